@@ -1,0 +1,7 @@
+"""Kafka's bytes: the compiled half of codec, records, protocol and producer.
+
+One extension, split into rooms by include so that every cdef call stays direct. Order matters: a room uses
+only rooms above it. Python reaches these names through kafkacore.codec, .records, .protocol and .producer.
+"""
+
+include "native/cursor.pxi"
