@@ -4,4 +4,9 @@ One extension, split into rooms by include so that every cdef call stays direct.
 only rooms above it. Python reaches these names through kafkacore.codec, .records, .protocol and .producer.
 """
 
+cimport cython
+
 include "native/cursor.pxi"
+include "native/checksum.pxi"
+include "native/buffers.pxi"
+include "native/sock.pxi"

@@ -1,0 +1,142 @@
+# PooledBuffer: memory for frames and batches that is reused warm.
+#
+# A fresh megabyte from the system costs a page fault per 4 KiB, which is more than receiving or copying into it. Blocks are rounded up to a power of
+# two and kept, newest first, in one list per size for the whole process. At most POOL_KEEP_BYTES stay; the rest goes back to the system.
+# Blocks are never zeroed. The GIL guards the lists: the extension does not declare itself free-threaded.
+from libc.stdlib cimport free, malloc
+
+
+cdef extern from * nogil:
+    """
+    #include <stdlib.h>
+    #if defined(__SANITIZE_ADDRESS__)
+    #include <sanitizer/asan_interface.h>
+    #else
+    #define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+    #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+    #endif
+    /* a cache line, so that the CRC's 64-byte loads do not straddle two */
+    static void *kc_block_alloc(size_t n) { void *p; return posix_memalign(&p, 64, n) ? NULL : p; }
+    """
+    void* kc_block_alloc(size_t n)
+    void ASAN_POISON_MEMORY_REGION(void* p, size_t n)
+    void ASAN_UNPOISON_MEMORY_REGION(void* p, size_t n)
+
+
+cdef enum:
+    POOL_MIN_SHIFT = 9                                  # 512 B
+    POOL_MAX_SHIFT = 26                                 # 64 MiB; larger blocks are not kept
+    POOL_KEEP_BYTES = 128 * 1024 * 1024                 # Java's default buffer.memory (32 MiB) and fetch.max.bytes (50 MiB) with room
+
+cdef struct PoolBlock:                                  # lies in the first bytes of a kept block
+    PoolBlock* next
+
+cdef PoolBlock* pool_lists[POOL_MAX_SHIFT + 1]
+cdef Py_ssize_t pool_kept_bytes = 0
+cdef Py_ssize_t pool_hits = 0
+cdef Py_ssize_t pool_misses = 0
+
+
+cdef inline int pool_shift(Py_ssize_t nbytes) noexcept nogil:
+    """log2 of the block size for nbytes, or -1 when blocks of that size are not pooled."""
+    cdef int shift = POOL_MIN_SHIFT
+    while (<Py_ssize_t>1 << shift) < nbytes:
+        shift += 1
+        if shift > POOL_MAX_SHIFT:
+            return -1
+    return shift
+
+
+cdef uint8_t* pool_take(int shift, Py_ssize_t nbytes) except NULL:
+    global pool_kept_bytes, pool_hits, pool_misses
+    cdef PoolBlock* block
+    if shift >= 0 and pool_lists[shift] != NULL:
+        block = pool_lists[shift]
+        ASAN_UNPOISON_MEMORY_REGION(block, <size_t>1 << shift)
+        pool_lists[shift] = block.next
+        pool_kept_bytes -= <Py_ssize_t>1 << shift
+        pool_hits += 1
+        return <uint8_t*>block
+    pool_misses += 1
+    block = <PoolBlock*>kc_block_alloc(<size_t>1 << shift if shift >= 0 else <size_t>nbytes)
+    if block == NULL:
+        raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+    return <uint8_t*>block
+
+
+cdef void pool_give(uint8_t* ptr, int shift) noexcept:
+    global pool_kept_bytes
+    cdef PoolBlock* block = <PoolBlock*>ptr
+    cdef Py_ssize_t size
+    if shift < 0 or pool_kept_bytes + (<Py_ssize_t>1 << shift) > POOL_KEEP_BYTES:
+        free(ptr)
+        return
+    size = <Py_ssize_t>1 << shift
+    block.next = pool_lists[shift]
+    pool_lists[shift] = block
+    pool_kept_bytes += size
+    ASAN_POISON_MEMORY_REGION(block, size)
+
+
+@cython.final
+@cython.freelist(32)
+cdef class PooledBuffer:
+    """A writable buffer of `nbytes` bytes from the process-wide pool; its memory returns there when the last view of it is gone.
+
+    The contents are whatever was there before: write before reading.
+
+    Args:
+        nbytes: size in bytes.
+
+    Raises:
+        ValueError: nbytes is negative.
+        MemoryError: the system has no block of that size.
+    """
+    cdef uint8_t* ptr
+    cdef readonly Py_ssize_t nbytes
+    cdef int shift
+
+    def __cinit__(self, Py_ssize_t nbytes):
+        if nbytes < 0:
+            raise ValueError(f"nbytes must not be negative: {nbytes}")
+        self.shift = pool_shift(nbytes)
+        self.ptr = pool_take(self.shift, nbytes)
+        self.nbytes = nbytes
+
+    def __dealloc__(self):
+        if self.ptr != NULL:
+            pool_give(self.ptr, self.shift)
+
+    def __len__(self):
+        return self.nbytes
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.ptr, self.nbytes, 0, flags)
+
+    def __repr__(self):
+        return f"PooledBuffer({self.nbytes})"
+
+
+def buffer_pool_stats():
+    """The pool's state: bytes kept for reuse, and how many takes were served from it (hits) or by the system (misses)."""
+    return {"kept_bytes": pool_kept_bytes, "keep_limit_bytes": POOL_KEEP_BYTES, "hits": pool_hits, "misses": pool_misses}
+
+
+def buffer_pool_trim():
+    """Gives every kept block back to the system.
+
+    Returns:
+        Bytes given back.
+    """
+    global pool_kept_bytes
+    cdef Py_ssize_t before = pool_kept_bytes
+    cdef PoolBlock* block
+    cdef int shift
+    for shift in range(POOL_MAX_SHIFT + 1):
+        while pool_lists[shift] != NULL:
+            block = pool_lists[shift]
+            ASAN_UNPOISON_MEMORY_REGION(block, <size_t>1 << shift)
+            pool_lists[shift] = block.next
+            free(block)
+    pool_kept_bytes = 0
+    return before

@@ -1,0 +1,156 @@
+# Two system calls of the selector, without sendmsg's and recv_into's Python objects and without dropping the GIL.
+#
+# Both ask for MSG_DONTWAIT, so they cannot block, whatever the socket's mode. A call that cannot block gains nothing from dropping the GIL and
+# would wait for a switch interval (5 ms) to get it back while another thread computes.
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from libc.errno cimport EAGAIN, EINTR, errno
+
+
+cdef extern from * nogil:
+    """
+    #include <limits.h>
+    #include <sys/socket.h>
+    #include <sys/types.h>
+    #include <sys/uio.h>
+    #ifndef MSG_NOSIGNAL            /* macOS: Python ignores SIGPIPE already */
+    #define MSG_NOSIGNAL 0
+    #endif
+    /* The arrays live on the stack (24 KiB in all, safe in musl's 128 KiB thread stacks); a longer list goes out in several calls. */
+    enum { KC_IOV = 256 };
+    #if defined(IOV_MAX) && IOV_MAX < 256
+    #error "IOV_MAX is smaller than the gather list"
+    #endif
+    static ssize_t kc_sendmsg(int fd, struct iovec *iov, int n) {
+        struct msghdr msg;
+        memset(&msg, 0, sizeof msg);
+        msg.msg_iov = iov;
+        msg.msg_iovlen = n;
+        return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    static ssize_t kc_recv(int fd, void *p, size_t n) { return recv(fd, p, n, MSG_DONTWAIT); }
+    """
+    enum:
+        KC_IOV
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    Py_ssize_t kc_sendmsg(int fd, iovec* iov, int n)
+    Py_ssize_t kc_recv(int fd, void* p, size_t n)
+
+
+def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
+    """Sends the joined buffers from byte `skip_bytes` on, with one sendmsg of up to 256 of them.
+
+    Args:
+        fd: file descriptor of a connected stream socket.
+        buffers: bytes-like objects; they are not copied.
+        skip_bytes: bytes of the list that earlier calls sent.
+
+    Returns:
+        Bytes sent (may be fewer than remain: call again with a larger skip_bytes), or -1 when the call would block.
+
+    Raises:
+        OSError: what the system call said (BrokenPipeError, ConnectionResetError, ...).
+        ValueError: skip_bytes is negative or beyond the list.
+    """
+    cdef iovec iov[KC_IOV]
+    cdef Py_buffer views[KC_IOV]
+    cdef Py_buffer* view
+    cdef int n_iov = 0, n_views = 0, i
+    cdef Py_ssize_t skip = skip_bytes, size, sent, at
+    cdef Py_ssize_t count = len(buffers)
+    cdef const char* data
+    cdef object item
+    if skip < 0:
+        raise ValueError(f"skip_bytes must not be negative: {skip}")
+    try:
+        for at in range(count):
+            if n_iov == KC_IOV or n_views == KC_IOV or at >= len(buffers):
+                break
+            item = buffers[at]
+            view = NULL
+            if type(item) is bytes:
+                data = PyBytes_AS_STRING(item)
+                size = PyBytes_GET_SIZE(item)
+            elif type(item) is PooledBuffer:
+                data = <const char*>(<PooledBuffer>item).ptr
+                size = (<PooledBuffer>item).nbytes
+            else:
+                view = &views[n_views]
+                PyObject_GetBuffer(item, view, PyBUF_SIMPLE)
+                n_views += 1
+                data = <const char*>view.buf
+                size = view.len
+            if skip >= size:                            # sent before, or empty
+                skip -= size
+                if view != NULL:
+                    n_views -= 1
+                    PyBuffer_Release(view)
+                continue
+            iov[n_iov].iov_base = <void*>(data + skip)
+            iov[n_iov].iov_len = size - skip
+            n_iov += 1
+            skip = 0
+        if n_iov == 0:
+            if skip > 0:
+                raise ValueError(f"skip_bytes {skip_bytes} is beyond the {skip_bytes - skip} bytes of the list")
+            return 0
+        while True:
+            sent = kc_sendmsg(fd, iov, n_iov)
+            if sent >= 0:
+                return sent
+            if errno == EAGAIN:  # the same number as EWOULDBLOCK on Linux, macOS and the BSDs
+                return -1
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+    finally:
+        for i in range(n_views):
+            PyBuffer_Release(&views[i])
+
+
+def recv_into(int fd, buffer not None, Py_ssize_t start, Py_ssize_t nbytes):
+    """Receives up to `nbytes` bytes into `buffer` from index `start` on.
+
+    Args:
+        fd: file descriptor of a connected stream socket.
+        buffer: a writable buffer.
+        start: index of the first byte to write.
+        nbytes: room from there, at least 1.
+
+    Returns:
+        Bytes received, 0 at the end of the stream, -1 when the call would block.
+
+    Raises:
+        OSError: what the system call said.
+        ValueError: the range does not lie in the buffer, or is empty.
+    """
+    cdef Py_buffer view
+    cdef PooledBuffer pooled
+    cdef uint8_t* data
+    cdef Py_ssize_t size, got
+    cdef bint held = False
+    if type(buffer) is PooledBuffer:
+        pooled = buffer
+        data = pooled.ptr
+        size = pooled.nbytes
+    else:
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        held = True
+        data = <uint8_t*>view.buf
+        size = view.len
+    try:
+        if start < 0 or nbytes < 1 or start > size or nbytes > size - start:
+            raise ValueError(f"{nbytes} bytes at {start} do not lie in a buffer of {size} bytes")
+        while True:
+            got = kc_recv(fd, data + start, nbytes)
+            if got >= 0:
+                return got
+            if errno == EAGAIN:  # the same number as EWOULDBLOCK on Linux, macOS and the BSDs
+                return -1
+            if errno != EINTR:
+                PyErr_SetFromErrno(OSError)
+            PyErr_CheckSignals()
+    finally:
+        if held:
+            PyBuffer_Release(&view)
