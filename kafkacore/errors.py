@@ -1,14 +1,745 @@
-"""Errors of the package (placeholder until the values room lands; keeps only what the codec raises)."""
+"""Every error kafkacore raises.
+
+Three families, told apart by whose fault it is:
+
+* the peer's: `BrokerError` (a broker answered with an error code; one class per code, named as in Kafka's Java client without the
+  "Exception"), `TransportError` (the connection failed, and often nobody knows whether the broker did the work) and `CorruptDataError`
+  (bytes that no honest peer sends);
+* the caller's: `UsageError` and what derives from it;
+* ours: `InternalError`.
+
+Rules of this file: one class per broker code and one code per class (a second one is refused at import); the flags `retriable`,
+`invalid_metadata`, `fatal` and `txn_requires_abort` are facts about the class and may be overridden for one error; every error can say
+where it happened (topic, partition, broker, API, offset) and survives pickling.
+
+Source: org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3; KIP-1050 for the transactional flags.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any
+
+
+@enum.unique
+class Code(enum.IntEnum):
+    """Kafka's error codes under Kafka's names."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    REASSIGNMENT_IN_PROGRESS = 60
+    DELEGATION_TOKEN_AUTH_DISABLED = 61
+    DELEGATION_TOKEN_NOT_FOUND = 62
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
+    DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65
+    DELEGATION_TOKEN_EXPIRED = 66
+    INVALID_PRINCIPAL_TYPE = 67
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FETCH_SESSION_TOPIC_ID_ERROR = 106
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    UNKNOWN_CONTROLLER_ID = 116
+    UNKNOWN_SUBSCRIPTION_ID = 117
+    TELEMETRY_TOO_LARGE = 118
+    INVALID_REGISTRATION = 119
+    TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131
+    STREAMS_TOPOLOGY_FENCED = 132
+    SHARE_SESSION_LIMIT_REACHED = 133
+
+
+NAMES: dict[int, str] = {int(code): code.name for code in Code}
+"""The name Kafka's documents give a code, `NAMES[6] == "NOT_LEADER_OR_FOLLOWER"`."""
+
+_BY_CODE: dict[int, type[KafkaError]] = {}
 
 
 class KafkaError(Exception):
-    """Base of every error of this package."""
+    """Base of all errors of this package.
 
-    def __init__(self, message: str = "", *, offset: int | None = None, **where: object) -> None:
-        super().__init__(message if offset is None else f"{message} (offset {offset})")
+    Attributes:
+        code: Kafka's error code, or None for errors that have none.
+        name: Kafka's name of the code, or the name of the class.
+        retriable: the same request may succeed later.
+        fatal: the client cannot go on; a new one is needed once the cause is removed.
+        invalid_metadata: the client's view of the cluster is out of date and is refreshed before the retry.
+        txn_requires_abort: the open transaction can only be aborted.
+        topic, partition, broker, api, offset: where it happened, None where that is unknown.
+        attempts: why each try before failed, oldest first.
+    """
+
+    code: int | None = None
+    retriable: bool = False
+    fatal: bool = False
+    invalid_metadata: bool = False
+    txn_requires_abort: bool = False
+
+    def __init_subclass__(
+        cls,
+        *,
+        code: Code | None = None,
+        retriable: bool | None = None,
+        fatal: bool | None = None,
+        invalid_metadata: bool | None = None,
+        txn_requires_abort: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if code is not None:
+            if code in _BY_CODE:
+                raise TypeError(f"error code {int(code)} belongs to {_BY_CODE[code].__name__}; {cls.__name__} cannot have it too")
+            _BY_CODE[int(code)] = cls
+            cls.code = int(code)
+        if retriable is not None:
+            cls.retriable = retriable
+        if fatal is not None:
+            cls.fatal = fatal
+        if invalid_metadata is not None:
+            cls.invalid_metadata = invalid_metadata
+        if txn_requires_abort is not None:
+            cls.txn_requires_abort = txn_requires_abort
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        broker: int | None = None,
+        api: str | None = None,
+        offset: int | None = None,
+        attempts: Iterable[object] = (),
+        code: int | None = None,
+        retriable: bool | None = None,
+        fatal: bool | None = None,
+        invalid_metadata: bool | None = None,
+        txn_requires_abort: bool | None = None,
+    ) -> None:
+        """Says what went wrong and where.
+
+        Args:
+            message: what happened; the text of the class where it is empty.
+            topic, partition, broker: where.
+            api: the request and its version, as "Produce v9".
+            offset: a log offset, or a byte offset for `CorruptDataError`.
+            attempts: why earlier tries failed.
+            code, retriable, fatal, invalid_metadata, txn_requires_abort: override the facts of the class for this error.
+        """
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        self.api = api
         self.offset = offset
-        self.where = where
+        self.attempts: tuple[object, ...] = tuple(attempts)
+        if code is not None:
+            self.code = code
+        if retriable is not None:
+            self.retriable = retriable
+        if fatal is not None:
+            self.fatal = fatal
+        if invalid_metadata is not None:
+            self.invalid_metadata = invalid_metadata
+        if txn_requires_abort is not None:
+            self.txn_requires_abort = txn_requires_abort
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the code ("UNKNOWN" if newer than this table), or the name of the class for errors without one."""
+        if self.code is None:
+            return type(self).__name__
+        return NAMES.get(self.code, "UNKNOWN")
+
+    @property
+    def where(self) -> str:
+        """Topic, partition, broker, API and offset as far as known, "" otherwise."""
+        known = (
+            ("topic", self.topic),
+            ("partition", self.partition),
+            ("broker", self.broker),
+            ("", self.api),
+            ("offset", self.offset),
+        )
+        return ", ".join(f"{label} {value}".lstrip() for label, value in known if value is not None)
+
+    def __str__(self) -> str:
+        text = self.message or (type(self).__doc__ or "").split("\n", 1)[0]
+        if self.code is not None:
+            text = f"{NAMES.get(self.code, 'UNKNOWN')} ({self.code}): {text}"
+        if self.where:
+            text += f" [{self.where}]"
+        if self.attempts:
+            text += "; earlier attempts: " + "; ".join(str(attempt) or repr(attempt) for attempt in self.attempts)
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(cls: type[KafkaError], args: tuple[object, ...], state: dict[str, object]) -> KafkaError:
+    """Unpickles an error without running its constructor, whose keywords differ from class to class."""
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+# ---- families ----------------------------------------------------------------------------------------------------------------------
+
+
+class BrokerError(KafkaError):
+    """A broker answered with an error code."""
+
+
+class TransportError(KafkaError, retriable=True):
+    """The connection failed, or no answer came."""
 
 
 class CorruptDataError(KafkaError):
-    """Bytes from a peer or a file that cannot be what they should be."""
+    """Bytes that break the format they claim to have; `offset` is the byte where reading stopped."""
+
+
+class UsageError(KafkaError):
+    """The caller asked for something that cannot be."""
+
+
+class InternalError(KafkaError):
+    """A state kafkacore should never reach: please report it."""
+
+
+# ---- transport ---------------------------------------------------------------------------------------------------------------------
+
+
+class KafkaTimeoutError(KafkaError, TimeoutError, retriable=True):
+    """The time allowed for an operation has passed."""
+
+
+class RequestTimedOut(TransportError, KafkaTimeoutError, code=Code.REQUEST_TIMED_OUT):
+    """No answer came in time, from the broker or from the replicas it waited for."""
+
+
+class NetworkError(TransportError, code=Code.NETWORK_EXCEPTION, invalid_metadata=True):
+    """The connection failed before an answer came."""
+
+
+class DisconnectError(NetworkError):
+    """The connection was closed before an answer came."""
+
+
+class AuthenticationFailedError(KafkaError, fatal=True):
+    """The peer's or this client's identity was refused (TLS certificate, SASL credentials)."""
+
+
+class SslAuthenticationFailed(AuthenticationFailedError):
+    """The TLS handshake failed."""
+
+
+# ---- caller ------------------------------------------------------------------------------------------------------------------------
+
+
+class ConfigError(UsageError, ValueError):
+    """A setting is unknown, malformed, or contradicts another."""
+
+
+class IllegalStateError(UsageError):
+    """The call does not fit the object's state."""
+
+
+class ClosedError(IllegalStateError):
+    """The object is closed."""
+
+
+class ForkedClientError(IllegalStateError):
+    """A client made before a fork was used in the child: each process makes its own."""
+
+
+class SerializationError(UsageError):
+    """A key or value could not be turned into bytes, or back."""
+
+
+class NoOffsetForPartition(UsageError):
+    """The partition has no position, and auto_offset_reset is "none"."""
+
+
+# ---- client ------------------------------------------------------------------------------------------------------------------------
+
+
+class BufferFullError(KafkaTimeoutError, BufferError):
+    """buffer_memory stayed full for max_block_ms."""
+
+
+class WakeupError(KafkaError):
+    """wakeup() ended a wait."""
+
+
+class TransactionAborted(KafkaError):
+    """The record was not sent because its transaction was aborted."""
+
+
+class DeliveryError(KafkaError):
+    """Records of a flushed set failed and nobody had looked at their futures.
+
+    Attributes:
+        failed: how many.
+        causes: the first few errors, one of each kind.
+    """
+
+    def __init__(self, message: str = "", *, failed: int = 0, causes: Iterable[BaseException] = (), **where: Any) -> None:
+        """Counts the lost records.
+
+        Args:
+            message: what happened; made from the count and the first cause where it is empty.
+            failed: records that were not delivered.
+            causes: the first errors.
+            **where: as for `KafkaError`.
+        """
+        self.failed = failed
+        self.causes = tuple(causes)
+        if not message:
+            message = f"{failed} record{'' if failed == 1 else 's'} not delivered"
+            if self.causes:
+                message += f"; first cause: {self.causes[0]}"
+        super().__init__(message, **where)
+
+
+# ---- broker codes, one row each, in the order of Code ------------------------------------------------------------------------------
+
+
+class AuthorizationError(BrokerError):
+    """The principal may not do this."""
+
+
+# fmt: off
+class UnknownServer(BrokerError, code=Code.UNKNOWN_SERVER_ERROR):
+    """The broker failed in a way it has no code for; its log says more."""
+class OffsetOutOfRange(BrokerError, code=Code.OFFSET_OUT_OF_RANGE):
+    """The fetch offset lies outside what the partition holds."""
+class CorruptRecord(BrokerError, code=Code.CORRUPT_MESSAGE, retriable=True):
+    """The broker found a batch whose checksum, size or key is wrong."""
+class UnknownTopicOrPartition(BrokerError, code=Code.UNKNOWN_TOPIC_OR_PARTITION, retriable=True, invalid_metadata=True):
+    """The broker does not host this topic or partition (yet)."""
+class InvalidFetchSize(BrokerError, code=Code.INVALID_FETCH_SIZE):
+    """The requested fetch size is not allowed."""
+class LeaderNotAvailable(BrokerError, code=Code.LEADER_NOT_AVAILABLE, retriable=True, invalid_metadata=True):
+    """The partition has no leader while an election runs."""
+class NotLeaderOrFollower(BrokerError, code=Code.NOT_LEADER_OR_FOLLOWER, retriable=True, invalid_metadata=True):
+    """The broker is no longer the leader (or a replica) of the partition."""
+class BrokerNotAvailable(BrokerError, code=Code.BROKER_NOT_AVAILABLE):
+    """The broker is not available."""
+class ReplicaNotAvailable(BrokerError, code=Code.REPLICA_NOT_AVAILABLE, retriable=True, invalid_metadata=True):
+    """The replica is not available on this broker."""
+class RecordTooLarge(BrokerError, code=Code.MESSAGE_TOO_LARGE):
+    """A record or batch is larger than the broker's or the client's limit."""
+class ControllerMoved(BrokerError, code=Code.STALE_CONTROLLER_EPOCH):
+    """The controller has moved to another broker."""
+class OffsetMetadataTooLarge(BrokerError, code=Code.OFFSET_METADATA_TOO_LARGE):
+    """The metadata stored with a committed offset is too long."""
+class CoordinatorLoadInProgress(BrokerError, code=Code.COORDINATOR_LOAD_IN_PROGRESS, retriable=True):
+    """The coordinator is still loading its log."""
+class CoordinatorNotAvailable(BrokerError, code=Code.COORDINATOR_NOT_AVAILABLE, retriable=True):
+    """The coordinator is not available."""
+class NotCoordinator(BrokerError, code=Code.NOT_COORDINATOR, retriable=True):
+    """The broker is not the coordinator of this group or transactional id."""
+class InvalidTopic(BrokerError, code=Code.INVALID_TOPIC_EXCEPTION):
+    """The topic name is not legal, or the topic may not be written to."""
+class RecordBatchTooLarge(BrokerError, code=Code.RECORD_LIST_TOO_LARGE):
+    """The batch is larger than a log segment of the topic."""
+class NotEnoughReplicas(BrokerError, code=Code.NOT_ENOUGH_REPLICAS, retriable=True):
+    """Fewer replicas are in sync than min.insync.replicas; nothing was written."""
+class NotEnoughReplicasAfterAppend(BrokerError, code=Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, retriable=True):
+    """The batch was written, but to fewer in-sync replicas than min.insync.replicas."""
+class InvalidRequiredAcks(BrokerError, code=Code.INVALID_REQUIRED_ACKS):
+    """acks must be -1, 0 or 1."""
+class IllegalGeneration(BrokerError, code=Code.ILLEGAL_GENERATION, txn_requires_abort=True):
+    """The group generation is not the current one."""
+class InconsistentGroupProtocol(BrokerError, code=Code.INCONSISTENT_GROUP_PROTOCOL):
+    """The member shares no protocol with the others, or names none."""
+class InvalidGroupId(BrokerError, code=Code.INVALID_GROUP_ID):
+    """The group id is not legal."""
+class UnknownMemberId(BrokerError, code=Code.UNKNOWN_MEMBER_ID, txn_requires_abort=True):
+    """The coordinator does not know this member."""
+class InvalidSessionTimeout(BrokerError, code=Code.INVALID_SESSION_TIMEOUT):
+    """The session timeout is outside the broker's range."""
+class RebalanceInProgress(BrokerError, code=Code.REBALANCE_IN_PROGRESS):
+    """The group is rebalancing; the member has to rejoin."""
+class InvalidCommitOffsetSize(BrokerError, code=Code.INVALID_COMMIT_OFFSET_SIZE):
+    """The offset commit is too large."""
+class TopicAuthorization(AuthorizationError, code=Code.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True):
+    """Not allowed on this topic."""
+class GroupAuthorization(AuthorizationError, code=Code.GROUP_AUTHORIZATION_FAILED, txn_requires_abort=True):
+    """Not allowed on this group."""
+class ClusterAuthorization(AuthorizationError, code=Code.CLUSTER_AUTHORIZATION_FAILED, fatal=True):
+    """Not allowed on this cluster."""
+class InvalidTimestamp(BrokerError, code=Code.INVALID_TIMESTAMP):
+    """The record's timestamp is outside what the topic accepts."""
+class UnsupportedSaslMechanism(AuthenticationFailedError, BrokerError, code=Code.UNSUPPORTED_SASL_MECHANISM):
+    """The broker does not offer this SASL mechanism."""
+class IllegalSaslState(AuthenticationFailedError, BrokerError, code=Code.ILLEGAL_SASL_STATE):
+    """The request does not fit the state of the SASL exchange."""
+class UnsupportedVersion(BrokerError, code=Code.UNSUPPORTED_VERSION, fatal=True):
+    """No version of the API is known to both sides."""
+class TopicExists(BrokerError, code=Code.TOPIC_ALREADY_EXISTS):
+    """The topic exists already."""
+class InvalidPartitions(BrokerError, code=Code.INVALID_PARTITIONS):
+    """The number of partitions is not legal."""
+class InvalidReplicationFactor(BrokerError, code=Code.INVALID_REPLICATION_FACTOR):
+    """The replication factor is below 1 or above the number of brokers."""
+class InvalidReplicaAssignment(BrokerError, code=Code.INVALID_REPLICA_ASSIGNMENT):
+    """The replica assignment is not legal."""
+class InvalidConfiguration(BrokerError, code=Code.INVALID_CONFIG):
+    """A configuration value is not legal."""
+class NotController(BrokerError, code=Code.NOT_CONTROLLER, retriable=True):
+    """The broker is not the controller."""
+class InvalidRequest(BrokerError, code=Code.INVALID_REQUEST):
+    """The request is malformed, or contradicts itself."""
+class UnsupportedForMessageFormat(BrokerError, code=Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, fatal=True):
+    """The message format of the topic cannot hold what was sent."""
+class PolicyViolation(BrokerError, code=Code.POLICY_VIOLATION):
+    """A policy of the cluster forbids the request."""
+class OutOfOrderSequence(BrokerError, code=Code.OUT_OF_ORDER_SEQUENCE_NUMBER, txn_requires_abort=True):
+    """The batch's sequence number does not follow the last one."""
+class DuplicateSequence(BrokerError, code=Code.DUPLICATE_SEQUENCE_NUMBER):
+    """The batch was written before."""
+class InvalidProducerEpoch(BrokerError, code=Code.INVALID_PRODUCER_EPOCH, txn_requires_abort=True):
+    """A newer epoch of this producer id exists."""
+class InvalidTxnState(BrokerError, code=Code.INVALID_TXN_STATE, fatal=True):
+    """The transaction is not in a state that allows this."""
+class InvalidPidMapping(BrokerError, code=Code.INVALID_PRODUCER_ID_MAPPING, fatal=True):
+    """The producer id does not belong to the transactional id."""
+class InvalidTxnTimeout(BrokerError, code=Code.INVALID_TRANSACTION_TIMEOUT):
+    """The transaction timeout is above transaction.max.timeout.ms."""
+class ConcurrentTransactions(BrokerError, code=Code.CONCURRENT_TRANSACTIONS, retriable=True):
+    """Another operation of the same transaction is still running."""
+class TransactionCoordinatorFenced(BrokerError, code=Code.TRANSACTION_COORDINATOR_FENCED):
+    """The coordinator that sent the marker has been replaced."""
+class TransactionalIdAuthorization(AuthorizationError, code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True):
+    """Not allowed to use this transactional id."""
+class SecurityDisabled(BrokerError, code=Code.SECURITY_DISABLED):
+    """Security features are off on this cluster."""
+class OperationNotAttempted(BrokerError, code=Code.OPERATION_NOT_ATTEMPTED):
+    """The broker skipped this operation because another of the same request failed."""
+class KafkaStorage(BrokerError, code=Code.KAFKA_STORAGE_ERROR, retriable=True, invalid_metadata=True):
+    """A disk failed under the partition."""
+class LogDirNotFound(BrokerError, code=Code.LOG_DIR_NOT_FOUND):
+    """The broker has no such log directory."""
+class SaslAuthentication(AuthenticationFailedError, BrokerError, code=Code.SASL_AUTHENTICATION_FAILED):
+    """User name, password or token were refused."""
+class UnknownProducerId(OutOfOrderSequence, code=Code.UNKNOWN_PRODUCER_ID, txn_requires_abort=True):
+    """The broker remembers nothing of this producer id."""
+class ReassignmentInProgress(BrokerError, code=Code.REASSIGNMENT_IN_PROGRESS):
+    """A reassignment of the partition is running."""
+class DelegationTokenDisabled(BrokerError, code=Code.DELEGATION_TOKEN_AUTH_DISABLED):
+    """Delegation tokens are off on this cluster."""
+class DelegationTokenNotFound(BrokerError, code=Code.DELEGATION_TOKEN_NOT_FOUND):
+    """The broker does not know this delegation token."""
+class DelegationTokenOwnerMismatch(BrokerError, code=Code.DELEGATION_TOKEN_OWNER_MISMATCH):
+    """The principal neither owns nor may renew the token."""
+class UnsupportedByAuthentication(BrokerError, code=Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED):
+    """Tokens may not be asked for over this kind of connection."""
+class DelegationTokenAuthorization(AuthorizationError, code=Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED):
+    """Not allowed on this delegation token."""
+class DelegationTokenExpired(BrokerError, code=Code.DELEGATION_TOKEN_EXPIRED):
+    """The delegation token has expired."""
+class InvalidPrincipalType(BrokerError, code=Code.INVALID_PRINCIPAL_TYPE):
+    """The principal type is not supported."""
+class GroupNotEmpty(BrokerError, code=Code.NON_EMPTY_GROUP):
+    """The group still has members."""
+class GroupIdNotFound(BrokerError, code=Code.GROUP_ID_NOT_FOUND):
+    """The group does not exist."""
+class FetchSessionIdNotFound(BrokerError, code=Code.FETCH_SESSION_ID_NOT_FOUND, retriable=True):
+    """The broker dropped the fetch session; a full fetch starts a new one."""
+class InvalidFetchSessionEpoch(BrokerError, code=Code.INVALID_FETCH_SESSION_EPOCH, retriable=True):
+    """The fetch session's epoch does not follow the last one."""
+class ListenerNotFound(BrokerError, code=Code.LISTENER_NOT_FOUND, retriable=True, invalid_metadata=True):
+    """The leader has no listener of the name the request came in on."""
+class TopicDeletionDisabled(BrokerError, code=Code.TOPIC_DELETION_DISABLED):
+    """Topic deletion is off on this cluster."""
+class FencedLeaderEpoch(BrokerError, code=Code.FENCED_LEADER_EPOCH, retriable=True, invalid_metadata=True):
+    """The request's leader epoch is older than the broker's."""
+class UnknownLeaderEpoch(BrokerError, code=Code.UNKNOWN_LEADER_EPOCH, retriable=True):
+    """The request's leader epoch is newer than the broker's."""
+class UnsupportedCompressionType(BrokerError, code=Code.UNSUPPORTED_COMPRESSION_TYPE):
+    """The topic's compression cannot be read by this version of the request."""
+class StaleBrokerEpoch(BrokerError, code=Code.STALE_BROKER_EPOCH):
+    """The broker's epoch has changed."""
+class OffsetNotAvailable(BrokerError, code=Code.OFFSET_NOT_AVAILABLE, retriable=True):
+    """The new leader does not know its high watermark yet."""
+class MemberIdRequired(BrokerError, code=Code.MEMBER_ID_REQUIRED):
+    """The member has to join again with the id it was given."""
+class PreferredLeaderNotAvailable(BrokerError, code=Code.PREFERRED_LEADER_NOT_AVAILABLE, retriable=True, invalid_metadata=True):
+    """The preferred leader is not available."""
+class GroupMaxSizeReached(BrokerError, code=Code.GROUP_MAX_SIZE_REACHED):
+    """The group has as many members as it may have."""
+class FencedInstanceId(BrokerError, code=Code.FENCED_INSTANCE_ID, fatal=True, txn_requires_abort=True):
+    """Another member took over this group.instance.id."""
+class EligibleLeadersNotAvailable(BrokerError, code=Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, retriable=True, invalid_metadata=True):
+    """No replica is eligible to lead."""
+class ElectionNotNeeded(BrokerError, code=Code.ELECTION_NOT_NEEDED, retriable=True, invalid_metadata=True):
+    """The partition needs no election."""
+class NoReassignmentInProgress(BrokerError, code=Code.NO_REASSIGNMENT_IN_PROGRESS):
+    """No reassignment is running."""
+class GroupSubscribedToTopic(BrokerError, code=Code.GROUP_SUBSCRIBED_TO_TOPIC):
+    """The group is subscribed to the topic whose offsets were to be deleted."""
+class InvalidRecord(BrokerError, code=Code.INVALID_RECORD):
+    """The broker's validation refused a record."""
+class UnstableOffsetCommit(BrokerError, code=Code.UNSTABLE_OFFSET_COMMIT, retriable=True):
+    """Offsets of an open transaction are pending."""
+class ThrottlingQuotaExceeded(BrokerError, code=Code.THROTTLING_QUOTA_EXCEEDED, retriable=True):
+    """A quota is used up; try later."""
+class ProducerFenced(BrokerError, code=Code.PRODUCER_FENCED, fatal=True):
+    """A newer producer with the same transactional id took over."""
+class ResourceNotFound(BrokerError, code=Code.RESOURCE_NOT_FOUND):
+    """The request names something that does not exist."""
+class DuplicateResource(BrokerError, code=Code.DUPLICATE_RESOURCE):
+    """The request names the same thing twice."""
+class UnacceptableCredential(BrokerError, code=Code.UNACCEPTABLE_CREDENTIAL):
+    """The credential is too weak or malformed."""
+class InconsistentVoterSet(BrokerError, code=Code.INCONSISTENT_VOTER_SET):
+    """Sender or receiver is not among the expected voters."""
+class InvalidUpdateVersion(BrokerError, code=Code.INVALID_UPDATE_VERSION):
+    """The feature update's version is not legal."""
+class FeatureUpdateFailed(BrokerError, code=Code.FEATURE_UPDATE_FAILED):
+    """The features could not be updated."""
+class PrincipalDeserialization(BrokerError, code=Code.PRINCIPAL_DESERIALIZATION_FAILURE):
+    """A forwarded principal could not be read."""
+class SnapshotNotFound(BrokerError, code=Code.SNAPSHOT_NOT_FOUND):
+    """The snapshot does not exist."""
+class PositionOutOfRange(BrokerError, code=Code.POSITION_OUT_OF_RANGE):
+    """The position is outside the snapshot."""
+class UnknownTopicId(BrokerError, code=Code.UNKNOWN_TOPIC_ID, retriable=True, invalid_metadata=True):
+    """The broker hosts no topic of this id (yet)."""
+class DuplicateBrokerRegistration(BrokerError, code=Code.DUPLICATE_BROKER_REGISTRATION):
+    """The broker id is in use."""
+class BrokerIdNotRegistered(BrokerError, code=Code.BROKER_ID_NOT_REGISTERED):
+    """The broker id is not registered."""
+class InconsistentTopicId(BrokerError, code=Code.INCONSISTENT_TOPIC_ID, retriable=True, invalid_metadata=True):
+    """The topic id differs from the one in the log."""
+class InconsistentClusterId(BrokerError, code=Code.INCONSISTENT_CLUSTER_ID):
+    """The cluster id differs from the broker's."""
+class TransactionalIdNotFound(BrokerError, code=Code.TRANSACTIONAL_ID_NOT_FOUND):
+    """The transactional id is not known."""
+class FetchSessionTopicId(BrokerError, code=Code.FETCH_SESSION_TOPIC_ID_ERROR, retriable=True):
+    """The fetch session mixed topic names and ids."""
+class IneligibleReplica(BrokerError, code=Code.INELIGIBLE_REPLICA):
+    """The new ISR holds a replica that is not eligible."""
+class NewLeaderElected(BrokerError, code=Code.NEW_LEADER_ELECTED):
+    """The partition changed, and its leader too."""
+class OffsetMovedToTieredStorage(BrokerError, code=Code.OFFSET_MOVED_TO_TIERED_STORAGE):
+    """The offset has moved to tiered storage."""
+class FencedMemberEpoch(BrokerError, code=Code.FENCED_MEMBER_EPOCH):
+    """The coordinator fenced the member's epoch; it has to give up its partitions and rejoin."""
+class UnreleasedInstanceId(BrokerError, code=Code.UNRELEASED_INSTANCE_ID):
+    """Another member still holds this group.instance.id."""
+class UnsupportedAssignor(BrokerError, code=Code.UNSUPPORTED_ASSIGNOR):
+    """The group does not support the assignor."""
+class StaleMemberEpoch(BrokerError, code=Code.STALE_MEMBER_EPOCH):
+    """The member's epoch is old; the next heartbeat brings the new one."""
+class MismatchedEndpointType(BrokerError, code=Code.MISMATCHED_ENDPOINT_TYPE):
+    """The request went to the wrong kind of endpoint (broker or controller)."""
+class UnsupportedEndpointType(BrokerError, code=Code.UNSUPPORTED_ENDPOINT_TYPE):
+    """This kind of endpoint is not supported."""
+class UnknownControllerId(BrokerError, code=Code.UNKNOWN_CONTROLLER_ID):
+    """The controller id is not known."""
+class UnknownSubscriptionId(BrokerError, code=Code.UNKNOWN_SUBSCRIPTION_ID):
+    """The telemetry subscription is not known or is old."""
+class TelemetryTooLarge(BrokerError, code=Code.TELEMETRY_TOO_LARGE):
+    """The pushed telemetry is too large."""
+class InvalidRegistration(BrokerError, code=Code.INVALID_REGISTRATION):
+    """The controller refused the broker's registration."""
+class TransactionAbortable(BrokerError, code=Code.TRANSACTION_ABORTABLE, txn_requires_abort=True):
+    """The transaction must be aborted; the producer can go on afterwards."""
+class InvalidRecordState(BrokerError, code=Code.INVALID_RECORD_STATE):
+    """The record is not in a state that allows this acknowledgement."""
+class ShareSessionNotFound(BrokerError, code=Code.SHARE_SESSION_NOT_FOUND, retriable=True):
+    """The share session does not exist."""
+class InvalidShareSessionEpoch(BrokerError, code=Code.INVALID_SHARE_SESSION_EPOCH, retriable=True):
+    """The share session's epoch does not follow the last one."""
+class FencedStateEpoch(BrokerError, code=Code.FENCED_STATE_EPOCH):
+    """The share group's state epoch differs."""
+class InvalidVoterKey(BrokerError, code=Code.INVALID_VOTER_KEY):
+    """The voter key differs from the replica's."""
+class DuplicateVoter(BrokerError, code=Code.DUPLICATE_VOTER):
+    """The voter is in the set already."""
+class VoterNotFound(BrokerError, code=Code.VOTER_NOT_FOUND):
+    """The voter is not in the set."""
+class InvalidRegularExpression(BrokerError, code=Code.INVALID_REGULAR_EXPRESSION):
+    """The regular expression is not legal."""
+class RebootstrapRequired(BrokerError, code=Code.REBOOTSTRAP_REQUIRED):
+    """The client's view of the cluster is too old; it has to bootstrap again."""
+class StreamsInvalidTopology(BrokerError, code=Code.STREAMS_INVALID_TOPOLOGY):
+    """The Streams topology is not legal."""
+class StreamsInvalidTopologyEpoch(BrokerError, code=Code.STREAMS_INVALID_TOPOLOGY_EPOCH):
+    """The Streams topology epoch is not legal."""
+class StreamsTopologyFenced(BrokerError, code=Code.STREAMS_TOPOLOGY_FENCED):
+    """A newer Streams topology took over."""
+class ShareSessionLimitReached(BrokerError, code=Code.SHARE_SESSION_LIMIT_REACHED, retriable=True):
+    """The broker holds as many share sessions as it may hold."""
+# fmt: on
+
+
+# ---- look-ups ----------------------------------------------------------------------------------------------------------------------
+
+
+def for_code(code: int) -> type[KafkaError] | None:
+    """The class of a broker's error code.
+
+    Args:
+        code: as it came over the wire.
+
+    Returns:
+        None for 0 (no error); `UnknownServer` for a code newer than this table.
+    """
+    if code == 0:
+        return None
+    return _BY_CODE.get(code, UnknownServer)
+
+
+def from_code(code: int, message: str | None = None, **where: Any) -> KafkaError:
+    """Makes the error of a broker's error code, without raising it.
+
+    Args:
+        code: as it came over the wire; not 0.
+        message: the broker's own text, if it sent one.
+        **where: topic, partition, broker, api, offset, attempts as for `KafkaError`.
+
+    Returns:
+        The error; one of a code newer than this table keeps that code.
+
+    Raises:
+        InternalError: the code is 0.
+    """
+    cls = for_code(code)
+    if cls is None:
+        raise InternalError("error code 0 is no error", **where)
+    return cls(message or "", code=None if code in _BY_CODE else code, **where)
+
+
+def raise_for(code: int, message: str | None = None, **where: Any) -> None:
+    """Raises the error of a broker's error code; does nothing for 0.
+
+    Args:
+        code: as it came over the wire.
+        message: the broker's own text, if it sent one.
+        **where: topic, partition, broker, api, offset, attempts as for `KafkaError`.
+
+    Raises:
+        KafkaError: of the code's class.
+    """
+    if code != 0:
+        raise from_code(code, message, **where)

@@ -1,0 +1,80 @@
+"""The only readers of time.
+
+Engines are handed `now_ms` and never ask; drivers hold a `Clock`. Two scales, never mixed: `now_ms` is monotonic and only good for
+differences, `wall_ms` is the epoch time that goes into records.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of time."""
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds from an unnamed origin."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds; does not jump when the wall clock is set."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves only when told to, for tests and simulations."""
+
+    __slots__ = ("_now_ms", "_wall_ms")
+
+    def __init__(self, now_ms: int = 0, wall_ms: int = 1_400_000_000_000) -> None:
+        """Sets both scales.
+
+        Args:
+            now_ms: monotonic milliseconds to start from.
+            wall_ms: epoch milliseconds to start from.
+        """
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds as last set."""
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        """Epoch milliseconds as last set."""
+        return self._wall_ms
+
+    def advance(self, ms: int) -> int:
+        """Moves both scales on.
+
+        Args:
+            ms: by how many milliseconds; not negative.
+
+        Returns:
+            The new `now_ms`.
+
+        Raises:
+            ValueError: `ms` is negative.
+        """
+        if ms < 0:
+            raise ValueError(f"a monotonic clock cannot go back ({ms} ms)")
+        self._now_ms += ms
+        self._wall_ms += ms
+        return self._now_ms
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Sets the wall clock alone, as an administrator or NTP would; it may go back."""
+        self._wall_ms = wall_ms

@@ -1,0 +1,505 @@
+"""Settings, checked once and immutable afterwards.
+
+Names are Kafka's, dotted in a mapping (`{"linger.ms": 5}`) or snake_cased as keywords; units are in the names; defaults are those of the
+Java 4 clients and of a Kafka 4 broker. A setting is listed here only if the code honours it: an unknown name is refused with the nearest
+known one, never ignored. Whoever implements a setting adds its field and its check; whoever removes one removes the field.
+
+How a field is checked: by its annotation (a string from a file or a command line is turned into the number or truth value the annotation
+asks for), then by the constraint in its metadata (`between`, `one_of`), then by the class's `_check` where fields depend on each other.
+
+Source: ProducerConfig, ConsumerConfig, AdminClientConfig, ServerConfigs of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import ssl
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from kafkacore.errors import ConfigError
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Serializer = Callable[[str, Any], "bytes | None"]
+"""`serializer(topic, value) -> bytes`; called once per key or value."""
+
+Deserializer = Callable[[str, "memoryview | bytes"], Any]
+"""`deserializer(topic, data) -> value`; called once per key or value."""
+
+Partitioner = Callable[[str, "bytes | None", "bytes | None", int], int]
+"""`partitioner(topic, key, value, partition_count) -> partition`."""
+
+
+class _Range(typing.NamedTuple):
+    low: int
+    high: int
+
+    def problem(self, value: Any) -> str | None:
+        if self.low <= value <= self.high:
+            return None
+        if self.high < INT32_MAX:
+            return f"must be between {self.low} and {self.high}"
+        return f"must be at least {self.low}" if value < self.low else f"must be at most {self.high}"
+
+
+class _OneOf(typing.NamedTuple):
+    choices: tuple[Any, ...]
+
+    def problem(self, value: Any) -> str | None:
+        return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
+
+
+def _between(default: Any, low: int, high: int = INT32_MAX) -> Any:
+    return dataclasses.field(default=default, metadata={"check": _Range(low, high)})
+
+
+def _one_of(default: Any, *choices: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"check": _OneOf(choices)})
+
+
+_DERIVED: Any = None
+"""Default of a setting that follows from others; __post_init__ puts the value in its place."""
+
+_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    """Turns a value into what the annotation asks for; raises ValueError naming what was expected."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        failures = []
+        for option in options:
+            if option is not type(None):
+                try:
+                    return _convert(option, value)
+                except ValueError as failure:
+                    failures.append(str(failure))
+        raise ValueError(" or ".join(failures))
+    if hint is Any:
+        return value
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
+            return value.strip().lower() in _TRUE
+        raise ValueError("a truth value")
+    if hint is int:
+        if isinstance(value, bool):
+            raise ValueError("a whole number")
+        if isinstance(value, str):
+            try:
+                return int(value.strip())
+            except ValueError:
+                raise ValueError("a whole number") from None
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError("a whole number")
+        try:
+            return int(value) if isinstance(value, float) else value.__index__()
+        except (AttributeError, TypeError):
+            raise ValueError("a whole number") from None
+    if hint is str:
+        if isinstance(value, str):
+            return value
+        raise ValueError("a string")
+    if origin is tuple:
+        return _string_list(value)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value in choices:
+            return value
+        raise ValueError(f"one of {', '.join(map(repr, choices))}")
+    if origin is Callable:
+        if callable(value):
+            return value
+        raise ValueError("a callable")
+    if isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise ValueError(f"a {getattr(hint, '__name__', hint)}")
+
+
+def _string_list(value: Any) -> tuple[Any, ...]:
+    """A comma-separated string, or any sequence, as a tuple without empty entries."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return tuple(value)
+    raise ValueError("a list, or a comma-separated string")
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Splits "host:port"; IPv6 hosts are bracketed, "[::1]:9092".
+
+    Args:
+        text: one address, optionally with a "PLAINTEXT://" style prefix.
+
+    Returns:
+        Host and port.
+
+    Raises:
+        ConfigError: there is no port, or it is outside 0..65535.
+    """
+    _, _, rest = text.rpartition("://")
+    host, colon, port = rest.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not rest.startswith("[")):
+        raise ConfigError(f"{text!r} is not an address of the form host:port")
+    return host, int(port)
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Config:
+    """What all settings share: names in two spellings, conversion, checks."""
+
+    def __post_init__(self) -> None:
+        cls: Any = type(self)
+        hints = _hints(cls)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            try:
+                value = _convert(hints[field.name], value)
+            except ValueError as failure:
+                raise ConfigError(f"{field.name} must be {failure}, not {value!r}") from None
+            check = field.metadata.get("check")
+            problem = check.problem(value) if check is not None and value is not None else None
+            if problem:
+                raise ConfigError(f"{field.name} {problem}, not {value!r}")
+            object.__setattr__(self, field.name, value)
+        self._check()
+
+    def _check(self) -> None:
+        """Rules between fields; extended by subclasses."""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all settings, snake_cased."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def from_user(cls, mapping: Mapping[str, Any] | None = None, /, **settings: Any) -> Self:
+        """Builds the settings from what a user wrote.
+
+        Args:
+            mapping: settings under dotted or snake_cased names.
+            **settings: more of them, as keywords.
+
+        Returns:
+            The checked settings.
+
+        Raises:
+            ConfigError: an unknown name (the nearest known one is named), a name given twice, or a value that is refused.
+        """
+        known = set(cls.names())
+        found: dict[str, Any] = {}
+        for given, value in [*(mapping or {}).items(), *settings.items()]:
+            if not isinstance(given, str):
+                raise ConfigError(f"a setting's name must be a string, not {given!r}")
+            name = given.replace(".", "_")
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = f"; did you mean {nearest[0].replace('_', '.') if '.' in given else nearest[0]!s}?" if nearest else ""
+                raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{hint}")
+            if name in found:
+                raise ConfigError(f"setting {given!r} is given twice")
+            found[name] = value
+        return cls(**found)
+
+    def replace(self, **settings: Any) -> Self:
+        """A copy with some settings changed, checked again."""
+        return dataclasses.replace(self, **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig(_Config):
+    """Settings of every client.
+
+    Attributes:
+        bootstrap_servers: "host:port,host:port" or a list; at least one.
+        client_id: sent with every request; shows in the brokers' logs and quotas.
+        request_timeout_ms: how long one request may take before its connection is given up.
+        retry_backoff_ms, retry_backoff_max_ms: pause before a retry; doubles up to the maximum, with 20% jitter (KIP-580).
+        reconnect_backoff_ms, reconnect_backoff_max_ms: the same for connection attempts to one broker.
+        socket_connection_setup_timeout_ms, socket_connection_setup_timeout_max_ms: the same for the time an attempt may take (KIP-601).
+        connections_max_idle_ms: connections unused for so long are closed; -1 never.
+        metadata_max_age_ms: metadata is refreshed at least this often.
+        allow_auto_create_topics: asking for an unknown topic may create it, if the brokers allow that too.
+        send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1 leaves the system's default.
+        security_protocol: "PLAINTEXT" or "SSL".
+        ssl_context: a ready `ssl.SSLContext`; excludes the other ssl settings.
+        ssl_cafile, ssl_certfile, ssl_keyfile: PEM files; without ssl_cafile the system's authorities are trusted.
+        ssl_password: of ssl_keyfile.
+        ssl_check_hostname: the certificate must name the host connected to.
+    """
+
+    bootstrap_servers: tuple[str, ...] = ()
+    client_id: str = "kafkacore"
+    request_timeout_ms: int = _between(30_000, 1)
+    retry_backoff_ms: int = _between(100, 0)
+    retry_backoff_max_ms: int = _between(1_000, 0)
+    reconnect_backoff_ms: int = _between(50, 0)
+    reconnect_backoff_max_ms: int = _between(1_000, 0)
+    socket_connection_setup_timeout_ms: int = _between(10_000, 1)
+    socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
+    connections_max_idle_ms: int = _between(540_000, -1)
+    metadata_max_age_ms: int = _between(300_000, 0)
+    allow_auto_create_topics: bool = True
+    send_buffer_bytes: int = _between(131_072, -1)
+    receive_buffer_bytes: int = _between(32_768, -1)
+    security_protocol: str = _one_of("PLAINTEXT", "PLAINTEXT", "SSL")
+    ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = dataclasses.field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        # Java accepts any case here.
+        if isinstance(self.security_protocol, str):
+            object.__setattr__(self, "security_protocol", self.security_protocol.upper())
+        super().__post_init__()
+
+    def _check(self) -> None:
+        if not self.bootstrap_servers:
+            raise ConfigError("bootstrap_servers must name at least one broker, as host:port")
+        for address in self.bootstrap_servers:
+            if not isinstance(address, str):
+                raise ConfigError(f"bootstrap_servers must hold strings, not {address!r}")
+            parse_address(address)
+        for low, high in (
+            ("retry_backoff_ms", "retry_backoff_max_ms"),
+            ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+            ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
+        files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password") if getattr(self, name) is not None]
+        if not self.ssl_check_hostname:
+            files.append("ssl_check_hostname")
+        if self.ssl_context is not None and files:
+            raise ConfigError(f"ssl_context is ready made: {files[0]} would be ignored")
+        if self.security_protocol != "SSL" and (files or self.ssl_context is not None):
+            raise ConfigError(f"{(files or ['ssl_context'])[0]} has no effect with security_protocol={self.security_protocol}")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ConfigError("ssl_keyfile needs ssl_certfile")
+        if self.ssl_password is not None and self.ssl_certfile is None:
+            raise ConfigError("ssl_password needs ssl_certfile")
+
+    @property
+    def bootstrap_addresses(self) -> list[tuple[str, int]]:
+        """`bootstrap_servers` as hosts and ports."""
+        return [parse_address(address) for address in self.bootstrap_servers]
+
+    def make_ssl_context(self) -> ssl.SSLContext | None:
+        """The TLS context of these settings.
+
+        Returns:
+            None for PLAINTEXT.
+
+        Raises:
+            ConfigError: a file is missing or holds no usable certificate or key.
+        """
+        if self.security_protocol != "SSL":
+            return None
+        if self.ssl_context is not None:
+            return self.ssl_context
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            context.check_hostname = self.ssl_check_hostname
+            if self.ssl_certfile is not None:
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_password or "")
+        except (OSError, ssl.SSLError) as failure:
+            files = ", ".join(name for name in (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile) if name)
+            raise ConfigError(f"TLS files ({files}) cannot be used: {failure}") from failure
+        return context
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Settings of `KafkaProducer`.
+
+    Attributes:
+        acks: 0, 1 or "all" (-1); always held as the number.
+        enable_idempotence: sequence numbers, so that retries neither double nor reorder. Left out, it is on unless acks, retries or
+            max_in_flight_requests_per_connection forbid it; given as True, such settings are refused.
+        linger_ms: how long a batch waits for company.
+        batch_size: bytes of a batch; 0 sends every record alone.
+        buffer_memory: bytes for records not yet delivered.
+        max_block_ms: how long send may wait for memory or metadata.
+        max_request_size: bytes of one record and of one request.
+        max_in_flight_requests_per_connection: requests unanswered at a time per broker; at most 5 with idempotence.
+        retries: how often a batch may be sent again, within delivery_timeout_ms.
+        delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms.
+        compression_type: none, gzip, snappy, lz4 or zstd.
+        compression_gzip_level, compression_lz4_level, compression_zstd_level: None for the codec's default.
+        partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", or a callable.
+        partitioner_ignore_keys: keyed records are spread like unkeyed ones.
+        partitioner_adaptive_partitioning_enable: unkeyed records favour brokers with short queues (KIP-794).
+        partitioner_availability_timeout_ms: brokers that took no batch for so long get no unkeyed records; 0 turns this off.
+        key_serializer, value_serializer: `f(topic, value) -> bytes`; None takes bytes-like and str (UTF-8).
+        interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order.
+    """
+
+    acks: int = -1
+    enable_idempotence: bool = _DERIVED
+    linger_ms: int = _between(5, 0)
+    batch_size: int = _between(16_384, 0)
+    buffer_memory: int = _between(33_554_432, 1, INT64_MAX)
+    max_block_ms: int = _between(60_000, 0, INT64_MAX)
+    max_request_size: int = _between(1_048_576, 0)
+    max_in_flight_requests_per_connection: int = _between(5, 1)
+    retries: int = _between(INT32_MAX, 0)
+    delivery_timeout_ms: int = _between(120_000, 0)
+    compression_type: str = _one_of("none", *COMPRESSION_TYPES)
+    compression_gzip_level: int | None = _between(None, 1, 9)
+    compression_lz4_level: int | None = _between(None, 1, 17)
+    compression_zstd_level: int | None = _between(None, -131_072, 22)
+    partitioner: Literal["murmur2", "round_robin"] | Partitioner = "murmur2"
+    partitioner_ignore_keys: bool = False
+    partitioner_adaptive_partitioning_enable: bool = True
+    partitioner_availability_timeout_ms: int = _between(0, 0)
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    interceptors: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        acks = _ACKS.get(str(self.acks).strip().lower())
+        if acks is None or isinstance(self.acks, bool):
+            raise ConfigError(f"acks must be 0, 1 or all (-1), not {self.acks!r}")
+        object.__setattr__(self, "acks", acks)
+        derived = self.enable_idempotence is None
+        if derived:
+            object.__setattr__(self, "enable_idempotence", True)
+        super().__post_init__()
+        obstacles = [
+            rule
+            for rule, broken in (
+                ("acks=all", self.acks != -1),
+                ("retries above 0", self.retries == 0),
+                ("max_in_flight_requests_per_connection of at most 5", self.max_in_flight_requests_per_connection > 5),
+            )
+            if broken
+        ]
+        if obstacles and derived:
+            object.__setattr__(self, "enable_idempotence", False)
+        elif obstacles and self.enable_idempotence:
+            raise ConfigError(f"enable_idempotence needs {' and '.join(obstacles)}")
+
+    def _check(self) -> None:
+        super()._check()
+        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+            raise ConfigError(
+                f"delivery_timeout_ms ({self.delivery_timeout_ms}) must be at least linger_ms + request_timeout_ms"
+                f" ({self.linger_ms} + {self.request_timeout_ms})"
+            )
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level set for the chosen codec, None for its default."""
+        level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
+        return level
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """Settings of `KafkaConsumer`.
+
+    Attributes:
+        default_api_timeout_ms: bound of calls that name no timeout of their own.
+        fetch_min_bytes: a broker answers once it has so many bytes,
+        fetch_max_wait_ms: or after so long.
+        fetch_max_bytes: bytes of one answer, as a soft limit: the first batch always comes whole.
+        max_partition_fetch_bytes: the same for one partition.
+        max_poll_records: records one poll returns at most.
+        auto_offset_reset: where a partition without position starts: latest, earliest or none (an error).
+        isolation_level: read_uncommitted or read_committed.
+        check_crcs: batches are checked against their CRC-32C.
+        key_deserializer, value_deserializer: `f(topic, data) -> value`; None leaves bytes.
+        client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392).
+    """
+
+    receive_buffer_bytes: int = _between(65_536, -1)
+    default_api_timeout_ms: int = _between(60_000, 0)
+    fetch_min_bytes: int = _between(1, 0)
+    fetch_max_bytes: int = _between(52_428_800, 0)
+    fetch_max_wait_ms: int = _between(500, 0)
+    max_partition_fetch_bytes: int = _between(1_048_576, 0)
+    max_poll_records: int = _between(500, 1)
+    auto_offset_reset: str = _one_of("latest", "latest", "earliest", "none")
+    isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
+    check_crcs: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    client_rack: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """Settings of `KafkaAdminClient`.
+
+    Attributes:
+        default_api_timeout_ms: bound of calls that name no timeout of their own.
+        retries: how often a call may be tried again, within default_api_timeout_ms.
+    """
+
+    default_api_timeout_ms: int = _between(60_000, 0)
+    retries: int = _between(INT32_MAX, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(_Config):
+    """Settings of an embedded broker, under Kafka's names; topic settings are the defaults of new topics.
+
+    Attributes:
+        auto_create_topics_enable: a Metadata request may create the topics it names.
+        num_partitions: of topics created without a number.
+        default_replication_factor: of topics created without one.
+        delete_topic_enable: DeleteTopics is served.
+        message_max_bytes: bytes of one record batch.
+        max_request_partition_size_limit: partitions one request may name.
+        socket_request_max_bytes: bytes of one request.
+        socket_send_buffer_bytes, socket_receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1 leaves the system's default.
+        connections_max_idle_ms: connections unused for so long are closed; -1 never.
+        fetch_max_bytes: bytes of one Fetch answer, whatever the client asks for.
+        log_message_timestamp_type: CreateTime or LogAppendTime.
+        compression_type: producer, uncompressed, gzip, snappy, lz4 or zstd.
+        max_incremental_fetch_session_cache_slots: fetch sessions remembered.
+        producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
+        broker_rack: told to clients with the metadata.
+    """
+
+    auto_create_topics_enable: bool = True
+    num_partitions: int = _between(1, 1)
+    default_replication_factor: int = _between(1, 1)
+    delete_topic_enable: bool = True
+    message_max_bytes: int = _between(1_048_588, 0)
+    max_request_partition_size_limit: int = _between(2_000, 1)
+    socket_request_max_bytes: int = _between(104_857_600, 1)
+    socket_send_buffer_bytes: int = _between(102_400, -1)
+    socket_receive_buffer_bytes: int = _between(102_400, -1)
+    connections_max_idle_ms: int = _between(600_000, -1)
+    fetch_max_bytes: int = _between(57_671_680, 1_024)
+    log_message_timestamp_type: str = _one_of("CreateTime", "CreateTime", "LogAppendTime")
+    compression_type: str = _one_of("producer", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+    max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
+    producer_id_expiration_ms: int = _between(86_400_000, 1)
+    broker_rack: str | None = None

@@ -1,0 +1,84 @@
+"""The values that cross the public face: named tuples without behaviour.
+
+`ConsumerRecord` is a compiled class and lives in `kafkacore.records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Node(NamedTuple):
+    """A broker as clients see it. Bootstrap addresses get negative ids until the first metadata arrives."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the offset of the NEXT record to read, a note, and the leader epoch of the last record read (-1: unknown)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The answer to a search by time: the first record at or after it (`timestamp_ms` in epoch milliseconds)."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went.
+
+    `offset` is -1 when the broker was not asked for it (acks=0); `timestamp_ms` is the broker's where the topic stamps on append;
+    sizes are in bytes and -1 for a null key or value.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+class ProducerRecord(NamedTuple):
+    """A record to send. `partition` None leaves the choice to the partitioner, `timestamp_ms` None means now."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class NewTopic(NamedTuple):
+    """A topic to create. -1 takes the broker's default; `replica_assignments` maps partition to broker ids and excludes both counts."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    replica_assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | None] | None = None
+
+
+class NewPartitions(NamedTuple):
+    """Partitions to add: the new total, and broker ids for each added one where they are not left to the controller."""
+
+    total_count: int
+    assignments: Sequence[Sequence[int]] | None = None

@@ -1,0 +1,218 @@
+"""config.py: names, conversion, limits, rules between settings."""
+
+import dataclasses
+import ssl
+
+import pytest
+import trustme
+
+from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
+from kafkacore.errors import ConfigError
+
+B = "127.0.0.1:9092"
+
+
+def test_dotted_and_snake_names_mix():
+    config = ProducerConfig.from_user({"bootstrap.servers": "a:1, b:2", "linger.ms": "7"}, batch_size=10, acks="1")
+    assert config.bootstrap_servers == ("a:1", "b:2")
+    assert config.bootstrap_addresses == [("a", 1), ("b", 2)]
+    assert (config.linger_ms, config.batch_size, config.acks) == (7, 10, 1)
+    assert ProducerConfig.from_user(bootstrap_servers=["a:1"]).bootstrap_servers == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"linger_sm": 5}, "linger_ms"),
+        ({"linger.msec": 5}, "linger.ms"),
+        ({"bootstrap_server": B}, "bootstrap_servers"),
+        ({"compression.typ": "gzip"}, "compression.type"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(given, nearest):
+    with pytest.raises(ConfigError, match=rf"did you mean {nearest}\?"):
+        ProducerConfig.from_user({"bootstrap.servers": B} | given)
+
+
+def test_an_unknown_name_like_no_other_gets_no_guess():
+    with pytest.raises(ConfigError, match=r"unknown setting 'zzz' for ProducerConfig$"):
+        ProducerConfig.from_user(bootstrap_servers=B, zzz=1)
+    with pytest.raises(ConfigError, match="must be a string"):
+        ProducerConfig.from_user({1: 2})
+
+
+def test_a_name_given_in_both_spellings_is_refused():
+    with pytest.raises(ConfigError, match="given twice"):
+        ProducerConfig.from_user({"linger.ms": 1}, linger_ms=1, bootstrap_servers=B)
+
+
+def test_defaults_are_those_of_java_4():
+    producer = ProducerConfig(bootstrap_servers=(B,))
+    assert (producer.acks, producer.enable_idempotence, producer.linger_ms, producer.batch_size) == (-1, True, 5, 16384)
+    assert (producer.buffer_memory, producer.max_block_ms, producer.max_request_size) == (32 * 2**20, 60_000, 2**20)
+    assert (producer.max_in_flight_requests_per_connection, producer.retries, producer.delivery_timeout_ms) == (5, 2**31 - 1, 120_000)
+    assert (producer.request_timeout_ms, producer.retry_backoff_ms, producer.retry_backoff_max_ms) == (30_000, 100, 1000)
+    assert (producer.reconnect_backoff_ms, producer.reconnect_backoff_max_ms, producer.connections_max_idle_ms) == (50, 1000, 540_000)
+    assert (producer.socket_connection_setup_timeout_ms, producer.socket_connection_setup_timeout_max_ms) == (10_000, 30_000)
+    assert (producer.send_buffer_bytes, producer.receive_buffer_bytes, producer.metadata_max_age_ms) == (131_072, 32_768, 300_000)
+    consumer = ConsumerConfig(bootstrap_servers=(B,))
+    assert (consumer.fetch_min_bytes, consumer.fetch_max_wait_ms, consumer.fetch_max_bytes) == (1, 500, 50 * 2**20)
+    assert (consumer.max_partition_fetch_bytes, consumer.max_poll_records, consumer.receive_buffer_bytes) == (2**20, 500, 65_536)
+    assert (consumer.auto_offset_reset, consumer.isolation_level, consumer.check_crcs) == ("latest", "read_uncommitted", True)
+    assert (consumer.default_api_timeout_ms, AdminConfig(bootstrap_servers=(B,)).default_api_timeout_ms) == (60_000, 60_000)
+    broker = BrokerConfig()
+    assert (broker.auto_create_topics_enable, broker.num_partitions, broker.message_max_bytes) == (True, 1, 1_048_588)
+    assert (broker.connections_max_idle_ms, broker.socket_request_max_bytes) == (600_000, 104_857_600)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"linger_ms": -1}, "linger_ms must be at least 0, not -1"),
+        ({"linger_ms": "soon"}, "linger_ms must be a whole number, not 'soon'"),
+        ({"linger_ms": 1.5}, "linger_ms must be a whole number"),
+        ({"linger_ms": True}, "linger_ms must be a whole number"),
+        ({"linger_ms": None}, "linger_ms must be a whole number"),
+        ({"batch_size": 2**31}, "batch_size must be at most 2147483647"),
+        ({"compression_type": "brotli"}, "compression_type must be one of none, gzip, snappy, lz4, zstd"),
+        ({"compression_gzip_level": 10}, "compression_gzip_level must be between 1 and 9"),
+        ({"acks": 2}, "acks must be 0, 1 or all"),
+        ({"acks": True}, "acks must be 0, 1 or all"),
+        ({"partitioner": "random"}, "partitioner must be one of 'murmur2', 'round_robin' or a callable"),
+        ({"key_serializer": "utf8"}, "key_serializer must be a callable"),
+        ({"enable_idempotence": "maybe"}, "enable_idempotence must be a truth value"),
+        ({"bootstrap_servers": ""}, "at least one broker"),
+        ({"bootstrap_servers": "localhost"}, "not an address"),
+        ({"bootstrap_servers": [5]}, "must hold strings"),
+        ({"client_id": 5}, "client_id must be a string"),
+        ({"security_protocol": "SASL_SSL"}, "must be one of PLAINTEXT, SSL"),
+        ({"delivery_timeout_ms": 30_004}, r"must be at least linger_ms \+ request_timeout_ms \(5 \+ 30000\)"),
+        ({"retry_backoff_ms": 2000}, "must not exceed retry_backoff_max_ms"),
+        ({"reconnect_backoff_ms": 2000}, "must not exceed reconnect_backoff_max_ms"),
+        ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all"),
+        ({"enable_idempotence": True, "retries": 0, "max_in_flight_requests_per_connection": 6}, "retries above 0 and max_in_flight"),
+    ],
+)
+def test_refused_values(settings, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        ProducerConfig.from_user({"bootstrap_servers": B} | settings)
+
+
+@pytest.mark.parametrize(("given", "held"), [("all", -1), ("ALL", -1), ("-1", -1), (-1, -1), (0, 0), ("0", 0), (1, 1), ("1", 1)])
+def test_acks_is_held_as_the_number(given, held):
+    assert ProducerConfig.from_user(bootstrap_servers=B, acks=given).acks == held
+
+
+def test_idempotence_follows_from_the_others_unless_given():
+    make = ProducerConfig.from_user
+    assert make(bootstrap_servers=B).enable_idempotence is True
+    assert make(bootstrap_servers=B, acks=1).enable_idempotence is False
+    assert make(bootstrap_servers=B, retries=0).enable_idempotence is False
+    assert make(bootstrap_servers=B, max_in_flight_requests_per_connection=6).enable_idempotence is False
+    assert make(bootstrap_servers=B, enable_idempotence="false").enable_idempotence is False
+
+
+def test_compression_level_is_the_one_of_the_chosen_codec():
+    config = ProducerConfig.from_user(bootstrap_servers=B, compression_type="zstd", compression_zstd_level=-5, compression_gzip_level=9)
+    assert config.compression_level == -5
+    assert config.replace(compression_type="gzip").compression_level == 9
+    assert config.replace(compression_type="snappy").compression_level is None
+
+
+def test_callables_pass_through():
+    def partition(topic, key, value, count):
+        return 0
+
+    config = ProducerConfig.from_user(bootstrap_servers=B, partitioner=partition, value_serializer=partition)
+    assert config.partitioner is partition
+    assert config.value_serializer is partition
+
+
+def test_settings_are_frozen_and_replace_checks_again():
+    config = ConsumerConfig(bootstrap_servers=(B,))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.check_crcs = False
+    assert config.replace(check_crcs="off").check_crcs is False
+    with pytest.raises(ConfigError):
+        config.replace(max_poll_records=0)
+
+
+def test_broker_settings_by_kafkas_names():
+    config = BrokerConfig.from_user({"auto.create.topics.enable": "false", "num.partitions": "3", "message.max.bytes": 1000})
+    assert (config.auto_create_topics_enable, config.num_partitions, config.message_max_bytes) == (False, 3, 1000)
+    with pytest.raises(ConfigError, match="did you mean num.partitions"):
+        BrokerConfig.from_user({"num.partition": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("h:1", ("h", 1)), ("PLAINTEXT://h:9092", ("h", 9092)), ("[::1]:9092", ("::1", 9092)), ("SSL://[fe80::1]:1", ("fe80::1", 1))],
+)
+def test_addresses(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:65536", "::1:9092", "h:-1", "h:1:2", "[]:1"])
+def test_bad_addresses(text):
+    with pytest.raises(ConfigError, match="not an address"):
+        parse_address(text)
+
+
+def test_no_default_lies_outside_its_own_limits():
+    for cls in (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig):
+        cls.from_user(bootstrap_servers=B)
+    BrokerConfig()
+
+
+def test_every_setting_is_documented():
+    for cls in (ClientConfig, ProducerConfig, ConsumerConfig, AdminConfig, BrokerConfig):
+        text = "".join(base.__doc__ or "" for base in cls.__mro__)
+        assert [name for name in cls.names() if name not in text] == []
+
+
+def test_secrets_stay_out_of_the_repr():
+    config = ClientConfig(bootstrap_servers=(B,), security_protocol="ssl", ssl_certfile="c", ssl_password="hush")
+    assert config.security_protocol == "SSL"
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"ssl_cafile": "ca.pem"}, "ssl_cafile has no effect with security_protocol=PLAINTEXT"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "k"}, "ssl_keyfile needs ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_password": "k"}, "ssl_password needs ssl_certfile"),
+        ({"ssl_check_hostname": False}, "ssl_check_hostname has no effect"),
+    ],
+)
+def test_tls_settings_that_would_be_ignored_are_refused(settings, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        ClientConfig.from_user({"bootstrap_servers": B} | settings)
+
+
+def test_a_ready_context_excludes_the_files():
+    context = ssl.create_default_context()
+    config = ClientConfig(bootstrap_servers=(B,), security_protocol="SSL", ssl_context=context)
+    assert config.make_ssl_context() is context
+    with pytest.raises(ConfigError, match="ssl_cafile would be ignored"):
+        config.replace(ssl_cafile="ca.pem")
+
+
+def test_ssl_context_from_files(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("client").private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
+    make = ClientConfig.from_user
+    config = make(
+        bootstrap_servers=B, security_protocol="SSL", ssl_cafile=str(tmp_path / "ca.pem"), ssl_certfile=str(tmp_path / "client.pem")
+    )
+    context = config.make_ssl_context()
+    assert context is not None
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert len(context.get_ca_certs()) == 1
+    unchecked = config.replace(ssl_check_hostname=False).make_ssl_context()
+    assert unchecked is not None and not unchecked.check_hostname
+    assert make(bootstrap_servers=B).make_ssl_context() is None
+    with pytest.raises(ConfigError, match=r"TLS files \(.*no\.pem\) cannot be used"):
+        config.replace(ssl_cafile=str(tmp_path / "no.pem"), ssl_certfile=None).make_ssl_context()

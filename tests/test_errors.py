@@ -1,0 +1,153 @@
+"""errors.py: the code table, the flags, where an error happened, pickling."""
+
+import copy
+import inspect
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore import errors
+from kafkacore.errors import Code, KafkaError
+
+ALL = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, KafkaError)]
+CODES = [code for code in Code if code is not Code.NONE]
+
+
+def test_every_code_has_one_class_of_its_own():
+    assert [int(code) for code in Code] == list(range(-1, 134))
+    assert errors.for_code(0) is None
+    classes = [errors.for_code(code) for code in CODES]
+    assert len(set(classes)) == len(CODES)
+    for code, cls in zip(CODES, classes, strict=True):
+        assert cls is not None
+        assert cls.code == code
+        assert getattr(errors, cls.__name__) is cls
+        assert cls().name == errors.NAMES[code] == code.name
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "kafka_name"),
+    [
+        (-1, "UnknownServer", "UNKNOWN_SERVER_ERROR"),
+        (3, "UnknownTopicOrPartition", "UNKNOWN_TOPIC_OR_PARTITION"),
+        (6, "NotLeaderOrFollower", "NOT_LEADER_OR_FOLLOWER"),
+        (7, "RequestTimedOut", "REQUEST_TIMED_OUT"),
+        (10, "RecordTooLarge", "MESSAGE_TOO_LARGE"),
+        (13, "NetworkError", "NETWORK_EXCEPTION"),
+        (35, "UnsupportedVersion", "UNSUPPORTED_VERSION"),
+        (45, "OutOfOrderSequence", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        (46, "DuplicateSequence", "DUPLICATE_SEQUENCE_NUMBER"),
+        (47, "InvalidProducerEpoch", "INVALID_PRODUCER_EPOCH"),
+        (59, "UnknownProducerId", "UNKNOWN_PRODUCER_ID"),
+        (90, "ProducerFenced", "PRODUCER_FENCED"),
+        (129, "RebootstrapRequired", "REBOOTSTRAP_REQUIRED"),
+        (133, "ShareSessionLimitReached", "SHARE_SESSION_LIMIT_REACHED"),
+    ],
+)
+def test_names(code, name, kafka_name):
+    cls = errors.for_code(code)
+    assert cls is not None
+    assert (cls.__name__, errors.NAMES[code]) == (name, kafka_name)
+
+
+def test_flags_are_those_of_the_java_client():
+    """Retriable and InvalidMetadata as the classes of kafka-clients 4.3.1 derive (read from its jar)."""
+    retriable = {2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88, 89, 100, 103, 106, 122, 123, 133}
+    invalid_metadata = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
+    assert {code for code in CODES if errors.for_code(code).retriable} == retriable
+    assert {code for code in CODES if errors.for_code(code).invalid_metadata} == invalid_metadata
+    assert not any(cls.fatal and cls.retriable for cls in ALL)
+
+
+def test_a_second_class_for_a_code_is_refused():
+    with pytest.raises(TypeError, match="code 6 belongs to NotLeaderOrFollower"):
+        type("Another", (errors.BrokerError,), {}, code=Code.NOT_LEADER_OR_FOLLOWER)
+    assert errors.for_code(6) is errors.NotLeaderOrFollower
+
+
+def test_families():
+    assert issubclass(errors.RequestTimedOut, errors.KafkaTimeoutError)
+    assert issubclass(errors.RequestTimedOut, errors.TransportError)
+    assert issubclass(errors.BufferFullError, errors.KafkaTimeoutError)
+    assert issubclass(errors.BufferFullError, BufferError)
+    assert issubclass(errors.KafkaTimeoutError, TimeoutError)
+    assert issubclass(errors.ConfigError, ValueError)
+    families = (errors.BrokerError, errors.TransportError, errors.CorruptDataError, errors.UsageError, errors.InternalError)
+    for cls in ALL:
+        assert sum(issubclass(cls, family) for family in families) <= 1, cls
+    for code in CODES:
+        assert issubclass(errors.for_code(code), (errors.BrokerError, errors.TransportError))
+
+
+def test_str_says_what_and_where():
+    error = errors.from_code(6, topic="t", partition=3, broker=1, api="Produce v9", offset=118, attempts=["refused", OSError("reset")])
+    text = str(error)
+    assert text.startswith("NOT_LEADER_OR_FOLLOWER (6): ")
+    assert text.endswith("[topic t, partition 3, broker 1, Produce v9, offset 118]; earlier attempts: refused; reset")
+    assert str(errors.from_code(6, "the broker's own text")) == "NOT_LEADER_OR_FOLLOWER (6): the broker's own text"
+    assert str(errors.UsageError("no")) == "no"
+    assert "partition 0" in str(errors.CorruptDataError("bad", partition=0))
+
+
+def test_every_class_says_something_without_a_message():
+    for cls in ALL:
+        assert len(str(cls())) > 10, cls
+
+
+def test_codes_newer_than_the_table_keep_their_number():
+    error = errors.from_code(9999, topic="t")
+    assert type(error) is errors.UnknownServer
+    assert (error.code, error.name) == (9999, "UNKNOWN")
+    assert "(9999)" in str(error)
+    assert errors.UnknownServer.code == -1
+
+
+def test_raise_for():
+    errors.raise_for(0, topic="t")
+    with pytest.raises(errors.UnknownTopicOrPartition) as caught:
+        errors.raise_for(3, topic="t", partition=1)
+    assert (caught.value.topic, caught.value.partition) == ("t", 1)
+    with pytest.raises(errors.InternalError):
+        errors.from_code(0)
+
+
+def test_flags_can_be_overridden_for_one_error():
+    error = errors.TransportError("gone", retriable=False, fatal=True, code=13, invalid_metadata=True, txn_requires_abort=True)
+    assert (error.retriable, error.fatal, error.code, error.invalid_metadata, error.txn_requires_abort) == (False, True, 13, True, True)
+    assert (errors.TransportError.retriable, errors.TransportError.code) == (True, None)
+    assert errors.UsageError("x").name == "UsageError"
+
+
+def test_delivery_error_counts_and_names_the_first_cause():
+    cause = errors.from_code(10, topic="t", partition=0)
+    error = errors.DeliveryError(failed=3, causes=[cause], topic="t")
+    assert (error.failed, error.causes) == (3, (cause,))
+    assert "3 records not delivered; first cause: MESSAGE_TOO_LARGE" in str(error)
+    assert "1 record not delivered" in str(errors.DeliveryError(failed=1))
+
+
+@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
+def test_every_error_survives_pickle_and_copy(cls):
+    error = cls("why", topic="t", partition=2, broker=3, api="Fetch v17", offset=4, attempts=("a", ValueError("b")), retriable=True)
+    if isinstance(error, errors.DeliveryError):
+        error.failed = 7
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(error, protocol))
+        assert type(again) is cls
+        assert str(again) == str(error)
+        assert again.args == error.args
+        assert {**vars(again), "attempts": None} == {**vars(error), "attempts": None}
+        assert [repr(a) for a in again.attempts] == [repr(a) for a in error.attempts]
+    assert str(copy.copy(error)) == str(error)
+
+
+@given(st.integers(-(2**15), 2**15 - 1))
+def test_any_code_from_the_wire_makes_an_error(code):
+    if code == 0:
+        assert errors.for_code(code) is None
+    else:
+        error = errors.from_code(code)
+        assert error.code == code
+        assert isinstance(error, KafkaError)

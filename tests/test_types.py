@@ -1,0 +1,36 @@
+"""types.py: plain tuples, so that they hash, compare, unpack and pickle."""
+
+import pickle
+
+import pytest
+
+from kafkacore import types
+
+
+def test_defaults():
+    assert types.Node(1, "h", 9092) == (1, "h", 9092, None)
+    assert types.OffsetAndMetadata(5) == (5, "", -1)
+    assert types.ProducerRecord("t") == ("t", None, None, (), None, None)
+    assert types.NewTopic("t") == ("t", -1, -1, None, None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        types.TopicPartition("t", 0),
+        types.Node(-1, "h", 9092, "r"),
+        types.OffsetAndMetadata(1, "m", 2),
+        types.OffsetAndTimestamp(1, 2),
+        types.RecordMetadata("t", 0, 1, 2, 3, 4),
+        types.ProducerRecord("t", b"v", b"k", (("h", b"x"),), 0, 1),
+        types.NewTopic("t", 3, 1),
+        types.NewPartitions(4),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_hash_compare_unpack_and_pickle(value):
+    again = pickle.loads(pickle.dumps(value))
+    assert again == value == tuple(value)
+    assert hash(again) == hash(value)
+    assert type(again) is type(value)
+    assert type(value)(*value) == value
