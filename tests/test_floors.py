@@ -1,0 +1,232 @@
+"""The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
+
+    0 values   errors, types, clock, config
+    1 bytes    _codec, codec, compress, records, _wheel, timer, purgatory
+    2 protocol protocol
+    3 net      net, metadata
+    4 engines  producer | consumer | admin | broker      (rooms that know nothing of each other)
+    5 faces    the package itself, aio, testing, legacy, compat, spark, cli, __main__
+
+A file imports only from the floors below, or from its own room where no circle may form. Faces may use each other, except that nobody
+imports cli (but __main__) or spark (but pyspark_kafkacore). Foreign packages: the run-time dependencies anywhere from floor 1 on; those
+of the extras only in faces, and there inside functions, so that the package imports without them; the exceptions are listed below.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FLOORS: dict[str, int] = {
+    **dict.fromkeys(("errors", "types", "clock", "config"), 0),
+    **dict.fromkeys(("_codec", "codec", "compress", "records", "_wheel", "timer", "purgatory"), 1),
+    "protocol": 2,
+    **dict.fromkeys(("net", "metadata"), 3),
+    **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),
+    **dict.fromkeys(("", "aio", "testing", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
+}
+"""Floor of each room; "" is kafkacore/__init__.py."""
+
+PRIVATE = {"cli": {"__main__"}, "spark": {"pyspark_kafkacore"}}
+"""Rooms that only these may import."""
+
+DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}
+EXTRAS_BELOW = {"compress": {"isal"}, "records": {"pyarrow"}, "_codec": {"pyarrow"}, "producer": {"pyarrow"}, "consumer": {"pyarrow"}}
+"""Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
+EXTRAS_AT_TOP = {"cli": {"typer", "rich", "click"}, "spark": {"pyspark", "pyarrow"}, "testing": {"pytest"}}
+"""Optional packages that the submodules of a face may import at their top; its __init__.py may not, testing apart."""
+
+CYTHON_LIBRARIES = {"cython", "libc", "libcpp", "cpython", "posix"}
+CYTHON_IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+([\w., ]+))")
+
+
+class Import(NamedTuple):
+    """One import statement: who, what, where, and whether it runs when the file is loaded."""
+
+    importer: str
+    target: str
+    line: int
+    at_top: bool
+
+
+def module_name(path: Path, root: Path) -> str:
+    """The dotted name; .pxi files count as the extension that includes them."""
+    if path.suffix == ".pxi":
+        return "kafkacore._codec"
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room(module: str) -> str:
+    """The part below kafkacore that has a floor; a top-level module is its own room."""
+    parts = module.split(".")
+    return parts[0] if parts[0] != "kafkacore" else (parts[1] if len(parts) > 1 else "")
+
+
+def python_imports(path: Path, root: Path, modules: set[str]) -> Iterator[Import]:
+    importer = module_name(path, root)
+    package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
+
+    def walk(node: ast.AST, at_top: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(importer, alias.name, child.lineno, at_top)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    base = ".".join([*package.split(".")[: len(package.split(".")) - child.level + 1], *filter(None, [base])])
+                for alias in child.names:
+                    full = f"{base}.{alias.name}"
+                    yield Import(importer, full if full in modules else base, child.lineno, at_top)
+            elif isinstance(child, ast.Call) and ast.unparse(child.func) in ("__import__", "importlib.import_module", "import_module"):
+                if child.args and isinstance(child.args[0], ast.Constant):
+                    yield Import(importer, str(child.args[0].value), child.lineno, at_top)
+                yield from walk(child, at_top)
+            else:
+                lazy = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+                yield from walk(child, at_top and not lazy)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), True)
+
+
+def cython_imports(path: Path, root: Path, modules: set[str]) -> Iterator[Import]:
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        found = CYTHON_IMPORT.match(text)
+        if not found:
+            continue
+        indent, base, names, plain = found.groups()
+        if base:
+            targets = [f"{base}.{name.split()[0]}" for name in names.strip("() ").split(",") if name.split()]
+            targets = [target if target in modules else base for target in targets]
+        else:
+            targets = [name.split()[0] for name in plain.split(",") if name.split()]
+        for target in targets:
+            yield Import(module_name(path, root), target, number, not indent)
+
+
+def all_imports(root: Path) -> tuple[set[str], list[Import]]:
+    python = [*root.glob("kafkacore/**/*.py"), *root.glob("pyspark_kafkacore.py")]
+    cython = [path for suffix in ("pyx", "pxi", "pxd") for path in root.glob(f"kafkacore/**/*.{suffix}")]
+    modules = {module_name(path, root) for path in [*python, *cython]}
+    found = [found for path in python for found in python_imports(path, root, modules)]
+    return modules, found + [found for path in cython for found in cython_imports(path, root, modules)]
+
+
+def foreign_problem(found: Import, here: str, is_package_root: bool) -> str | None:
+    top = found.target.split(".")[0]
+    if top in sys.stdlib_module_names or top in CYTHON_LIBRARIES:
+        return None
+    if top in DEPENDENCIES:
+        return "floor 0 uses the standard library only" if FLOORS[here] == 0 else None
+    if FLOORS[here] < 5:
+        if top not in EXTRAS_BELOW.get(here, set()):
+            return f"{top} is no run-time dependency"
+        return f"{top} is optional: import it inside a function" if found.at_top and top != "isal" else None
+    if found.at_top and (top not in EXTRAS_AT_TOP.get(here, set()) or (is_package_root and here != "testing")):
+        return f"{top} is optional: import it inside a function"
+    return None
+
+
+def violations(root: Path) -> list[str]:
+    """Every import that breaks the plan, as "module:line imports target: why"."""
+    modules, imports = all_imports(root)
+    problems = [f"{name}: room {room(name)!r} has no floor" for name in sorted(modules) if room(name) not in FLOORS]
+    for found in imports:
+        here, there = room(found.importer), room(found.target)
+        own = found.target.split(".")[0] in ("kafkacore", "pyspark_kafkacore")
+        why = None
+        if here not in FLOORS or (own and there not in FLOORS):
+            why = f"room {there!r} has no floor"
+        elif not own:
+            why = foreign_problem(found, here, (root / found.importer.replace(".", "/") / "__init__.py").exists())
+        elif here != there:
+            low, high = FLOORS[there], FLOORS[here]
+            if there in PRIVATE and here not in PRIVATE[there]:
+                why = f"nobody imports {there}"
+            elif low > high:
+                why = f"floor {high} imports floor {low}"
+            elif low == high == 4:
+                why = f"{here} and {there} know nothing of each other"
+        if why:
+            problems.append(f"{found.importer}:{found.line} imports {found.target}: {why}")
+    return problems + circles(modules, imports)
+
+
+def circles(modules: set[str], imports: list[Import]) -> list[str]:
+    """Circles of imports that run at load time, each as "a -> b -> a"; importing a module also loads its packages, which is no circle."""
+    graph: dict[str, set[str]] = {name: set() for name in modules}
+    for found in imports:
+        if found.at_top and found.target in modules and found.target != found.importer:
+            graph[found.importer].add(found.target)
+    problems: list[str] = []
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> None:
+        if name in path:
+            problems.append(" -> ".join([*path[path.index(name) :], name]) + ": a circle")
+        elif name not in done:
+            for target in sorted(graph[name]):
+                visit(target, [*path, name])
+            done.add(name)
+
+    for name in sorted(modules):
+        visit(name, [])
+    return problems
+
+
+def test_the_house_stands():
+    modules, imports = all_imports(ROOT)
+    assert {"kafkacore.errors", "kafkacore._codec", "kafkacore.config"} <= modules
+    assert len(imports) > 20
+    assert violations(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"errors.py": "import kafkacore.config\n", "config.py": ""}, None),
+        ({"errors.py": "import kafkacore.config\n", "config.py": "from kafkacore import errors\n"}, "a circle"),
+        ({"records.py": "from kafkacore.protocol import X\n", "protocol/__init__.py": ""}, "floor 1 imports floor 2"),
+        ({"records.py": "def f():\n    from .protocol import X\n", "protocol/__init__.py": ""}, "floor 1 imports floor 2"),
+        ({"records.py": "import importlib\nimportlib.import_module('kafkacore.net')\n", "net/__init__.py": ""}, "floor 1 imports floor 3"),
+        ({"net/client.py": "from kafkacore.metadata import M\n", "metadata.py": "", "net/__init__.py": ""}, None),
+        ({"broker/server.py": "from kafkacore.net import selector\n", "net/selector.py": ""}, None),
+        ({"broker/server.py": "from kafkacore.producer import P\n", "producer/__init__.py": ""}, "know nothing of each other"),
+        ({"producer/__init__.py": "from kafkacore import broker\n", "broker/__init__.py": ""}, "know nothing of each other"),
+        ({"consumer/__init__.py": "from ..admin import A\n", "admin.py": ""}, "know nothing of each other"),
+        ({"net/client.py": "from kafkacore import KafkaProducer\n", "__init__.py": ""}, "floor 3 imports floor 5"),
+        ({"testing.py": "from kafkacore.cli import main\n", "cli/__init__.py": ""}, "nobody imports cli"),
+        ({"__main__.py": "from kafkacore.cli import main\n", "cli/__init__.py": ""}, None),
+        ({"aio.py": "def f():\n    import kafkacore.spark.reader\n", "spark/reader.py": ""}, "nobody imports spark"),
+        ({"cli/__init__.py": "import typer\n"}, "typer is optional"),
+        ({"cli/__init__.py": "def main():\n    import typer\n", "cli/app.py": "import rich.table\n"}, None),
+        ({"net/client.py": "def f():\n    import rich\n"}, "rich is no run-time dependency"),
+        ({"config.py": "import numpy\n"}, "floor 0 uses the standard library only"),
+        ({"codec.py": "import numpy\n"}, None),
+        ({"consumer/__init__.py": "import pyarrow\n"}, "pyarrow is optional"),
+        ({"consumer/__init__.py": "def f():\n    import pyarrow\n"}, None),
+        ({"compress.py": "try:\n    import isal\nexcept ImportError:\n    pass\n"}, None),
+        ({"helpers.py": ""}, "has no floor"),
+        ({"_codec.pyx": "from libc.string cimport memcpy\nfrom kafkacore.errors import CorruptDataError\n", "errors.py": ""}, None),
+        ({"native/x.pxi": "    from kafkacore.producer import P\n", "_codec.pyx": "", "producer/__init__.py": ""}, "floor 1 imports floor 4"),
+        ({"_codec.pyx": "cimport numpy as np, requests\n"}, "requests is no run-time dependency"),
+    ],
+)
+def test_the_walk_sees_what_it_should(tmp_path, files, problem):
+    for name, text in files.items():
+        path = tmp_path / "kafkacore" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = violations(tmp_path)
+    if problem is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert problem in found[0]
