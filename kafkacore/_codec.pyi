@@ -1,5 +1,7 @@
 """What Python sees of the compiled extension."""
 
+from collections.abc import Iterable, Sequence
+
 from typing_extensions import Buffer
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
@@ -15,3 +17,61 @@ def buffer_pool_stats() -> dict[str, int]: ...
 def buffer_pool_trim() -> int: ...
 def send_gather(fd: int, buffers: list[Buffer], skip_bytes: int = 0) -> int: ...
 def recv_into(fd: int, buffer: Buffer, start: int, nbytes: int) -> int: ...
+
+class ColumnSource:
+    count: int
+    def __init__(self, source: object, count: int = 0) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> bytes | None: ...
+
+class BatchBuilder:
+    max_bytes: int
+    magic: int
+    compression: int
+    def __init__(
+        self,
+        *,
+        magic: int = 2,
+        compression: str | int = "none",
+        compression_level: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        max_bytes: int = 16384,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        timestamp_type: int = 0,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def append(
+        self,
+        value: Buffer | str | None,
+        key: Buffer | str | None = None,
+        headers: Iterable[tuple[str | bytes, Buffer | str | None]] = (),
+        timestamp_ms: int | None = None,
+        offset_delta: int | None = None,
+    ) -> bool: ...
+    def append_many(
+        self,
+        values: object,
+        keys: object = None,
+        headers: Sequence[Iterable[tuple[str | bytes, Buffer | str | None]] | None] | None = None,
+        timestamps_ms: object = None,
+        start: int = 0,
+    ) -> int: ...
+    def build(self) -> memoryview: ...
+
+def control_batch(
+    type: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    timestamp_ms: int | None = None,
+) -> memoryview: ...

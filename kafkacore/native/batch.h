@@ -1,0 +1,324 @@
+/* Record batch v2: the loops that run once per record. Layout: see wire.h.
+ *
+ * Writers never stop inside a record: a record that does not fit leaves everything as it was. They may store up to
+ * KC_SLACK bytes past the last record (wide stores), so every buffer has that much room behind its limit.
+ * Readers take (position, end), check every length against what is left, and report what is wrong as a code.
+ */
+#ifndef KAFKACORE_BATCH_H
+#define KAFKACORE_BATCH_H
+#include "columns.h"
+#include "crc32c.h"
+#include "wire.h"
+
+enum { KC_SLACK = 64, KC_MIN_RECORD = 7 };     /* smallest record: length, attributes, two deltas, key, value and header count */
+#define KC_INLINE static inline __attribute__((always_inline))
+
+/* ---- writing ---- */
+
+/* Writes the header over p[0..61) and the CRC of what follows; base offset 0, leader epoch -1 (both outside the CRC). */
+static void kc_seal_batch(uint8_t *p, size_t total, int16_t attributes, int32_t last_offset_delta, int64_t base_ts, int64_t max_ts,
+                          int64_t producer_id, int16_t producer_epoch, int32_t base_sequence, int32_t count) {
+    kc_put64(p, 0);
+    kc_put32(p + 8, (int32_t)(total - 12));
+    kc_put32(p + 12, -1);
+    p[16] = 2;
+    kc_put16(p + 21, attributes);
+    kc_put32(p + 23, last_offset_delta);
+    kc_put64(p + 27, base_ts);
+    kc_put64(p + 35, max_ts);
+    kc_put64(p + 43, producer_id);
+    kc_put16(p + 51, producer_epoch);
+    kc_put32(p + 53, base_sequence);
+    kc_put32(p + 57, count);
+    kc_put32(p + 17, (int32_t)kc_crc32c(0, p + 21, total - 21));
+}
+
+/* Copies n bytes in 16-byte steps when both sides have room to overshoot: a call of memcpy costs more than 100 bytes do. */
+KC_INLINE void kc_copy(uint8_t *to, const uint8_t *from, int64_t n, const uint8_t *from_end) {
+    if (n <= 512 && from_end - from >= n + 15) {
+        for (int64_t i = 0; i < n; i += 16) memcpy(to + i, from + i, 16);
+    } else {
+        memcpy(to, from, (size_t)n);
+    }
+}
+
+/* A varint of up to 2 bytes without a branch; z is zig-zagged and below 1 << 14. Stores 2 bytes. */
+KC_INLINE uint8_t *kc_put_short(uint8_t *p, uint32_t z) {
+    uint32_t two = z >= 0x80;
+    uint16_t w = (uint16_t)((z & 0x7f) | (two << 7) | ((z >> 7) << 8));
+    memcpy(p, &w, 2);
+    return p + 1 + two;
+}
+KC_INLINE uint8_t *kc_put_length(uint8_t *p, int64_t n) {
+    uint64_t z = kc_zigzag(n);
+    return __builtin_expect(z < (1 << 14), 1) ? kc_put_short(p, (uint32_t)z) : kc_put_uvarint(p, z);
+}
+
+typedef struct {
+    uint8_t *p, *limit;            /* next byte to write; end of the room (KC_SLACK more is writable) */
+    int32_t count, next_delta;     /* records so far; offset delta of the next one */
+    int64_t base_ts, max_ts;       /* set by the first record */
+} kc_batch_writer;
+
+/* Writes one record; headers are encoded with their count, or NULL for none. key_end and value_end tell how far the memory
+ * behind key and value is readable. 1 written, 0 no room. */
+KC_INLINE int kc_write_record(kc_batch_writer *w, int64_t ts, const uint8_t *key, int64_t key_len, const uint8_t *key_end,
+                              const uint8_t *value, int64_t value_len, const uint8_t *value_end,
+                              const uint8_t *headers, size_t headers_len) {
+    uint64_t ts_z = kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)w->base_ts));
+    size_t body = 1 + (headers ? headers_len : 1) + kc_uvarint_size(ts_z) + kc_varint_size(w->next_delta) + kc_varint_size(key_len) + kc_varint_size(value_len)
+                + (key_len > 0 ? (size_t)key_len : 0) + (value_len > 0 ? (size_t)value_len : 0);
+    if (body + kc_varint_size((int64_t)body) > (size_t)(w->limit - w->p)) return 0;
+    uint8_t *p = kc_put_length(w->p, (int64_t)body);
+    *p++ = 0;
+    p = kc_put_uvarint(p, ts_z);
+    p = kc_put_length(p, w->next_delta);
+    p = kc_put_length(p, key_len);
+    if (key_len > 0) { kc_copy(p, key, key_len, key_end); p += key_len; }
+    p = kc_put_length(p, value_len);
+    if (value_len > 0) { kc_copy(p, value, value_len, value_end); p += value_len; }
+    if (headers) { memcpy(p, headers, headers_len); p += headers_len; } else *p++ = 0;
+    w->p = p;
+    w->count++;
+    w->next_delta++;
+    if (ts > w->max_ts) w->max_ts = ts;
+    return 1;
+}
+
+/* Size of one record with its length varint; headers_size counts the encoded headers with their count. */
+static inline size_t kc_record_size(int64_t ts_delta, int32_t offset_delta, int64_t key_len, int64_t value_len, size_t headers_size) {
+    size_t body = kc_record_body_size(ts_delta, offset_delta, key_len, value_len, headers_size);
+    return body + kc_varint_size((int64_t)body);
+}
+
+KC_INLINE const uint8_t *kc_column_end(const kc_column *c, const uint8_t *p, int64_t n) {
+    /* how far past item p may be read: known only where one block holds all items */
+    if (c->kind == KC_COL_OFFSETS32 || c->kind == KC_COL_OFFSETS64) return c->data + c->limit;
+    return p + (n > 0 ? n : 0);
+}
+
+/* Appends items [first, last) until there is no room or an item is bad (then *bad = 1). Returns the next item to append. */
+KC_INLINE int64_t kc_write_run(kc_batch_writer *out, const kc_column *values, const kc_column *keys, const int64_t *ts, int64_t one_ts,
+                               int64_t first, int64_t last, int *bad) {
+    kc_batch_writer w = *out;
+    int64_t i, n, key_n = -1;
+    const uint8_t *p, *key = NULL;
+    for (i = first; i < last; i++) {
+        if (kc_column_get(values, i, &p, &n) || (keys && kc_column_get(keys, i, &key, &key_n))) { *bad = 1; break; }
+        if (!kc_write_record(&w, ts ? ts[i] : one_ts, key, key_n, keys ? kc_column_end(keys, key, key_n) : NULL,
+                             p, n, kc_column_end(values, p, n), NULL, 0)) break;
+    }
+    *out = w;
+    return i;
+}
+
+/* The commonest run: values behind offsets, nothing null, no keys, one timestamp. The bytes around a value are few and
+ * mostly the same, so they are stored as words. */
+KC_INLINE int64_t kc_write_values(kc_batch_writer *out, const uint8_t *data, int64_t limit, const void *offsets, int wide, int64_t ts,
+                                  int64_t first, int64_t last, int *bad) {
+    uint8_t *p = out->p, *end = out->limit;
+    int32_t delta_now = out->next_delta;
+    int64_t i, to, from = wide ? ((const int64_t *)offsets)[first] : ((const int32_t *)offsets)[first];
+    uint64_t ts_z = kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)out->base_ts)), ts_word = 0;
+    int64_t ts_size = (int64_t)kc_uvarint_size(ts_z);
+    const uint8_t *data_end = data + limit;
+    if (ts_size > 7) return first;                        /* the general loop takes it */
+    uint8_t ts_bytes[16] = {0};                           /* [0] is the record's attributes */
+    kc_put_uvarint(ts_bytes + 1, ts_z);
+    memcpy(&ts_word, ts_bytes, 8);
+    if (from < 0) { *bad = 1; return first; }
+    for (i = first; i < last; i++, from = to) {
+        to = wide ? ((const int64_t *)offsets)[i + 1] : ((const int32_t *)offsets)[i + 1];
+        int64_t n = to - from;
+        if (__builtin_expect(n < 0 || to > limit, 0)) { *bad = 1; break; }
+        if (__builtin_expect(n >= 8150 || (uint32_t)delta_now >= 1 << 20, 0)) break;      /* a length or delta of more bytes: the general loop */
+        uint32_t value_z = (uint32_t)n << 1, delta_z = (uint32_t)delta_now << 1;
+        int64_t delta_size = 1 + (delta_z >= 1u << 7) + (delta_z >= 1u << 14);
+        int64_t body = 3 + ts_size + delta_size + 1 + (value_z >= 0x80) + n;
+        uint32_t body_z = (uint32_t)body << 1;
+        if (end - p < body + 1 + (body_z >= 0x80)) break;
+        p = kc_put_short(p, body_z);
+        memcpy(p, &ts_word, 8);
+        p += 1 + ts_size;
+        uint32_t delta = (delta_z & 0x7f) | ((delta_z & 0x3f80) << 1) | ((delta_z >> 14) << 16)
+                       | (delta_size > 1 ? 0x80u : 0) | (delta_size > 2 ? 0x8000u : 0);
+        memcpy(p, &delta, 4);
+        p += delta_size;
+        *p++ = 1;                                         /* null key */
+        p = kc_put_short(p, value_z);
+        kc_copy(p, data + from, n, data_end);
+        p += n;
+        *p++ = 0;                                         /* no headers */
+        delta_now++;
+    }
+    if (i > first && ts > out->max_ts) out->max_ts = ts;
+    out->p = p;
+    out->count += delta_now - out->next_delta;
+    out->next_delta = delta_now;
+    return i;
+}
+
+static int64_t kc_append_columns(kc_batch_writer *w, const kc_column *values, const kc_column *keys, const int64_t *ts, int64_t one_ts,
+                                 int64_t first, int64_t last, int *bad) {
+    int nulls = values->validity != NULL;
+    if (first >= last) return first;
+    if (!keys && !ts && !nulls && values->kind == KC_COL_OFFSETS32)
+        first = kc_write_values(w, values->data, values->limit, values->offsets, 0, one_ts, first, last, bad);
+    else if (!keys && !ts && !nulls && values->kind == KC_COL_OFFSETS64)
+        first = kc_write_values(w, values->data, values->limit, values->offsets, 1, one_ts, first, last, bad);
+    return *bad ? first : kc_write_run(w, values, keys, ts, one_ts, first, last, bad);
+}
+
+/* ---- reading ---- */
+
+enum {
+    KC_RECORD_OK, KC_RECORD_TRUNCATED, KC_RECORD_LENGTH, KC_RECORD_KEY, KC_RECORD_VALUE, KC_RECORD_HEADERS, KC_RECORD_TRAILING
+};
+
+typedef struct {
+    int64_t ts_delta;
+    int32_t offset_delta, key_len, value_len;    /* -1: null */
+    const uint8_t *key, *value, *headers;        /* headers: at their count, NULL when there is none */
+} kc_record;
+
+/* Checks count headers at p; they must end at end exactly. */
+static int kc_check_headers(const uint8_t *p, const uint8_t *end, int64_t count) {
+    int64_t n;
+    if (count < 0 || count > (end - p) / 2) return KC_RECORD_HEADERS;
+    while (count--) {
+        if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < 0 || n > end - p) return KC_RECORD_HEADERS;
+        p += n;
+        if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < -1 || n > end - p) return KC_RECORD_HEADERS;
+        if (n > 0) p += n;
+    }
+    return p == end ? KC_RECORD_OK : KC_RECORD_LENGTH;
+}
+
+static __attribute__((noinline)) int kc_read_record_slow(const uint8_t **at, const uint8_t *end, kc_record *r) {
+    const uint8_t *p = *at;
+    int64_t n, delta, headers;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n))) return KC_RECORD_TRUNCATED;
+    if (n < KC_MIN_RECORD - 1 || n > end - p) return KC_RECORD_LENGTH;
+    end = p + n;
+    p++;                                                  /* attributes: unused */
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARLONG, &r->ts_delta))) return KC_RECORD_TRUNCATED;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &delta))) return KC_RECORD_TRUNCATED;
+    r->offset_delta = (int32_t)delta;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < -1 || n > end - p) return KC_RECORD_KEY;
+    r->key = p;
+    r->key_len = (int32_t)n;
+    if (n > 0) p += n;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < -1 || n > end - p) return KC_RECORD_VALUE;
+    r->value = p;
+    r->value_len = (int32_t)n;
+    if (n > 0) p += n;
+    r->headers = p;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &headers))) return KC_RECORD_HEADERS;
+    if (headers == 0) {
+        r->headers = NULL;
+        if (p != end) return KC_RECORD_LENGTH;
+    } else {
+        int bad = kc_check_headers(p, end, headers);
+        if (bad) return bad;
+    }
+    *at = end;
+    return KC_RECORD_OK;
+}
+
+/* Two bytes at most, or 0 bytes when it is longer (z undefined). */
+KC_INLINE int kc_short_varint(const uint8_t *p, uint32_t *z) {
+    uint32_t b = p[0];
+    if (b < 0x80) { *z = b; return 1; }
+    uint32_t c = p[1];
+    *z = (b & 0x7f) | (c << 7);
+    return c < 0x80 ? 2 : 0;
+}
+
+/* Reads the record at *at and moves *at behind it. The fast path takes one or two byte varints (three for the timestamp), far
+ * enough from the end that its fixed parts need no checks; everything else, wrong or only rare, goes to the slow one. */
+KC_INLINE int kc_read_record(const uint8_t **at, const uint8_t *end, kc_record *r) {
+    const uint8_t *p = *at, *stop;
+    uint32_t z, size, n;
+    if (__builtin_expect(end - p < 24, 0)) goto slow;
+    if (!(n = kc_short_varint(p, &z)) || (z & 1)) goto slow;
+    size = z >> 1;
+    p += n;
+    if (size < KC_MIN_RECORD - 1 || size > end - p) goto slow;
+    stop = p + size;
+    p++;
+    if (!(n = kc_short_varint(p, &z))) {
+        z = (z & 0x3fff) | ((uint32_t)p[2] << 14);
+        if (p[2] >= 0x80) goto slow;
+        n = 3;
+    }
+    p += n;
+    r->ts_delta = (int64_t)(z >> 1) ^ -(int64_t)(z & 1);
+    if (!(n = kc_short_varint(p, &z))) goto slow;
+    p += n;
+    r->offset_delta = (int32_t)(z >> 1) ^ -(int32_t)(z & 1);
+    if (*p == 1) {
+        r->key_len = -1;
+        r->key = ++p;
+    } else {
+        if (!(n = kc_short_varint(p, &z)) || (z & 1)) goto slow;
+        p += n;
+        r->key_len = (int32_t)(z >> 1);
+        r->key = p;
+        if (r->key_len > stop - p - 2) goto slow;         /* a value length and a header count must follow */
+        p += r->key_len;
+    }
+    if (stop - p < 3) goto slow;
+    if (!(n = kc_short_varint(p, &z)) || (z & 1)) goto slow;
+    p += n;
+    r->value_len = (int32_t)(z >> 1);
+    r->value = p;
+    if (r->value_len + 1 != stop - p || p[r->value_len] != 0) goto slow;
+    r->headers = NULL;
+    *at = stop;
+    return KC_RECORD_OK;
+slow:
+    return kc_read_record_slow(at, end, r);
+}
+
+/* Where a column reader puts its rows. starts are offsets from base; lengths are -1 for null; header start is -1 for none. */
+typedef struct {
+    int64_t *offsets, *timestamps;
+    int32_t *key_starts, *key_lengths, *value_starts, *value_lengths, *header_starts;
+} kc_rows;
+
+typedef struct {
+    const uint8_t *p, *end;        /* next record; end of the records */
+    int32_t left;                  /* records not read yet, as the header counts them */
+    int64_t base_offset, base_ts;
+    int log_append_time;           /* all records have base_ts */
+} kc_batch_reader;
+
+KC_INLINE int64_t kc_wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+
+/* Reads up to max_rows records with offset >= start into rows[row...]; returns the next row. *error tells why it stopped early. */
+static int64_t kc_read_columns(kc_batch_reader *b, const uint8_t *base, int64_t start, const kc_rows *rows, int64_t row, int64_t max_rows,
+                               int *error) {
+    const uint8_t *p = b->p;
+    int32_t left = b->left;
+    int64_t top = row + max_rows;
+    kc_record r;
+    *error = KC_RECORD_OK;
+    while (left > 0 && row < top) {
+        if ((*error = kc_read_record(&p, b->end, &r))) break;
+        left--;
+        int64_t offset = kc_wrap_add(b->base_offset, r.offset_delta);
+        rows->offsets[row] = offset;
+        rows->timestamps[row] = b->log_append_time ? b->base_ts : kc_wrap_add(b->base_ts, r.ts_delta);
+        rows->key_starts[row] = (int32_t)(r.key - base);
+        rows->key_lengths[row] = r.key_len;
+        rows->value_starts[row] = (int32_t)(r.value - base);
+        rows->value_lengths[row] = r.value_len;
+        rows->header_starts[row] = r.headers ? (int32_t)(r.headers - base) : -1;
+        row += offset >= start;                           /* a row before start is overwritten by the next */
+    }
+    if (!*error && left == 0 && p != b->end) *error = KC_RECORD_TRAILING;
+    b->p = p;
+    b->left = left;
+    return row;
+}
+#endif

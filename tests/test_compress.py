@@ -1,0 +1,174 @@
+"""Compression: every codec against its own and other libraries' writers, broken bytes, and declared sizes that lie."""
+
+import gzip
+import struct
+import tracemalloc
+
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from aiokafka import codec as aiokafka_codec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka import codec as kafka_codec
+
+from kafkacore import compress as c
+from kafkacore.errors import CorruptDataError
+
+CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
+SAMPLES = [b"", b"a", b"Kafka" * 40, bytes(range(256)) * 500, b"\x00" * 1_000_000]
+CAP = 1 << 20
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("sample", SAMPLES, ids=len)
+def test_round_trip(codec, sample):
+    for data in (sample, bytearray(sample), memoryview(sample)):
+        assert c.decompress(codec, c.compress(codec, data), CAP) == sample
+
+
+@given(data=st.binary(max_size=2000), codec=st.sampled_from(CODECS))
+def test_round_trip_property(data, codec):
+    assert c.decompress(codec, memoryview(c.compress(codec, data)), len(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [(c.GZIP, n) for n in (-1, *range(1, 10))] + [(c.LZ4, n) for n in (1, 3, 9, 12, 17)] + [(c.ZSTD, n) for n in (-131072, -5, 1, 3, 19, 22)],
+)
+def test_levels(codec, level):
+    data = b"level" * 1000
+    assert c.decompress(codec, c.compress(codec, data, level), CAP) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(c.NONE, 1), (c.GZIP, 0), (c.GZIP, 10), (c.SNAPPY, 1), (c.LZ4, 0), (c.LZ4, 18), (c.ZSTD, 23), (c.ZSTD, -131073)]
+)
+def test_levels_out_of_range(codec, level):
+    with pytest.raises(ValueError, match="level"):
+        c.compress(codec, b"x", level)
+
+
+def test_codec_id():
+    assert [c.codec_id(name) for name in c.NAMES] == [0, 1, 2, 3, 4] == [c.codec_id(n) for n in range(5)]
+    for bad in ("brotli", 5, -1, True):
+        with pytest.raises(ValueError, match="unknown compression"):
+            c.codec_id(bad)
+    with pytest.raises(CorruptDataError):
+        c.decompress(5, b"x", 10)
+
+
+@pytest.mark.parametrize("sample", SAMPLES[1:], ids=len)
+@pytest.mark.parametrize("peer", [aiokafka_codec, kafka_codec], ids=["aiokafka", "kafka-python"])
+@pytest.mark.parametrize(("codec", "name"), [(c.GZIP, "gzip"), (c.SNAPPY, "snappy"), (c.LZ4, "lz4"), (c.ZSTD, "zstd")])
+def test_other_clients_read_ours_and_we_theirs(peer, codec, name, sample):
+    assert bytes(getattr(peer, f"{name}_decode")(c.compress(codec, sample))) == sample
+    assert c.decompress(codec, bytes(getattr(peer, f"{name}_encode")(sample)), CAP) == sample
+
+
+def test_snappy_framings():
+    data = b"snappy" * 20_000
+    blocks = [snappy.compress(data[i : i + 50_000]) for i in range(0, len(data), 50_000)]
+    for order in ("<", ">"):
+        framed = b"\x82SNAPPY\x00" + struct.pack(order + "ii", 1, 1)
+        framed += b"".join(struct.pack(order + "i", len(block)) + block for block in blocks)
+        assert c.decompress(c.SNAPPY, framed, len(data)) == data
+    assert c.decompress(c.SNAPPY, snappy.compress(data), len(data)) == data  # raw
+    assert c.compress(c.SNAPPY, data)[:16].hex() == "82534e41505059000000000100000001"
+
+
+def test_lz4_frame_is_what_java_reads():
+    packed = c.compress(c.LZ4, b"x" * 200_000)
+    info = lz4.frame.get_frame_info(packed)
+    assert info["block_linked"] is False and info["content_checksum"] is False and info["content_size"] == 0
+
+
+def test_lz4_kip57_header():
+    right = c.compress(c.LZ4, b"KIP-57")
+    broken = c.lz4_break_header(right)
+    assert broken != right and kafka_codec.lz4_decode(right) == b"KIP-57"
+    assert c.lz4_mend_header(broken) == right == c.lz4_mend_header(right)
+    sized = lz4.frame.compress(b"KIP-57", store_size=True)
+    assert c.lz4_mend_header(c.lz4_break_header(sized)) == sized
+    with pytest.raises(CorruptDataError):
+        c.decompress(c.LZ4, broken, 100)
+
+
+def test_several_members_and_unknown_sizes():
+    streamed = zstandard.ZstdCompressor().compressobj()
+    unknown = streamed.compress(b"one") + streamed.flush()
+    assert zstandard.frame_content_size(unknown) == -1
+    skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
+    assert c.decompress(c.ZSTD, unknown + skippable + zstandard.compress(b"two"), 6) == b"onetwo"
+    assert c.decompress(c.ZSTD, zstandard.compress(b"one") + unknown, 6) == b"oneone"
+    assert c.decompress(c.GZIP, gzip.compress(b"one") + gzip.compress(b"two"), 6) == b"onetwo"
+    assert c.decompress(c.LZ4, lz4.frame.compress(b"one") + lz4.frame.compress(b"two"), 6) == b"onetwo"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_cap_is_exact(codec):
+    packed = c.compress(codec, b"z" * 300_000)
+    assert len(c.decompress(codec, packed, 300_000)) == 300_000
+    with pytest.raises(CorruptDataError, match="more than 299999 bytes"):
+        c.decompress(codec, packed, 299_999)
+
+
+BOMB_BYTES = 64 << 20
+
+
+def bombs():
+    zeros = bytes(1 << 20)
+    yield pytest.param(c.GZIP, gzip.compress(bytes(BOMB_BYTES), 1), id="gzip")
+    block = snappy.compress(zeros)
+    yield pytest.param(c.SNAPPY, b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + 64 * (struct.pack(">i", len(block)) + block), id="snappy")
+    yield pytest.param(c.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\x00" * 50, id="snappy-declares-4-gib")
+    yield pytest.param(c.LZ4, lz4.frame.compress(bytes(BOMB_BYTES), store_size=False), id="lz4")
+    yield pytest.param(c.LZ4, lz4.frame.compress(bytes(BOMB_BYTES), store_size=True), id="lz4-sized")
+    yield pytest.param(c.ZSTD, zstandard.compress(bytes(BOMB_BYTES)), id="zstd-sized")
+    streamed = zstandard.ZstdCompressor().compressobj()
+    yield pytest.param(c.ZSTD, streamed.compress(bytes(BOMB_BYTES)) + streamed.flush(), id="zstd")
+
+
+@pytest.mark.parametrize(("codec", "bomb"), [*bombs()])
+def test_bombs_cost_no_more_than_the_cap(codec, bomb):
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptDataError):
+            c.decompress(codec, bomb, CAP)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * CAP
+
+
+@settings(max_examples=300)
+@given(codec=st.sampled_from(CODECS), data=st.data())
+def test_broken_bytes_give_one_error(codec, data):
+    packed = bytearray(c.compress(codec, b"0123456789" * 30))
+    if data.draw(st.booleans()):
+        del packed[data.draw(st.integers(0, len(packed) - 1)) :]
+    else:
+        packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        c.decompress(codec, packed, 10_000)
+    except CorruptDataError:
+        pass
+
+
+@given(codec=st.sampled_from(CODECS), junk=st.binary(max_size=200))
+def test_junk_gives_one_error(codec, junk):
+    try:
+        assert len(c.decompress(codec, junk, 10_000)) <= 10_000
+    except CorruptDataError:
+        pass
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_truncation_is_seen(codec):
+    packed = c.compress(codec, b"0123456789" * 30)
+    for size in range(len(packed)):
+        if codec == c.SNAPPY and size == 16:  # a header and no block: nothing is missing
+            continue
+        with pytest.raises(CorruptDataError):
+            c.decompress(codec, packed[:size], 10_000)
