@@ -140,7 +140,7 @@ def test_settings_are_frozen_and_replace_checks_again():
 def test_broker_settings_by_kafkas_names():
     config = BrokerConfig.from_user({"auto.create.topics.enable": "false", "num.partitions": "3", "message.max.bytes": 1000})
     assert (config.auto_create_topics_enable, config.num_partitions, config.message_max_bytes) == (False, 3, 1000)
-    with pytest.raises(ConfigError, match="did you mean num.partitions"):
+    with pytest.raises(ConfigError, match=r"did you mean num\.partitions"):
         BrokerConfig.from_user({"num.partition": 1})
 
 

@@ -1,0 +1,49 @@
+# Everything a contributor runs. Works from any directory (make -C PATH), and offline once the packages are fetched.
+#
+#   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
+#   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
+#   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv/bin/python
+FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; do \
+	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then py=$$p; break; fi; done; \
+	[ -n "$${py:-}" ] || { echo "kafkacore needs Python >= 3.11; name one with PYTHON=..." >&2; exit 1; }
+SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
+
+.PHONY: help demo test lint sanitize bench wheels clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-b HOST:PORT": a real Kafka)
+	$(SETUP) demo
+	@$(VENV) -m kafkacore demo $(ARGS)
+
+test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
+	$(SETUP) test
+	@$(VENV) -m pytest -n 2 --dist loadfile --benchmark-disable $(ARGS)
+
+lint:  ## ruff and mypy --strict
+	$(SETUP) test
+	@$(VENV) -m ruff check .
+	@$(VENV) -m mypy
+
+sanitize:  ## build the extension with ASAN and UBSAN, run its tests and the fuzz loop
+	$(SETUP) test
+	@$(VENV) tools/sanitize.py $(ARGS)
+
+bench:  ## measure against the other clients; results go to bench/results
+	$(SETUP) bench
+	@$(VENV) bench/run.py $(ARGS)
+
+wheels:  ## source distribution and wheel of this Python, in dist/ (CI builds the whole set with cibuildwheel)
+	$(SETUP) test
+	@$(VENV) -m build --no-isolation --outdir dist $(ARGS) .
+
+clean:  ## remove what was built; .venv too
+	@rm -rf .venv build dist wheelhouse *.egg-info kafkacore/*.so kafkacore/_codec.c kafkacore/_wheel.c demo-output \
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find kafkacore tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,58 @@
+"""Builds the extension with ASAN and UBSAN into build/sanitize and runs the tests of the bytes and protocol rooms and the fuzz loop on it.
+
+Options after the command go to pytest. The normal build in the checkout is left alone.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "sanitize"
+TESTS = ("test_codec*.py", "test_crc*.py", "test_compress*.py", "test_records*.py", "protocol/test_*.py")
+FUZZ = ROOT / "tests" / "fuzz_codec.py"
+
+
+def runtime(compiler: str, name: str) -> str | None:
+    """The path of a sanitizer's shared library, None if the compiler has none."""
+    found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    return str(Path(found).resolve()) if os.path.isabs(found) else None
+
+
+def main() -> int:
+    compiler = os.environ.get("CC") or next((name for name in ("gcc", "cc") if shutil.which(name)), None)
+    if compiler is None:
+        print("sanitize: needs gcc, or CC naming a compiler with ASAN", file=sys.stderr)
+        return 1
+    preload = [path for path in (runtime(compiler, "libasan.so"), runtime(compiler, "libubsan.so")) if path]
+    if not preload:
+        print(f"sanitize: {compiler} brings no libasan", file=sys.stderr)
+        return 1
+    environment = os.environ | {"KAFKACORE_SANITIZE": "1", "CC": compiler}
+    subprocess.run([sys.executable, "setup.py", "-q", "build", "--build-base", str(BUILD)], cwd=ROOT, env=environment, check=True)
+    (library,) = BUILD.glob("lib*")
+    # pymalloc would hide small over-reads from ASAN; leaks of the interpreter itself are not ours to report.
+    environment |= {
+        "LD_PRELOAD": " ".join(preload),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(library),
+    }
+    where = "import kafkacore._codec as m; print(m.__file__)"
+    loaded = subprocess.run([sys.executable, "-P", "-c", where], cwd=ROOT, env=environment, capture_output=True, text=True)
+    if loaded.returncode or not loaded.stdout.startswith(str(library)):
+        print(f"sanitize: the instrumented extension is not the one that loads:\n{loaded.stdout}{loaded.stderr}", file=sys.stderr)
+        return 1
+    files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"pythonpath={library}", "--benchmark-disable"]
+    status = subprocess.run([*command, *files, *sys.argv[1:]], cwd=ROOT, env=environment).returncode
+    if status == 0 and FUZZ.exists():
+        status = subprocess.run([sys.executable, "-P", str(FUZZ)], cwd=ROOT, env=environment).returncode
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Sets up `.venv` in this checkout: dependencies, C compiler, compiled extension, editable install.
+
+Run by make, with any Python >= 3.11 and nothing else: `python tools/setup_env.py EXTRA...`. What is done once is stamped and not done
+again: dependencies by a hash of their lists in pyproject.toml, the build by a hash of everything it reads. A second run therefore touches
+neither the network nor the compiler. Fetched packages are kept as wheels in a cache directory, from which another checkout is set up when
+there is no network.
+
+Environment:
+    KAFKACORE_CACHE: the cache directory, default $XDG_CACHE_HOME/kafkacore or ~/.cache/kafkacore.
+    CC: the C compiler; without a working one the ziglang package serves as one.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "kafkacore-setup.json"
+CACHE = Path(os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore")
+WHEELS = CACHE / "wheels"
+PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+SELF = re.compile(r"^kafkacore\[([\w, ]+)\]$")
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> None:
+    say(text)
+    raise SystemExit(1)
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def requirements(project: dict, extras: set[str]) -> list[str]:
+    """Build and run-time requirements and those of the extras; "kafkacore[x]" inside an extra is followed."""
+    found = {*project["build-system"]["requires"], *project["project"]["dependencies"]}
+    known = project["project"]["optional-dependencies"]
+    waiting, seen = list(extras), set()
+    while waiting:
+        extra = waiting.pop()
+        if extra in seen:
+            continue
+        seen.add(extra)
+        if extra not in known:
+            fail(f"there is no extra {extra!r}")
+        for line in known[extra]:
+            own = SELF.match(line)
+            if own:
+                waiting += [name.strip() for name in own.group(1).split(",")]
+            else:
+                found.add(line)
+    return sorted(found)
+
+
+def read_stamp() -> dict:
+    try:
+        stamp = json.loads(STAMP.read_text())
+        subprocess.run([PYTHON, "-c", ""], check=True, capture_output=True)
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return {}
+    return stamp if stamp.get("python") == sys.version and stamp.get("at") == str(VENV) else {}
+
+
+def make_venv() -> None:
+    say(f"creating .venv with Python {sys.version.split()[0]}")
+    done = subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], capture_output=True, text=True)
+    if done.returncode:
+        fail(f"python -m venv failed; some systems ship it apart (python3-venv)\n{done.stdout}{done.stderr}")
+
+
+def install(wanted: list[str]) -> None:
+    """Fetches wheels into the cache, then installs from the cache alone; without a network, what is cached has to do."""
+    WHEELS.mkdir(parents=True, exist_ok=True)
+    links = ["--find-links", str(WHEELS)]
+    say(f"fetching {len(wanted)} requirements")
+    fetched = subprocess.run([*PIP, "wheel", "--wheel-dir", str(WHEELS), *links, *wanted], capture_output=True, text=True)
+    if fetched.returncode:
+        say("the package index cannot be used; trying the packages fetched before")
+    installed = subprocess.run([*PIP, "install", "--no-index", *links, *wanted], capture_output=True, text=True)
+    if installed.returncode:
+        fail(f"dependencies are missing and cannot be fetched:\n{(fetched.stderr + installed.stderr).strip()}")
+
+
+def compiles(command: list[str]) -> bool:
+    """Whether a shared library can be made with this compiler."""
+    with tempfile.TemporaryDirectory() as directory:
+        source = Path(directory, "probe.c")
+        source.write_text("#include <stdint.h>\n#include <string.h>\nint probe(const char *s) { return (int)strlen(s); }\n")
+        try:
+            done = subprocess.run(
+                [*command, "-shared", "-fPIC", "-o", str(source.with_suffix(".so")), str(source)], capture_output=True, timeout=300
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+
+def compiler_environment() -> dict[str, str]:
+    """The environment to build in: the system's compiler where one works, ziglang's otherwise."""
+    if os.environ.get("CC"):
+        if not compiles(shlex.split(os.environ["CC"])):
+            fail(f"CC={os.environ['CC']} cannot compile a shared library")
+        return {}
+    default = shlex.split(sysconfig.get_config_var("CC") or "cc")
+    if shutil.which(default[0]) and compiles(default):
+        return {}
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name) and compiles([name]):
+            return {"CC": name, "LDSHARED": f"{name} -shared"}
+    say("no C compiler found: using the ziglang package as one")
+    install(["ziglang"])
+    zig = f"{shlex.quote(str(PYTHON))} -m ziglang"
+    if not compiles([*shlex.split(zig), "cc"]):
+        fail("neither a C compiler nor the ziglang package works here")
+    return {"CC": f"{zig} cc", "CXX": f"{zig} c++", "LDSHARED": f"{zig} cc -shared", "AR": f"{zig} ar"}
+
+
+def sources_digest() -> str:
+    files = [ROOT / "setup.py", *(path for kind in ("pyx", "pxi", "pxd", "h") for path in sorted((ROOT / "kafkacore").rglob(f"*.{kind}")))]
+    return digest([(str(path.relative_to(ROOT)), path.read_bytes()) for path in files])
+
+
+def build() -> None:
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        fail("Python.h is missing: install the headers of this Python (python3-dev or python3-devel)")
+    say("building the compiled extension")
+    command = [*PIP, "install", "--no-index", "--no-build-isolation", "--no-deps", "--editable", str(ROOT)]
+    done = subprocess.run(command, env=os.environ | compiler_environment(), capture_output=True, text=True)
+    if done.returncode:
+        fail(f"the build failed:\n{done.stdout}{done.stderr}")
+
+
+def main() -> None:
+    with (ROOT / "setup.py").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        stamp = read_stamp()
+        if not stamp:
+            make_venv()
+            stamp = {"python": sys.version, "at": str(VENV), "extras": []}
+        extras = set(stamp["extras"]) | set(sys.argv[1:])
+        wanted = requirements(project, extras)
+        if stamp.get("requirements") != digest(wanted):
+            install(wanted)
+            stamp |= {"extras": sorted(extras), "requirements": digest(wanted)}
+            STAMP.write_text(json.dumps(stamp))
+        metadata = {key: value for key, value in project["project"].items() if key in ("version", "scripts", "entry-points")}
+        state = digest(sources_digest(), metadata)
+        if stamp.get("build") != state or not any((ROOT / "kafkacore").glob("_codec.*.so")):
+            build()
+            stamp["build"] = state
+            STAMP.write_text(json.dumps(stamp))
+
+
+if __name__ == "__main__":
+    main()
