@@ -8,6 +8,7 @@ cimport cython
 
 include "native/cursor.pxi"
 include "native/checksum.pxi"
+include "native/varints.pxi"
 include "native/buffers.pxi"
 include "native/sock.pxi"
 include "native/columns.pxi"

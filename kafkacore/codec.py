@@ -1,5 +1,27 @@
-"""Kafka's byte-level pieces for other producers: checksums and hashes. All of it is compiled; this module only names it."""
+"""Kafka's byte-level pieces for other producers: checksum, key hash, varints. All of it is compiled; this module only names it."""
 
-from kafkacore._codec import crc32c, murmur2
+from kafkacore._codec import (
+    crc32c,
+    decode_unsigned_varint,
+    decode_unsigned_varints,
+    decode_varint,
+    decode_varints,
+    encode_unsigned_varint,
+    encode_unsigned_varints,
+    encode_varint,
+    encode_varints,
+    murmur2,
+)
 
-__all__ = ["crc32c", "murmur2"]
+__all__ = [
+    "crc32c",
+    "decode_unsigned_varint",
+    "decode_unsigned_varints",
+    "decode_varint",
+    "decode_varints",
+    "encode_unsigned_varint",
+    "encode_unsigned_varints",
+    "encode_varint",
+    "encode_varints",
+    "murmur2",
+]
