@@ -1,10 +1,11 @@
 """What Python sees of the compiled extension."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer as Buffer
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
 def crc32c_implementations() -> tuple[str, ...]: ...
@@ -87,3 +88,39 @@ def control_batch(
     leader_epoch: int = -1,
     timestamp_ms: int | None = None,
 ) -> memoryview: ...
+
+# ---- plan.pxi ----
+
+WIRE_TYPES: dict[str, int]
+
+class Plan:
+    cls: type
+    label: str
+    api_key: int
+    version: int
+    header_flexible: bool
+    response_header_flexible: bool
+    def __init__(
+        self,
+        cls: type,
+        label: str,
+        flexible: bool,
+        slots: int,
+        fields: list[tuple[object, ...]],
+        tagged: list[tuple[int, tuple[object, ...]]],
+        absent: list[tuple[object, ...]],
+        api_key: int = -1,
+        version: int = 0,
+        header_flexible: bool = False,
+        response_header_flexible: bool = False,
+    ) -> None: ...
+    def decode(self, buffer: Buffer, offset: int = 0) -> Any: ...
+    def encode(self, message: object) -> list[Buffer]: ...
+
+class StructNew:
+    def __init__(self, name: str, slots: dict[str, int], defaults: tuple[tuple[object, bool], ...]) -> None: ...
+    def __call__(self, cls: type, **values: object) -> Any: ...
+
+def encode_request(request: object, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]: ...
+def encode_response(response: object, version: int, correlation_id: int) -> list[Buffer]: ...
+def skip_tagged_fields(buffer: Buffer, offset: int) -> int: ...

@@ -1,0 +1,157 @@
+"""Kafka's protocol: every message as a class, frames, and the registry of APIs.
+
+    frame = encode_request(MetadataRequest(topics=None), 12, correlation_id=1, client_id="me")
+    header, request = decode_request(b"".join(frame)[4:])
+
+A frame is an int32 size, a header and a message. Request headers: v1, and v2 (with tagged fields) in flexible versions; response headers
+v0 and v1 likewise, but ApiVersions responses always use v0, since the client cannot know yet which versions the broker speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkacore._codec import encode_request as encode_request
+from kafkacore._codec import encode_response as encode_response
+from kafkacore._codec import skip_tagged_fields
+from kafkacore.errors import CorruptDataError, InternalError, UnsupportedVersion
+from kafkacore.protocol import data
+from kafkacore.protocol.data import *  # noqa: F403 - the tables are the public names
+from kafkacore.protocol.schema import ZERO_UUID as ZERO_UUID
+from kafkacore.protocol.schema import Message, Request, Response
+from kafkacore.protocol.schema import Records as Records
+from kafkacore.protocol.schema import Struct as Struct
+
+if TYPE_CHECKING:
+    from kafkacore._codec import Buffer
+
+
+class RequestHeader(NamedTuple):
+    """What stands before every request. client_id is None when the client gives none."""
+
+    request_api_key: int
+    request_api_version: int
+    correlation_id: int
+    client_id: str | None = None
+
+
+class Api(NamedTuple):
+    """One API: its messages and the versions that the tables describe (a broker may serve fewer)."""
+
+    key: int
+    name: str
+    request: type[Request]
+    response: type[Response]
+    min_version: int
+    max_version: int
+
+
+def _registry(*modules: object) -> dict[int, Api]:
+    """Finds every request in the tables and joins it to its response."""
+    messages = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Message)]
+    responses = {kind.API_KEY: kind for kind in messages if issubclass(kind, Response) and kind is not Response}
+    apis: dict[int, Api] = {}
+    for request in messages:
+        if not issubclass(request, Request) or request is Request:
+            continue
+        response = responses.get(request.API_KEY)
+        if response is None or request.API_KEY in apis:
+            raise InternalError(f"{request.__name__}: API {request.API_KEY} needs one request and one response")
+        if (request.MIN_VERSION, request.MAX_VERSION) != (response.MIN_VERSION, response.MAX_VERSION):
+            raise InternalError(f"{request.__name__} and {response.__name__} differ in versions")
+        request.RESPONSE, response.REQUEST = response, request
+        name = request.__name__.removesuffix("Request")
+        apis[request.API_KEY] = Api(request.API_KEY, name, request, response, request.MIN_VERSION, request.MAX_VERSION)
+    return dict(sorted(apis.items()))
+
+
+APIS: dict[int, Api] = _registry(data)
+"""Every API by its key."""
+
+_HEADER = struct.Struct(">hhih")
+_API_VERSIONS = 18
+
+
+def _is_flexible(message: type[Message], version: int) -> bool:
+    return message.FLEXIBLE_VERSION is not None and version >= message.FLEXIBLE_VERSION
+
+
+def decode_request_header(buffer: Buffer) -> tuple[RequestHeader, int]:
+    """Reads the header of a request.
+
+    The header's own version depends on the API and its version. For an API that the tables lack, header v1 is assumed and body_start is
+    not to be relied on; for a version beyond the tables the rule of the newest one holds, so an ApiVersions request of any version can be
+    answered (KIP-511).
+
+    Args:
+        buffer: The frame without its size.
+
+    Returns:
+        The header, and where the body begins.
+
+    Raises:
+        CorruptDataError: The bytes are not a request header.
+    """
+    view = memoryview(buffer)
+    if len(view) < _HEADER.size:
+        raise CorruptDataError(f"request header: {_HEADER.size} bytes needed, {len(view)} left")
+    api_key, version, correlation_id, length = _HEADER.unpack_from(view)
+    start = _HEADER.size
+    client_id = None
+    if length >= 0:
+        if length > len(view) - start:
+            left = len(view) - start
+            raise CorruptDataError(f"request header, client_id, offset {start}: length {length} goes past the end, {left} bytes left")
+        try:
+            client_id = str(view[start : start + length], "utf-8")
+        except UnicodeDecodeError:
+            raise CorruptDataError(f"request header, client_id, offset {start}: string is not valid UTF-8") from None
+        start += length
+    elif length < -1:
+        raise CorruptDataError(f"request header, client_id, offset {start}: negative length {length}")
+    api = APIS.get(api_key)
+    if api is not None and _is_flexible(api.request, version):
+        start = skip_tagged_fields(view, start)
+    return RequestHeader(api_key, version, correlation_id, client_id), start
+
+
+def decode_request(buffer: Buffer) -> tuple[RequestHeader, Request]:
+    """Reads a whole request.
+
+    Args:
+        buffer: The frame without its size.
+
+    Raises:
+        CorruptDataError: The bytes are not such a request.
+        UnsupportedVersion: The API or its version is not in the tables.
+    """
+    header, start = decode_request_header(buffer)
+    api = APIS.get(header.request_api_key)
+    if api is None or not api.min_version <= header.request_api_version <= api.max_version:
+        name = api.name if api else f"API {header.request_api_key}"
+        raise UnsupportedVersion(f"{name} v{header.request_api_version} is not known")
+    return header, api.request.decode(header.request_api_version, buffer, start)
+
+
+def decode_response_header(api_key: int, version: int, buffer: Buffer) -> tuple[int, int]:
+    """Reads the header of the response to a request of that API and version.
+
+    Args:
+        api_key: The request's API, one of APIS.
+        version: The request's version.
+        buffer: The frame without its size.
+
+    Returns:
+        The correlation id, and where the body begins.
+
+    Raises:
+        CorruptDataError: The bytes are not a response header.
+    """
+    view = memoryview(buffer)
+    if len(view) < 4:
+        raise CorruptDataError(f"response header: 4 bytes needed, {len(view)} left")
+    correlation_id = int.from_bytes(view[:4], "big", signed=True)
+    if api_key != _API_VERSIONS and _is_flexible(APIS[api_key].response, version):
+        return correlation_id, skip_tagged_fields(view, 4)
+    return correlation_id, 4
