@@ -75,18 +75,18 @@ cdef enum:
     W_RECORDS = 11
     W_ARRAY = 12
     W_STRUCT = 13
-    MAX_LEVELS = 12
-    MAX_STRING = 32767
+    PLAN_MAX_LEVELS = 12
+    PLAN_MAX_STRING = 32767
 
 WIRE_TYPES = {
     "bool": W_BOOL, "int8": W_INT8, "int16": W_INT16, "uint16": W_UINT16, "int32": W_INT32, "uint32": W_UINT32, "int64": W_INT64,
     "float64": W_FLOAT64, "uuid": W_UUID, "string": W_STRING, "bytes": W_BYTES, "records": W_RECORDS, "array": W_ARRAY, "struct": W_STRUCT,
 }
 
-cdef int[14] FIXED_BYTES
-FIXED_BYTES[:] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 0, 0, 0, 0, 0]
+cdef int[14] PLAN_FIXED_BYTES
+PLAN_FIXED_BYTES[:] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 0, 0, 0, 0, 0]
 
-cdef struct Op:
+cdef struct PlanOp:
     int type
     int elem             # type of an array's elements
     bint nullable
@@ -96,11 +96,11 @@ cdef struct Op:
     uint32_t tag
     Py_ssize_t slot
     Py_ssize_t least     # smallest encoding of one array element, at least 1
-    Code* sub
+    PlanCode* sub
     PyObject* name
     PyObject* default
 
-cdef struct Code:
+cdef struct PlanCode:
     PlanType* cls
     Py_ssize_t slots     # tuple length
     Py_ssize_t fixed     # bytes of the fields whose size does not depend on their value
@@ -108,13 +108,13 @@ cdef struct Code:
     bint flexible
     int levels           # nesting below and including this struct
     int nops, ntagged, nabsent
-    Op* ops              # ops, then tagged, then absent, in one block
+    PlanOp* ops              # ops, then tagged, then absent, in one block
 
-cdef struct Step:
-    Op* op
+cdef struct PlanStep:
+    PlanOp* op
     Py_ssize_t index
 
-cdef struct Walk:
+cdef struct PlanWalk:
     # decode: p..end is what may be read; encode: p..end is what may be written
     const uint8_t* start
     const uint8_t* p
@@ -128,7 +128,7 @@ cdef struct Walk:
     PyObject* view             # decode: a memoryview of it, made when the first records field is met
     PyObject* gather           # encode: the list being built
     PyObject* plan
-    Step steps[MAX_LEVELS]
+    PlanStep steps[PLAN_MAX_LEVELS]
 
 
 cdef class Plan:
@@ -144,7 +144,7 @@ cdef class Plan:
         absent: Fields of cls that this version lacks.
     """
 
-    cdef Code code
+    cdef PlanCode code
     cdef readonly object cls
     cdef readonly str label
     cdef readonly int api_key, version
@@ -154,7 +154,7 @@ cdef class Plan:
     def __cinit__(self, cls, str label not None, bint flexible, Py_ssize_t slots, fields, tagged, absent,
                   int api_key=-1, int version=0, bint header_flexible=False, bint response_header_flexible=False):
         cdef Py_ssize_t i
-        cdef Op* op
+        cdef PlanOp* op
         cdef tuple field
         fields, tagged, absent = list(fields), list(tagged), list(absent)
         self.cls, self.label, self.api_key, self.version = cls, label, api_key, version
@@ -162,7 +162,7 @@ cdef class Plan:
         if not isinstance(cls, type) or not issubclass(cls, tuple) or slots < 0 or len(fields) + len(tagged) + len(absent) != slots:
             raise InternalError(f"{label}: {cls!r} does not match its fields")
         self.keep = (fields, tagged, absent)
-        self.code.ops = <Op*>PyMem_Calloc(slots + 1, sizeof(Op))
+        self.code.ops = <PlanOp*>PyMem_Calloc(slots + 1, sizeof(PlanOp))
         if self.code.ops is NULL:
             raise MemoryError
         self.code.cls, self.code.slots, self.code.flexible = <PlanType*><PyObject*>cls, slots, flexible
@@ -181,14 +181,14 @@ cdef class Plan:
             self.load(op, field)
             used.add(field[0])
             if i < self.code.nops:
-                self.code.fixed += FIXED_BYTES[op.type]
-                self.code.least += least_bytes(op)
+                self.code.fixed += PLAN_FIXED_BYTES[op.type]
+                self.code.least += walk_least_bytes(op)
         if used != set(range(slots)):
             raise InternalError(f"{label}: a slot is missing or doubled")
-        if self.code.levels > MAX_LEVELS:
-            raise InternalError(f"{label}: nested deeper than {MAX_LEVELS} levels")
+        if self.code.levels > PLAN_MAX_LEVELS:
+            raise InternalError(f"{label}: nested deeper than {PLAN_MAX_LEVELS} levels")
 
-    cdef int load(self, Op* op, tuple field) except -1:
+    cdef int load(self, PlanOp* op, tuple field) except -1:
         slot, name, type_, elem, sub, nullable, compact, default, fresh, ignorable = field
         if not (W_BOOL <= type_ <= W_STRUCT and W_BOOL <= elem <= W_STRUCT) or elem == W_ARRAY or elem == W_RECORDS:
             raise InternalError(f"{self.label}: field {name} has no wire type")
@@ -204,7 +204,7 @@ cdef class Plan:
             if elem == W_STRUCT:
                 op.least = max(op.sub.least, 1) if op.sub is not NULL else 1
             else:
-                op.least = FIXED_BYTES[elem] or (1 if compact else (2 if elem == W_STRING else 4))
+                op.least = PLAN_FIXED_BYTES[elem] or (1 if compact else (2 if elem == W_STRING else 4))
         return 0
 
     def __dealloc__(self):
@@ -220,7 +220,7 @@ cdef class Plan:
             CorruptDataError: The bytes are not such a message; the text names the field and the offset.
         """
         cdef Py_buffer view
-        cdef Walk w
+        cdef PlanWalk w
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         w.view = NULL
         try:
@@ -232,10 +232,10 @@ cdef class Plan:
             w.source = <PyObject*>buffer
             w.plan = <PyObject*>self
             w.steps[0].op = NULL
-            message = decode_struct(&self.code, &w, 0)
+            message = walk_decode_struct(&self.code, &w, 0)
             if w.p != w.end:
                 w.steps[0].op = NULL
-                corrupt(&w, 0, f"{w.end - w.p} bytes left over")
+                walk_corrupt(&w, 0, f"{w.end - w.p} bytes left over")
             return message
         finally:
             plan_xdecref(w.view)
@@ -243,13 +243,13 @@ cdef class Plan:
 
     def encode(self, message):
         """The message as a gather list: our bytes, with the caller's record buffers in their places."""
-        return encode_message(self, message, FRAME_NONE, 0, None)
+        return walk_encode_message(self, message, FRAME_NONE, 0, None)
 
 
-cdef Py_ssize_t least_bytes(Op* op):
+cdef Py_ssize_t walk_least_bytes(PlanOp* op):
     """The fewest bytes that a field takes."""
     if op.type < W_STRING:
-        return FIXED_BYTES[op.type]
+        return PLAN_FIXED_BYTES[op.type]
     if op.type == W_STRUCT:
         return 1 if op.nullable else op.sub.least
     if op.compact:
@@ -257,7 +257,7 @@ cdef Py_ssize_t least_bytes(Op* op):
     return 2 if op.type == W_STRING else 4
 
 
-cdef str walk_path(Walk* w, int level):
+cdef str walk_path(PlanWalk* w, int level):
     """Spells the fields entered so far: responses[3].partitions[0].records."""
     cdef int i
     cdef list parts = []
@@ -270,25 +270,25 @@ cdef str walk_path(Walk* w, int level):
     return ".".join(parts)
 
 
-cdef int corrupt(Walk* w, int level, str why) except -1:
+cdef int walk_corrupt(PlanWalk* w, int level, str why) except -1:
     path = walk_path(w, level)
     raise CorruptDataError(f"{(<Plan>w.plan).label}{', ' if path else ''}{path}, offset {w.p - w.start}: {why}")
 
 
-cdef int misuse(Walk* w, int level, str why) except -1:
+cdef int walk_misuse(PlanWalk* w, int level, str why) except -1:
     path = walk_path(w, level)
     raise UsageError(f"{(<Plan>w.plan).label}{', ' if path else ''}{path}: {why}")
 
 
 # ---- decode ----
 
-cdef inline int need(Walk* w, int level, Py_ssize_t n) except -1:
+cdef inline int walk_need(PlanWalk* w, int level, Py_ssize_t n) except -1:
     if w.end - w.p < n:
-        corrupt(w, level, f"{n} bytes needed, {w.end - w.p} left")
+        walk_corrupt(w, level, f"{n} bytes needed, {w.end - w.p} left")
     return 0
 
 
-cdef inline uint64_t take_uvarint(Walk* w, int level) except? 0xFFFFFFFFFFFFFFFF:
+cdef inline uint64_t walk_take_uvarint(PlanWalk* w, int level) except? 0xFFFFFFFFFFFFFFFF:
     cdef uint64_t value = 0
     cdef const uint8_t* p
     if w.p < w.end and w.p[0] < 0x80:
@@ -297,33 +297,33 @@ cdef inline uint64_t take_uvarint(Walk* w, int level) except? 0xFFFFFFFFFFFFFFFF
         return value
     p = kc_get_uvarint(w.p, w.end, KC_MAX_VARINT, &value)
     if p is NULL:
-        corrupt(w, level, "truncated or overlong unsigned varint")
+        walk_corrupt(w, level, "truncated or overlong unsigned varint")
     w.p = p
     return value
 
 
-cdef inline Py_ssize_t take_length(Op* op, int type_, Walk* w, int level, bint nullable) except -2:
+cdef inline Py_ssize_t walk_take_length(PlanOp* op, int type_, PlanWalk* w, int level, bint nullable) except -2:
     """A string's or blob's length or an array's count; -1 for null. Checked against the sign and null rules only."""
     cdef Py_ssize_t n
     if op.compact:
-        n = <Py_ssize_t>take_uvarint(w, level) - 1
+        n = <Py_ssize_t>walk_take_uvarint(w, level) - 1
     elif type_ == W_STRING:
-        need(w, level, 2)
+        walk_need(w, level, 2)
         n = kc_get16(w.p)
         w.p += 2
     else:
-        need(w, level, 4)
+        walk_need(w, level, 4)
         n = kc_get32(w.p)
         w.p += 4
     if n < 0:
         if n < -1:
-            corrupt(w, level, f"negative length {n}")
+            walk_corrupt(w, level, f"negative length {n}")
         if not nullable:
-            corrupt(w, level, "null in a field that is never null")
+            walk_corrupt(w, level, "null in a field that is never null")
     return n
 
 
-cdef PyObject* decode_value(Op* op, int type_, bint nullable, Walk* w, int level) except NULL:
+cdef PyObject* walk_decode_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int level) except NULL:
     """One value; a new reference."""
     cdef Py_ssize_t n
     cdef const uint8_t* p
@@ -331,8 +331,8 @@ cdef PyObject* decode_value(Op* op, int type_, bint nullable, Walk* w, int level
     cdef uint64_t bits
     cdef double number
     if type_ < W_STRING:
-        n = FIXED_BYTES[type_]
-        need(w, level, n)
+        n = PLAN_FIXED_BYTES[type_]
+        walk_need(w, level, n)
         p = w.p
         w.p += n
         if type_ == W_INT32:
@@ -358,39 +358,39 @@ cdef PyObject* decode_value(Op* op, int type_, bint nullable, Walk* w, int level
         return plan_float(number)
     if type_ == W_STRUCT:
         if nullable:
-            need(w, level, 1)
+            walk_need(w, level, 1)
             w.p += 1
             if <int8_t>(w.p - 1)[0] < 0:
                 plan_incref(PLAN_NONE)
                 return PLAN_NONE
-        struct = decode_struct(op.sub, w, level + 1)
+        struct = walk_decode_struct(op.sub, w, level + 1)
         plan_incref(<PyObject*>struct)
         return <PyObject*>struct
-    n = take_length(op, type_, w, level, nullable)
+    n = walk_take_length(op, type_, w, level, nullable)
     if n < 0:
         plan_incref(PLAN_NONE)
         return PLAN_NONE
     if type_ == W_ARRAY:
-        return decode_array(op, n, w, level)
+        return walk_decode_array(op, n, w, level)
     if n > w.end - w.p:
-        corrupt(w, level, f"length {n} goes past the end, {w.end - w.p} bytes left")
+        walk_corrupt(w, level, f"length {n} goes past the end, {w.end - w.p} bytes left")
     p = w.p
     if type_ == W_STRING:
-        if n > MAX_STRING:
-            corrupt(w, level, f"string of {n} bytes, the protocol allows {MAX_STRING}")
+        if n > PLAN_MAX_STRING:
+            walk_corrupt(w, level, f"string of {n} bytes, the protocol allows {PLAN_MAX_STRING}")
         made = plan_utf8(<const char*>p, n, NULL)
         if made is NULL:
             PyErr_Clear()
-            corrupt(w, level, "string is not valid UTF-8")
+            walk_corrupt(w, level, "string is not valid UTF-8")
     elif type_ == W_BYTES:
         made = plan_bytes(<const char*>p, n)
     else:
-        made = records_view(w, n)
+        made = walk_records_view(w, n)
     w.p += n
     return made
 
 
-cdef PyObject* records_view(Walk* w, Py_ssize_t n) except NULL:
+cdef PyObject* walk_records_view(PlanWalk* w, Py_ssize_t n) except NULL:
     cdef Py_ssize_t at = w.p - w.start
     if w.view is NULL:
         whole = memoryview(<object>w.source)
@@ -403,11 +403,11 @@ cdef PyObject* records_view(Walk* w, Py_ssize_t n) except NULL:
     return <PyObject*>part
 
 
-cdef PyObject* decode_array(Op* op, Py_ssize_t count, Walk* w, int level) except NULL:
+cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int level) except NULL:
     cdef Py_ssize_t i
     cdef PyObject* items
     if count > (w.end - w.p) // op.least:
-        corrupt(w, level, f"count {count} needs at least {count * op.least} bytes, {w.end - w.p} left")
+        walk_corrupt(w, level, f"count {count} needs at least {count * op.least} bytes, {w.end - w.p} left")
     result = <object>(items := plan_list(count))
     plan_xdecref(items)                                     # `result` owns it now, and frees it when an element is corrupt
     if op.elem == W_INT32:                                  # replica lists: checked once above
@@ -417,23 +417,23 @@ cdef PyObject* decode_array(Op* op, Py_ssize_t count, Walk* w, int level) except
     elif op.elem == W_STRUCT:
         for i in range(count):
             w.steps[level].index = i
-            struct = decode_struct(op.sub, w, level + 1)
+            struct = walk_decode_struct(op.sub, w, level + 1)
             plan_incref(<PyObject*>struct)
             plan_list_set(items, i, <PyObject*>struct)
     else:
         for i in range(count):
             w.steps[level].index = i
-            plan_list_set(items, i, decode_value(op, op.elem, False, w, level))
+            plan_list_set(items, i, walk_decode_value(op, op.elem, False, w, level))
     w.steps[level].index = -1
     plan_incref(items)
     return items
 
 
-cdef object decode_struct(Code* code, Walk* w, int level):
+cdef object walk_decode_struct(PlanCode* code, PlanWalk* w, int level):
     cdef PyObject* made = code.cls.tp_alloc(code.cls, code.slots)
     cdef PyObject* value
-    cdef Op* op = code.ops
-    cdef Op* stop = op + code.nops
+    cdef PlanOp* op = code.ops
+    cdef PlanOp* stop = op + code.nops
     if made is NULL:
         raise MemoryError
     struct = <object>made
@@ -445,20 +445,20 @@ cdef object decode_struct(Code* code, Walk* w, int level):
             value = plan_long(kc_get32(w.p))
             w.p += 4
         else:
-            value = decode_value(op, op.type, op.nullable, w, level)
+            value = walk_decode_value(op, op.type, op.nullable, w, level)
         plan_tuple_set(made, op.slot, value)
         op += 1
     if code.flexible:
-        decode_tagged(code, made, w, level)
+        walk_decode_tagged(code, made, w, level)
     op = stop + code.ntagged
     stop = op + code.nabsent
     while op < stop:
-        set_default(op, made)
+        walk_set_default(op, made)
         op += 1
     return struct
 
 
-cdef inline int set_default(Op* op, PyObject* struct) except -1:
+cdef inline int walk_set_default(PlanOp* op, PyObject* struct) except -1:
     cdef PyObject* value
     if op.fresh:
         value = plan_call(op.default)
@@ -469,52 +469,52 @@ cdef inline int set_default(Op* op, PyObject* struct) except -1:
     return 0
 
 
-cdef int decode_tagged(Code* code, PyObject* struct, Walk* w, int level) except -1:
+cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
     """Known tags go to their slots, unknown ones are skipped, missing ones get their default."""
     cdef Py_ssize_t count
     cdef Py_ssize_t size
     cdef uint64_t tag
     cdef int64_t last = -1
     cdef const uint8_t* outer = w.end
-    cdef Op* op = code.ops + code.nops
-    cdef Op* stop = op + code.ntagged
+    cdef PlanOp* op = code.ops + code.nops
+    cdef PlanOp* stop = op + code.ntagged
     w.steps[level].op = NULL
     w.steps[level].index = -1
-    count = <Py_ssize_t>take_uvarint(w, level)
+    count = <Py_ssize_t>walk_take_uvarint(w, level)
     if count > (w.end - w.p) // 2:
-        corrupt(w, level, f"{count} tagged fields do not fit in {w.end - w.p} bytes")
+        walk_corrupt(w, level, f"{count} tagged fields do not fit in {w.end - w.p} bytes")
     while count > 0:
         count -= 1
-        tag = take_uvarint(w, level)
-        size = <Py_ssize_t>take_uvarint(w, level)
+        tag = walk_take_uvarint(w, level)
+        size = <Py_ssize_t>walk_take_uvarint(w, level)
         if <int64_t>tag <= last:
-            corrupt(w, level, f"tag {tag} comes after tag {last}")
+            walk_corrupt(w, level, f"tag {tag} comes after tag {last}")
         last = <int64_t>tag
         if size > w.end - w.p:
-            corrupt(w, level, f"tagged field {tag} of {size} bytes goes past the end, {w.end - w.p} left")
+            walk_corrupt(w, level, f"tagged field {tag} of {size} bytes goes past the end, {w.end - w.p} left")
         while op < stop and op.tag < tag:
-            set_default(op, struct)
+            walk_set_default(op, struct)
             op += 1
         if op < stop and op.tag == tag:
             w.end = w.p + size
             w.steps[level].op = op
-            plan_tuple_set(struct, op.slot, decode_value(op, op.type, op.nullable, w, level))
+            plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, op.nullable, w, level))
             if w.p != w.end:
-                corrupt(w, level, f"tagged field is {w.end - w.p} bytes longer than its value")
+                walk_corrupt(w, level, f"tagged field is {w.end - w.p} bytes longer than its value")
             w.end = outer
             w.steps[level].op = NULL
             op += 1
         else:
             w.p += size
     while op < stop:
-        set_default(op, struct)
+        walk_set_default(op, struct)
         op += 1
     return 0
 
 
 # ---- encode ----
 
-cdef inline bint is_default(Op* op, PyObject* value) except -1:
+cdef inline bint walk_is_default(PlanOp* op, PyObject* value) except -1:
     """Whether a value is the one that a reader would assume without the field."""
     if value is op.default and not op.fresh:
         return True
@@ -528,167 +528,167 @@ cdef inline bint is_default(Op* op, PyObject* value) except -1:
     return plan_equal(value, op.default, 2)
 
 
-cdef inline Py_ssize_t length_size(Op* op, int type_, Py_ssize_t n):
+cdef inline Py_ssize_t walk_length_size(PlanOp* op, int type_, Py_ssize_t n):
     if op.compact:
         return <Py_ssize_t>kc_uvarint_size(<uint64_t>(n + 1))
     return 2 if type_ == W_STRING else 4
 
 
-cdef int wrong_type(Walk* w, int level, str wanted, PyObject* value) except -1:
-    return misuse(w, level, f"expected {wanted}, got {type(<object>value).__name__}")
+cdef int walk_wrong_type(PlanWalk* w, int level, str wanted, PyObject* value) except -1:
+    return walk_misuse(w, level, f"expected {wanted}, got {type(<object>value).__name__}")
 
 
-cdef Py_ssize_t buffer_bytes(Walk* w, int level, PyObject* value) except -1:
+cdef Py_ssize_t walk_buffer_bytes(PlanWalk* w, int level, PyObject* value) except -1:
     cdef Py_buffer view
     if plan_is_bytes(value):
         return plan_bytes_size(value)
     if not PyObject_CheckBuffer(<object>value):
-        wrong_type(w, level, "a bytes-like object", value)
+        walk_wrong_type(w, level, "a bytes-like object", value)
     try:
         PyObject_GetBuffer(<object>value, &view, PyBUF_SIMPLE)
     except BufferError as error:
-        misuse(w, level, f"not one piece of memory: {error}")
+        walk_misuse(w, level, f"not one piece of memory: {error}")
     cdef Py_ssize_t n = view.len
     PyBuffer_Release(&view)
     return n
 
 
-cdef Py_ssize_t records_bytes(Walk* w, int level, PyObject* value) except -1:
+cdef Py_ssize_t walk_records_bytes(PlanWalk* w, int level, PyObject* value) except -1:
     """The total of a records value: one bytes-like, or a list of them."""
     cdef Py_ssize_t i, total = 0
     if not plan_is_list(value):
-        return buffer_bytes(w, level, value)
+        return walk_buffer_bytes(w, level, value)
     for i in range(plan_list_size(value)):
         if i >= plan_list_size(value):
             break
         part = <object>plan_list_get(value, i)
         w.steps[level].index = i
-        total += buffer_bytes(w, level, <PyObject*>part)
+        total += walk_buffer_bytes(w, level, <PyObject*>part)
     w.steps[level].index = -1
     return total
 
 
-cdef const char* utf8_of(Walk* w, int level, PyObject* value, Py_ssize_t* n) except NULL:
+cdef const char* walk_utf8_of(PlanWalk* w, int level, PyObject* value, Py_ssize_t* n) except NULL:
     cdef const char* text
     if not plan_is_str(value):
-        wrong_type(w, level, "str", value)
+        walk_wrong_type(w, level, "str", value)
     text = plan_str_utf8(value, n)
     if text is NULL:
         PyErr_Clear()
-        misuse(w, level, "string has lone surrogates and no UTF-8 form")
-    if n[0] > MAX_STRING:
-        misuse(w, level, f"string of {n[0]} bytes, the protocol allows {MAX_STRING}")
+        walk_misuse(w, level, "string has lone surrogates and no UTF-8 form")
+    if n[0] > PLAN_MAX_STRING:
+        walk_misuse(w, level, f"string of {n[0]} bytes, the protocol allows {PLAN_MAX_STRING}")
     return text
 
 
-cdef int null_value(Op* op, bint nullable, Walk* w, int level) except -1:
+cdef int walk_null_value(PlanOp* op, bint nullable, PlanWalk* w, int level) except -1:
     if not nullable:
-        misuse(w, level, f"None, but {(<Plan>w.plan).label} has no null here")
+        walk_misuse(w, level, f"None, but {(<Plan>w.plan).label} has no null here")
     return 0
 
 
-cdef int check_struct(Code* code, PyObject* value, Walk* w, int level) except -1:
+cdef int walk_check_struct(PlanCode* code, PyObject* value, PlanWalk* w, int level) except -1:
     if not plan_same_type(value, code.cls) or plan_tuple_size(value) != code.slots:
-        wrong_type(w, level, (<object><PyObject*>code.cls).__name__, value)
+        walk_wrong_type(w, level, (<object><PyObject*>code.cls).__name__, value)
     return 0
 
 
-cdef Py_ssize_t measure_value(Op* op, int type_, bint nullable, PyObject* value, Walk* w, int level) except -1:
+cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObject* value, PlanWalk* w, int level) except -1:
     """Bytes of one value without the records it refers to (those are added to w.records_bytes)."""
     cdef Py_ssize_t n = 0, i, total
     if type_ < W_STRING:
-        return FIXED_BYTES[type_]
+        return PLAN_FIXED_BYTES[type_]
     if value is PLAN_NONE:
-        null_value(op, nullable, w, level)
-        return 1 if type_ == W_STRUCT else length_size(op, type_, -1)
+        walk_null_value(op, nullable, w, level)
+        return 1 if type_ == W_STRUCT else walk_length_size(op, type_, -1)
     if type_ == W_STRING:
-        utf8_of(w, level, value, &n)
-        return length_size(op, type_, n) + n
+        walk_utf8_of(w, level, value, &n)
+        return walk_length_size(op, type_, n) + n
     elif type_ == W_STRUCT:
-        check_struct(op.sub, value, w, level)
-        return nullable + measure_struct(op.sub, value, w, level + 1)
+        walk_check_struct(op.sub, value, w, level)
+        return nullable + walk_measure_struct(op.sub, value, w, level + 1)
     elif type_ == W_BYTES:
-        n = buffer_bytes(w, level, value)
-        return length_size(op, type_, n) + n
+        n = walk_buffer_bytes(w, level, value)
+        return walk_length_size(op, type_, n) + n
     elif type_ == W_RECORDS:
-        n = records_bytes(w, level, value)
+        n = walk_records_bytes(w, level, value)
         w.records_bytes += n
         w.has_records = True
-        return length_size(op, type_, n)
+        return walk_length_size(op, type_, n)
     if plan_is_list(value):
         n = plan_list_size(value)
     elif plan_is_exact_tuple(value):
         n = plan_tuple_size(value)
     else:
-        wrong_type(w, level, "a list", value)
-    total = length_size(op, W_ARRAY, n)
+        walk_wrong_type(w, level, "a list", value)
+    total = walk_length_size(op, W_ARRAY, n)
     if op.elem < W_STRING:
-        return total + n * FIXED_BYTES[op.elem]
+        return total + n * PLAN_FIXED_BYTES[op.elem]
     for i in range(n):
         w.steps[level].index = i
-        item = array_item(value, i, n, w, level)
-        total += measure_value(op, op.elem, False, <PyObject*>item, w, level)
+        item = walk_array_item(value, i, n, w, level)
+        total += walk_measure_value(op, op.elem, False, <PyObject*>item, w, level)
     w.steps[level].index = -1
     return total
 
 
-cdef inline object array_item(PyObject* value, Py_ssize_t i, Py_ssize_t n, Walk* w, int level):
+cdef inline object walk_array_item(PyObject* value, Py_ssize_t i, Py_ssize_t n, PlanWalk* w, int level):
     """Element i of a list or tuple; a list that shrank or grew since its count was written is the caller's mistake."""
     if plan_is_list(value):
         if plan_list_size(value) != n:
-            misuse(w, level, "list changed while it was encoded")
+            walk_misuse(w, level, "list changed while it was encoded")
         return <object>plan_list_get(value, i)
     return <object>plan_tuple_get(value, i)
 
 
-cdef Py_ssize_t measure_struct(Code* code, PyObject* struct, Walk* w, int level) except -1:
+cdef Py_ssize_t walk_measure_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
     cdef Py_ssize_t total = code.fixed, size
-    cdef Op* op = code.ops
-    cdef Op* stop = op + code.nops
+    cdef PlanOp* op = code.ops
+    cdef PlanOp* stop = op + code.nops
     cdef PyObject* value
     cdef int present = 0
     while op < stop:
         if op.type >= W_STRING:
             w.steps[level].op = op
             w.steps[level].index = -1
-            total += measure_value(op, op.type, op.nullable, plan_tuple_get(struct, op.slot), w, level)
+            total += walk_measure_value(op, op.type, op.nullable, plan_tuple_get(struct, op.slot), w, level)
         op += 1
     if code.ntagged:
         stop = op + code.ntagged
         while op < stop:
             value = plan_tuple_get(struct, op.slot)
-            if not is_default(op, value):
+            if not walk_is_default(op, value):
                 w.steps[level].op = op
                 w.steps[level].index = -1
-                size = tagged_bytes(op, value, w, level)
+                size = walk_tagged_bytes(op, value, w, level)
                 total += kc_uvarint_size(op.tag) + kc_uvarint_size(<uint64_t>size) + size
                 present += 1
             op += 1
         total += kc_uvarint_size(present)
     stop = op + code.nabsent
     while op < stop:
-        if not op.ignorable and not is_default(op, plan_tuple_get(struct, op.slot)):
+        if not op.ignorable and not walk_is_default(op, plan_tuple_get(struct, op.slot)):
             w.steps[level].op = op
             w.steps[level].index = -1
-            misuse(w, level, f"{(<Plan>w.plan).label} has no such field, and {<object>plan_tuple_get(struct, op.slot)!r} cannot be dropped silently")
+            walk_misuse(w, level, f"{(<Plan>w.plan).label} has no such field, and {<object>plan_tuple_get(struct, op.slot)!r} cannot be dropped silently")
         op += 1
     return total
 
 
-cdef Py_ssize_t tagged_bytes(Op* op, PyObject* value, Walk* w, int level) except -1:
-    return measure_value(op, op.type, op.nullable, value, w, level)
+cdef Py_ssize_t walk_tagged_bytes(PlanOp* op, PyObject* value, PlanWalk* w, int level) except -1:
+    return walk_measure_value(op, op.type, op.nullable, value, w, level)
 
 
-cdef inline int room(Walk* w, int level, Py_ssize_t n) except -1:
+cdef inline int walk_room(PlanWalk* w, int level, Py_ssize_t n) except -1:
     if w.limit - w.out < n:
-        misuse(w, level, "message changed while it was encoded")
+        walk_misuse(w, level, "message changed while it was encoded")
     return 0
 
 
-cdef int write_length(Op* op, int type_, Py_ssize_t n, Walk* w, int level) except -1:
+cdef int walk_write_length(PlanOp* op, int type_, Py_ssize_t n, PlanWalk* w, int level) except -1:
     if n > 0x7FFFFFFE:
-        misuse(w, level, f"{n} bytes or elements, the protocol allows {0x7FFFFFFE}")
-    room(w, level, length_size(op, type_, n))
+        walk_misuse(w, level, f"{n} bytes or elements, the protocol allows {0x7FFFFFFE}")
+    walk_room(w, level, walk_length_size(op, type_, n))
     if op.compact:
         w.out = kc_put_uvarint(w.out, <uint64_t>(n + 1))
     elif type_ == W_STRING:
@@ -700,111 +700,111 @@ cdef int write_length(Op* op, int type_, Py_ssize_t n, Walk* w, int level) excep
     return 0
 
 
-cdef int64_t int_of(PyObject* value, int64_t low, int64_t high, Walk* w, int level) except? -1:
+cdef int64_t walk_int_of(PyObject* value, int64_t low, int64_t high, PlanWalk* w, int level) except? -1:
     cdef int overflow = 0
     cdef int64_t number
     if not plan_is_int(value):
-        wrong_type(w, level, "int", value)
+        walk_wrong_type(w, level, "int", value)
     number = plan_as_longlong(value, &overflow)
     if overflow or number < low or number > high:
-        misuse(w, level, f"{<object>value} is outside {low}..{high}")
+        walk_misuse(w, level, f"{<object>value} is outside {low}..{high}")
     return number
 
 
-cdef int write_fixed(int type_, PyObject* value, Walk* w, int level) except -1:
+cdef int walk_write_fixed(int type_, PyObject* value, PlanWalk* w, int level) except -1:
     cdef double number = 0
     cdef uint64_t bits
-    room(w, level, FIXED_BYTES[type_])
+    walk_room(w, level, PLAN_FIXED_BYTES[type_])
     if type_ == W_INT32:
-        kc_put32(w.out, <int32_t>int_of(value, -0x80000000LL, 0x7FFFFFFF, w, level))
+        kc_put32(w.out, <int32_t>walk_int_of(value, -0x80000000LL, 0x7FFFFFFF, w, level))
     elif type_ == W_INT16:
-        kc_put16(w.out, <int16_t>int_of(value, -0x8000, 0x7FFF, w, level))
+        kc_put16(w.out, <int16_t>walk_int_of(value, -0x8000, 0x7FFF, w, level))
     elif type_ == W_INT64:
-        kc_put64(w.out, int_of(value, INT64_MIN, INT64_MAX, w, level))
+        kc_put64(w.out, walk_int_of(value, INT64_MIN, INT64_MAX, w, level))
     elif type_ == W_INT8:
-        w.out[0] = <uint8_t><int8_t>int_of(value, -0x80, 0x7F, w, level)
+        w.out[0] = <uint8_t><int8_t>walk_int_of(value, -0x80, 0x7F, w, level)
     elif type_ == W_BOOL:
         if not plan_is_bool(value):
-            wrong_type(w, level, "bool", value)
+            walk_wrong_type(w, level, "bool", value)
         w.out[0] = value is PLAN_TRUE
     elif type_ == W_UINT16:
-        kc_put16(w.out, <int16_t><uint16_t>int_of(value, 0, 0xFFFF, w, level))
+        kc_put16(w.out, <int16_t><uint16_t>walk_int_of(value, 0, 0xFFFF, w, level))
     elif type_ == W_UINT32:
-        kc_put32(w.out, <int32_t><uint32_t>int_of(value, 0, 0xFFFFFFFFLL, w, level))
+        kc_put32(w.out, <int32_t><uint32_t>walk_int_of(value, 0, 0xFFFFFFFFLL, w, level))
     elif type_ == W_UUID:
         if not plan_is_bytes(value) or plan_bytes_size(value) != 16:
-            wrong_type(w, level, "16 bytes", value)
+            walk_wrong_type(w, level, "16 bytes", value)
         memcpy(w.out, plan_bytes_ptr(value), 16)
     else:
         if plan_is_float(value):
             number = plan_as_double(value)
         elif plan_is_int(value):
-            number = <double>int_of(value, -0x20000000000000LL, 0x20000000000000LL, w, level)
+            number = <double>walk_int_of(value, -0x20000000000000LL, 0x20000000000000LL, w, level)
         else:
-            wrong_type(w, level, "float", value)
+            walk_wrong_type(w, level, "float", value)
         memcpy(&bits, &number, 8)
         kc_put64(w.out, <int64_t>bits)
-    w.out += FIXED_BYTES[type_]
+    w.out += PLAN_FIXED_BYTES[type_]
     return 0
 
 
-cdef int write_value(Op* op, int type_, bint nullable, PyObject* value, Walk* w, int level) except -1:
+cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value, PlanWalk* w, int level) except -1:
     cdef Py_ssize_t n = 0, i
     cdef const char* text
     if type_ < W_STRING:
-        return write_fixed(type_, value, w, level)
+        return walk_write_fixed(type_, value, w, level)
     if type_ == W_STRUCT:
         if nullable:
-            room(w, level, 1)
+            walk_room(w, level, 1)
             w.out[0] = 0xFF if value is PLAN_NONE else 1
             w.out += 1
             if value is PLAN_NONE:
                 return 0
-        check_struct(op.sub, value, w, level)
-        return write_struct(op.sub, value, w, level + 1)
+        walk_check_struct(op.sub, value, w, level)
+        return walk_write_struct(op.sub, value, w, level + 1)
     if value is PLAN_NONE:
-        null_value(op, nullable, w, level)
-        return write_length(op, type_, -1, w, level)
+        walk_null_value(op, nullable, w, level)
+        return walk_write_length(op, type_, -1, w, level)
     if type_ == W_STRING:
-        text = utf8_of(w, level, value, &n)
-        write_length(op, type_, n, w, level)
-        room(w, level, n)
+        text = walk_utf8_of(w, level, value, &n)
+        walk_write_length(op, type_, n, w, level)
+        walk_room(w, level, n)
         memcpy(w.out, text, n)
         w.out += n
         return 0
     elif type_ == W_BYTES:
-        return write_bytes(op, value, w, level)
+        return walk_write_bytes(op, value, w, level)
     elif type_ == W_RECORDS:
-        return write_records(op, value, w, level)
+        return walk_write_records(op, value, w, level)
     if plan_is_list(value):
         n = plan_list_size(value)
     elif plan_is_exact_tuple(value):
         n = plan_tuple_size(value)
     else:
-        wrong_type(w, level, "a list", value)
-    write_length(op, W_ARRAY, n, w, level)
+        walk_wrong_type(w, level, "a list", value)
+    walk_write_length(op, W_ARRAY, n, w, level)
     for i in range(n):
         w.steps[level].index = i
-        item = array_item(value, i, n, w, level)
-        write_value(op, op.elem, False, <PyObject*>item, w, level)
+        item = walk_array_item(value, i, n, w, level)
+        walk_write_value(op, op.elem, False, <PyObject*>item, w, level)
     w.steps[level].index = -1
     return 0
 
 
-cdef int write_bytes(Op* op, PyObject* value, Walk* w, int level) except -1:
+cdef int walk_write_bytes(PlanOp* op, PyObject* value, PlanWalk* w, int level) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t n
     if plan_is_bytes(value):
         n = plan_bytes_size(value)
-        write_length(op, W_BYTES, n, w, level)
-        room(w, level, n)
+        walk_write_length(op, W_BYTES, n, w, level)
+        walk_room(w, level, n)
         memcpy(w.out, plan_bytes_ptr(value), n)
         w.out += n
         return 0
     PyObject_GetBuffer(<object>value, &view, PyBUF_SIMPLE)
     try:
-        write_length(op, W_BYTES, view.len, w, level)
-        room(w, level, view.len)
+        walk_write_length(op, W_BYTES, view.len, w, level)
+        walk_room(w, level, view.len)
         memcpy(w.out, view.buf, view.len)
         w.out += view.len
     finally:
@@ -812,14 +812,14 @@ cdef int write_bytes(Op* op, PyObject* value, Walk* w, int level) except -1:
     return 0
 
 
-cdef int write_records(Op* op, PyObject* value, Walk* w, int level) except -1:
+cdef int walk_write_records(PlanOp* op, PyObject* value, PlanWalk* w, int level) except -1:
     """Cuts the block here and puts the caller's buffers into the gather list."""
     cdef list gather = <list>w.gather
-    cdef Py_ssize_t n = records_bytes(w, level, value), start = len(gather)
+    cdef Py_ssize_t n = walk_records_bytes(w, level, value), start = len(gather)
     if n > w.records_bytes:
-        misuse(w, level, "records changed while they were encoded")
+        walk_misuse(w, level, "records changed while they were encoded")
     w.records_bytes -= n
-    write_length(op, W_RECORDS, n, w, level)
+    walk_write_length(op, W_RECORDS, n, w, level)
     if n == 0:
         return 0
     gather.append(PyBytes_FromStringAndSize(<char*>w.segment, w.out - w.segment))
@@ -831,10 +831,10 @@ cdef int write_records(Op* op, PyObject* value, Walk* w, int level) except -1:
     return 0
 
 
-cdef int write_struct(Code* code, PyObject* struct, Walk* w, int level) except -1:
-    cdef Op* op = code.ops
-    cdef Op* stop = op + code.nops
-    cdef Op* tag
+cdef int walk_write_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
+    cdef PlanOp* op = code.ops
+    cdef PlanOp* stop = op + code.nops
+    cdef PlanOp* tag
     cdef PyObject* value
     cdef Py_ssize_t size, records, i
     cdef int present = 0
@@ -843,41 +843,41 @@ cdef int write_struct(Code* code, PyObject* struct, Walk* w, int level) except -
         w.steps[level].index = -1
         value = plan_tuple_get(struct, op.slot)
         if op.type < W_STRING:
-            write_fixed(op.type, value, w, level)
+            walk_write_fixed(op.type, value, w, level)
         else:
-            write_value(op, op.type, op.nullable, value, w, level)
+            walk_write_value(op, op.type, op.nullable, value, w, level)
         op += 1
     if not code.flexible:
         return 0
     stop = op + code.ntagged
     for i in range(code.ntagged):
-        present += not is_default(op + i, plan_tuple_get(struct, op[i].slot))
-    room(w, level, kc_uvarint_size(present))
+        present += not walk_is_default(op + i, plan_tuple_get(struct, op[i].slot))
+    walk_room(w, level, kc_uvarint_size(present))
     w.out = kc_put_uvarint(w.out, present)
     while present and op < stop:
         value = plan_tuple_get(struct, op.slot)
-        if not is_default(op, value):
+        if not walk_is_default(op, value):
             w.steps[level].op = op
             w.steps[level].index = -1
             records = w.records_bytes
-            size = tagged_bytes(op, value, w, level)
+            size = walk_tagged_bytes(op, value, w, level)
             w.records_bytes = records                       # tagged fields hold no records
-            room(w, level, kc_uvarint_size(op.tag) + kc_uvarint_size(<uint64_t>size) + size)
+            walk_room(w, level, kc_uvarint_size(op.tag) + kc_uvarint_size(<uint64_t>size) + size)
             w.out = kc_put_uvarint(w.out, op.tag)
             w.out = kc_put_uvarint(w.out, <uint64_t>size)
-            write_value(op, op.type, op.nullable, value, w, level)
+            walk_write_value(op, op.type, op.nullable, value, w, level)
         op += 1
     return 0
 
 
-cdef enum Frame:
+cdef enum PlanFrame:
     FRAME_NONE = 0       # the message alone
     FRAME_REQUEST = 1    # size, request header, message
     FRAME_RESPONSE = 2   # size, response header, message
 
 
-cdef list encode_message(Plan plan, message, Frame frame, int32_t correlation_id, client_id):
-    cdef Walk w
+cdef list walk_encode_message(Plan plan, message, PlanFrame frame, int32_t correlation_id, client_id):
+    cdef PlanWalk w
     cdef uint8_t stack[2048]
     cdef uint8_t* block
     cdef uint8_t* heap = NULL
@@ -891,14 +891,14 @@ cdef list encode_message(Plan plan, message, Frame frame, int32_t correlation_id
         # ClientId stays an int16 string in header v2: brokers must read it before they know the version's header.
         head = 4 + 8 + 2 + plan.header_flexible
         if client_id is not None:
-            client = utf8_of(&w, -1, <PyObject*>client_id, &client_bytes)
+            client = walk_utf8_of(&w, -1, <PyObject*>client_id, &client_bytes)
             head += client_bytes
     elif frame == FRAME_RESPONSE:
         head = 4 + 4 + plan.response_header_flexible
-    check_struct(&plan.code, <PyObject*>message, &w, -1)
-    total = head + measure_struct(&plan.code, <PyObject*>message, &w, 0)
+    walk_check_struct(&plan.code, <PyObject*>message, &w, -1)
+    total = head + walk_measure_struct(&plan.code, <PyObject*>message, &w, 0)
     if total + w.records_bytes > 0x7FFFFFFF:
-        misuse(&w, -1, f"{total + w.records_bytes} bytes, a frame holds {0x7FFFFFFF}")
+        walk_misuse(&w, -1, f"{total + w.records_bytes} bytes, a frame holds {0x7FFFFFFF}")
     if not w.has_records:
         whole = PyBytes_FromStringAndSize(NULL, total)
         block = <uint8_t*>PyBytes_AS_STRING(whole)
@@ -927,9 +927,9 @@ cdef list encode_message(Plan plan, message, Frame frame, int32_t correlation_id
                 if plan.header_flexible:
                     w.out[head - 1] = 0
             w.out += head
-        write_struct(&plan.code, <PyObject*>message, &w, 0)
+        walk_write_struct(&plan.code, <PyObject*>message, &w, 0)
         if w.out != w.limit or w.records_bytes:
-            misuse(&w, -1, "message changed while it was encoded")
+            walk_misuse(&w, -1, "message changed while it was encoded")
         if whole is not None:
             gather.append(whole)
         elif w.out > w.segment:
@@ -965,12 +965,12 @@ def encode_request(request, int version, int32_t correlation_id, str client_id):
     Raises:
         UsageError: The request does not fit the version; the text names the field.
     """
-    return encode_message(plan_for(request, version), request, FRAME_REQUEST, correlation_id, client_id)
+    return walk_encode_message(plan_for(request, version), request, FRAME_REQUEST, correlation_id, client_id)
 
 
 def encode_response(response, int version, int32_t correlation_id):
     """A complete response frame: size, header, message; as encode_request."""
-    return encode_message(plan_for(response, version), response, FRAME_RESPONSE, correlation_id, None)
+    return walk_encode_message(plan_for(response, version), response, FRAME_RESPONSE, correlation_id, None)
 
 
 def skip_tagged_fields(buffer, Py_ssize_t offset):
