@@ -124,7 +124,8 @@ def compiler_environment() -> dict[str, str]:
         if shutil.which(name) and compiles([name]):
             return {"CC": name, "LDSHARED": f"{name} -shared"}
     say("no C compiler found: using the ziglang package as one")
-    install(["ziglang"])
+    if subprocess.run([PYTHON, "-c", "import ziglang"], capture_output=True).returncode:
+        install(["ziglang"])
     zig = f"{shlex.quote(str(PYTHON))} -m ziglang"
     if not compiles([*shlex.split(zig), "cc"]):
         fail("neither a C compiler nor the ziglang package works here")
