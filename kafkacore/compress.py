@@ -23,8 +23,11 @@ import zstandard
 
 from kafkacore.errors import CorruptDataError
 
+_isal: Any
 try:
-    from isal import isal_zlib as _isal
+    from isal import isal_zlib
+
+    _isal = isal_zlib
 except ImportError:  # optional: the same format, several times faster
     _isal = None
 
@@ -241,7 +244,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     if len(view) < len(_XERIAL_HEADER):
         raise CorruptDataError("snappy header is truncated")
     # The version after the magic tells the byte order of the lengths: it is 1, and no writer uses 2**24.
-    order = "<i" if view[8:12] == b"\x01\x00\x00\x00" else ">i"
+    order = "<i" if bytes(view[8:12]) == b"\x01\x00\x00\x00" else ">i"
     out: list[bytes] = []
     at, produced = len(_XERIAL_HEADER), 0
     while at < len(view):
@@ -341,7 +344,7 @@ def _zstd_check_complete(data: Buffer) -> None:
     if not end:
         raise CorruptDataError("zstd data is empty")
     while at < end:
-        if end - at >= 8 and view[at] & 0xF0 == 0x50 and view[at + 1 : at + 4] == b"\x2a\x4d\x18":  # a skippable frame
+        if end - at >= 8 and view[at] & 0xF0 == 0x50 and bytes(view[at + 1 : at + 4]) == b"\x2a\x4d\x18":  # a skippable frame
             at += 8 + int.from_bytes(view[at + 4 : at + 8], "little")
             continue
         parameters = zstandard.get_frame_parameters(view[at : at + 18])

@@ -35,7 +35,9 @@ def test_round_trip_property(data, codec):
 
 @pytest.mark.parametrize(
     ("codec", "level"),
-    [(c.GZIP, n) for n in (-1, *range(1, 10))] + [(c.LZ4, n) for n in (1, 3, 9, 12, 17)] + [(c.ZSTD, n) for n in (-131072, -5, 1, 3, 19, 22)],
+    [(c.GZIP, n) for n in (-1, *range(1, 10))]
+    + [(c.LZ4, n) for n in (1, 3, 9, 12, 17)]
+    + [(c.ZSTD, n) for n in (-131072, -5, 1, 3, 19, 22)],
 )
 def test_levels(codec, level):
     data = b"level" * 1000
@@ -121,7 +123,9 @@ def bombs():
     zeros = bytes(1 << 20)
     yield pytest.param(c.GZIP, gzip.compress(bytes(BOMB_BYTES), 1), id="gzip")
     block = snappy.compress(zeros)
-    yield pytest.param(c.SNAPPY, b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + 64 * (struct.pack(">i", len(block)) + block), id="snappy")
+    yield pytest.param(
+        c.SNAPPY, b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01" + 64 * (struct.pack(">i", len(block)) + block), id="snappy"
+    )
     yield pytest.param(c.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\x00" * 50, id="snappy-declares-4-gib")
     yield pytest.param(c.LZ4, lz4.frame.compress(bytes(BOMB_BYTES), store_size=False), id="lz4")
     yield pytest.param(c.LZ4, lz4.frame.compress(bytes(BOMB_BYTES), store_size=True), id="lz4-sized")

@@ -321,4 +321,15 @@ static int64_t kc_read_columns(kc_batch_reader *b, const uint8_t *base, int64_t 
     b->left = left;
     return row;
 }
+
+/* Copies ranges behind each other to *to and notes where each ends, counted from first. */
+static void kc_gather(uint8_t **to, const uint8_t *base, const uint8_t *base_end, const int32_t *starts, const int32_t *lengths, int64_t n,
+                      const uint8_t *first, int32_t *ends) {
+    uint8_t *p = *to;
+    for (int64_t i = 0; i < n; i++) {
+        if (lengths[i] > 0) { kc_copy(p, base + starts[i], lengths[i], base_end); p += lengths[i]; }
+        ends[i] = (int32_t)(p - first);
+    }
+    *to = p;
+}
 #endif

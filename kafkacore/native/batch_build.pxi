@@ -209,7 +209,7 @@ cdef class BatchBuilder:
             return 1
         if self.w.count:
             return 0
-        size = KC_BATCH_HEADER + kc_record_size(ts - self.w.base_ts, self.w.next_delta, key_len, value_len, h_len if h else 1)
+        size = KC_BATCH_HEADER + kc_record_size(<int64_t>(<uint64_t>ts - <uint64_t>self.w.base_ts), self.w.next_delta, key_len, value_len, h_len if h else 1)
         if size > BATCH_MAX_BYTES:
             raise ValueError(f"a record of {size} bytes does not fit a batch")
         self._room(size)

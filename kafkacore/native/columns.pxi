@@ -56,6 +56,11 @@ cdef class HeldBuffer:
     """A buffer export held open, so that raw pointers into it stay good as long as this object lives."""
     cdef Py_buffer view
     cdef bint held
+    cdef object source
+
+    cdef object bytes_view(self):
+        """A flat memoryview of the bytes, alive on its own."""
+        return memoryview(self.source).cast("B")
 
     def __dealloc__(self):
         if self.held:
@@ -66,6 +71,7 @@ cdef HeldBuffer hold_buffer(object source, int flags):
     cdef HeldBuffer held = HeldBuffer.__new__(HeldBuffer)
     PyObject_GetBuffer(source, &held.view, flags)
     held.held = True
+    held.source = source
     return held
 
 

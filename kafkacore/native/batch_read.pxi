@@ -1,0 +1,591 @@
+# Reading record batches: framing and checks per batch, then the loops of batch.h per record.
+#
+# Rules: a batch cut off at the end of the buffer ends the reading silently (that is how brokers answer a fetch); anything else that
+# is wrong raises CorruptDataError with the byte offset where the batch starts. Records with an offset below the wanted one come
+# with their batch and are left out. The header's record count must match what is there, and sizes nothing before it was checked.
+
+from libc.stdint cimport INT64_MAX, INT64_MIN
+
+cdef extern from "batch.h" nogil:
+    ctypedef struct kc_record:
+        int64_t ts_delta
+        int32_t offset_delta
+        int32_t key_len
+        int32_t value_len
+        const uint8_t* key
+        const uint8_t* value
+        const uint8_t* headers
+    ctypedef struct kc_batch_reader:
+        const uint8_t* p
+        const uint8_t* end
+        int32_t left
+        int64_t base_offset
+        int64_t base_ts
+        int log_append_time
+    int kc_read_record(const uint8_t** at, const uint8_t* end, kc_record* r)
+    int64_t kc_wrap_add(int64_t a, int64_t b)
+    int64_t kc_read_columns(kc_batch_reader* b, const uint8_t* base, int64_t start, const kc_rows* rows, int64_t row, int64_t max_rows,
+                            int* error)
+
+cdef enum:
+    BATCH_MIN_LENGTH = KC_BATCH_HEADER - 12
+    MAGIC_AT = 16
+    DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+cdef tuple RECORD_ERRORS = ("", "is truncated", "has a length that does not fit", "has a key that leaves it", "has a value that leaves it",
+                            "has headers that leave it", "is followed by bytes that the batch's record count does not account for")
+
+
+cdef int bad_record(int error, int64_t base_offset, Py_ssize_t at) except -1:
+    raise _CorruptDataError(f"batch at base offset {base_offset}: a record {RECORD_ERRORS[error]}", offset=at)
+
+
+cdef HeldBuffer hold_records(object buffer):
+    cdef HeldBuffer region = hold_buffer(buffer, PyBUF_SIMPLE)
+    if region.view.len > 0x7fffffff:
+        raise ValueError(f"a buffer of {region.view.len} bytes: records are read from at most 2 GiB at once")
+    return region
+
+
+cdef Py_ssize_t frame_at(const uint8_t* base, Py_ssize_t size, Py_ssize_t at, bint check_crc) except -2:
+    """Bytes of the batch at base + at, its frame checked; -1 when the rest holds no complete batch."""
+    cdef const uint8_t* p = base + at
+    cdef Py_ssize_t left = size - at
+    cdef int64_t length
+    if left < MAGIC_AT + 1:
+        return -1
+    length = kc_get32(p + 8)
+    if p[MAGIC_AT] > 2:
+        raise _CorruptDataError(f"batch has unknown magic {<int8_t>p[MAGIC_AT]}", offset=at)
+    if length < (BATCH_MIN_LENGTH if p[MAGIC_AT] == 2 else LEGACY_MIN_SIZE):
+        raise _CorruptDataError(f"batch of magic {p[MAGIC_AT]} has length {length}", offset=at)
+    if length + 12 > left:
+        return -1
+    if p[MAGIC_AT] != 2:
+        if check_crc:
+            legacy_check_crc(p, length, at)
+        return length + 12
+    if check_crc and kc_crc32c(0, p + 21, length + 12 - 21) != <uint32_t>kc_get32(p + 17):
+        raise _CorruptDataError(f"batch at base offset {kc_get64(p)} has CRC {<uint32_t>kc_get32(p + 17):#010x}, "
+                                f"its bytes have {kc_crc32c(0, p + 21, length + 12 - 21):#010x}", offset=at)
+    if kc_get32(p + 57) < 0 or kc_get32(p + 23) < 0 or kc_get64(p) < 0 or kc_get64(p) >= INT64_MAX - kc_get32(p + 23):
+        raise _CorruptDataError(f"batch at base offset {kc_get64(p)} has {kc_get32(p + 57)} records and last offset delta "
+                                f"{kc_get32(p + 23)}", offset=at)
+    return length + 12
+
+
+cdef HeldBuffer open_batch(HeldBuffer region, const uint8_t* p, Py_ssize_t total, Py_ssize_t max_decompressed, kc_batch_reader* out):
+    """Points out at the records of the framed v2 batch at p; returns the region they lie in."""
+    cdef int16_t attributes = kc_get16(p + 21)
+    cdef Py_ssize_t at = p - <const uint8_t*>region.view.buf
+    out.left = kc_get32(p + 57)
+    out.base_offset = kc_get64(p)
+    out.log_append_time = (attributes & ATTR_LOG_APPEND_TIME) != 0
+    out.base_ts = kc_get64(p + 35) if out.log_append_time else kc_get64(p + 27)
+    out.p = p + KC_BATCH_HEADER
+    out.end = p + total
+    if attributes & ATTR_CODEC:
+        if attributes & ATTR_CODEC > 4:
+            raise _CorruptDataError(f"batch at base offset {out.base_offset} has unknown compression codec {attributes & ATTR_CODEC}",
+                                    offset=at)
+        if out.left or total > KC_BATCH_HEADER:        # an emptied batch (compaction) keeps its codec and has no bytes
+            region = unpack(attributes & ATTR_CODEC, region.bytes_view()[at + KC_BATCH_HEADER:at + total], max_decompressed,
+                            out.base_offset, at)
+            out.p = <const uint8_t*>region.view.buf
+            out.end = out.p + region.view.len
+    if out.left > (out.end - out.p) // KC_MIN_RECORD:
+        raise _CorruptDataError(f"batch at base offset {out.base_offset} declares {out.left} records in {out.end - out.p} bytes", offset=at)
+    return region
+
+
+cdef HeldBuffer unpack(int codec, object packed, Py_ssize_t max_decompressed, int64_t base_offset, Py_ssize_t at):
+    try:
+        return hold_records(_compress().decompress(codec, packed, max_decompressed))
+    except _CorruptDataError as error:
+        raise _CorruptDataError(f"batch at base offset {base_offset}: {error}", offset=at) from error
+
+
+cdef Py_ssize_t read_objects(kc_batch_reader* b, int64_t start, RecordContext context, list out, Py_ssize_t limit, Py_ssize_t at) except -1:
+    """Appends up to limit records with offset >= start to out; returns how many."""
+    cdef kc_record r
+    cdef int error
+    cdef int64_t offset
+    cdef Py_ssize_t n = 0
+    while b.left > 0 and n < limit:
+        error = kc_read_record(&b.p, b.end, &r)
+        if error != KC_RECORD_OK:
+            bad_record(error, b.base_offset, at)
+        b.left -= 1
+        offset = kc_wrap_add(b.base_offset, r.offset_delta)
+        if offset < start:
+            continue
+        PyList_Append(out, make_record(context, offset, b.base_ts if b.log_append_time else kc_wrap_add(b.base_ts, r.ts_delta),
+                                       r.key, r.key_len, r.value, r.value_len, r.headers, b.end))
+        n += 1
+    if b.left == 0 and b.p != b.end:
+        bad_record(KC_RECORD_TRAILING, b.base_offset, at)
+    return n
+
+
+@cython.final
+cdef class Batch:
+    """One record batch (magic 2), or one message of an older message set (magic 0 and 1; a compressed set is one message).
+
+    The header fields are read where they lie. `topic` and `partition` may be set: records get them.
+    """
+    cdef HeldBuffer region
+    cdef const uint8_t* p
+    cdef Py_ssize_t max_decompressed
+    cdef readonly Py_ssize_t position
+    cdef readonly Py_ssize_t size_bytes
+    cdef public object topic
+    cdef public int32_t partition
+
+    @property
+    def magic(self):
+        return self.p[MAGIC_AT]
+
+    @property
+    def base_offset(self):
+        """First offset of the batch; for a message of magic 0 and 1 its own offset, a compressed set's first one."""
+        if self.p[MAGIC_AT] == 2 or not self.p[MAGIC_AT + 1] & ATTR_CODEC:
+            return kc_get64(self.p)
+        columns = self.columns()
+        return int(columns.offsets[0]) if len(columns) else kc_get64(self.p)
+
+    @property
+    def last_offset(self):
+        return kc_wrap_add(kc_get64(self.p), kc_get32(self.p + 23)) if self.p[MAGIC_AT] == 2 else kc_get64(self.p)
+
+    @property
+    def next_offset(self):
+        return self.last_offset + 1
+
+    @property
+    def leader_epoch(self):
+        return kc_get32(self.p + 12) if self.p[MAGIC_AT] == 2 else -1
+
+    @property
+    def crc(self):
+        return <uint32_t>kc_get32(self.p + (17 if self.p[MAGIC_AT] == 2 else 12))
+
+    @property
+    def attributes(self):
+        return kc_get16(self.p + 21) if self.p[MAGIC_AT] == 2 else self.p[MAGIC_AT + 1]
+
+    @property
+    def compression(self):
+        """Number of the codec, see `kafkacore.compress`."""
+        return self.attributes & ATTR_CODEC
+
+    @property
+    def timestamp_type(self):
+        """0 create time, 1 log append time, -1 none (magic 0)."""
+        if self.p[MAGIC_AT] == 0:
+            return -1
+        return 1 if self.attributes & ATTR_LOG_APPEND_TIME else 0
+
+    @property
+    def is_transactional(self):
+        return self.p[MAGIC_AT] == 2 and (kc_get16(self.p + 21) & ATTR_TRANSACTIONAL) != 0
+
+    @property
+    def is_control(self):
+        return self.p[MAGIC_AT] == 2 and (kc_get16(self.p + 21) & ATTR_CONTROL) != 0
+
+    @property
+    def base_timestamp_ms(self):
+        if self.p[MAGIC_AT] == 2:
+            return kc_get64(self.p + 27)
+        return kc_get64(self.p + 18) if self.p[MAGIC_AT] == 1 else -1
+
+    @property
+    def max_timestamp_ms(self):
+        return kc_get64(self.p + 35) if self.p[MAGIC_AT] == 2 else self.base_timestamp_ms
+
+    @property
+    def producer_id(self):
+        return kc_get64(self.p + 43) if self.p[MAGIC_AT] == 2 else -1
+
+    @property
+    def producer_epoch(self):
+        return kc_get16(self.p + 51) if self.p[MAGIC_AT] == 2 else -1
+
+    @property
+    def base_sequence(self):
+        return kc_get32(self.p + 53) if self.p[MAGIC_AT] == 2 else -1
+
+    @property
+    def last_sequence(self):
+        """Sequence of the last record, wrapped at 2**31; -1 for none."""
+        if self.p[MAGIC_AT] != 2 or kc_get32(self.p + 53) < 0:
+            return -1
+        return (<int64_t>kc_get32(self.p + 53) + kc_get32(self.p + 23)) & 0x7fffffff
+
+    @property
+    def record_count(self):
+        """Records, as the header counts them."""
+        if self.p[MAGIC_AT] == 2:
+            return kc_get32(self.p + 57)
+        return len(self.columns()) if self.p[MAGIC_AT + 1] & ATTR_CODEC else 1
+
+    @property
+    def buffer(self):
+        """The whole batch, as a memoryview that keeps its memory alive."""
+        return self.region.bytes_view()[self.position:self.position + self.size_bytes]
+
+    @property
+    def control_type(self):
+        """0 abort, 1 commit, other numbers for other control records; None for a batch that is not a control batch."""
+        if not self.is_control:
+            return None
+        return control_type_of(self.region, self.p, self.size_bytes, self.max_decompressed)
+
+    def records(self, topic=None, partition=None, start_offset=None):
+        """The records as objects.
+
+        Args:
+            topic, partition: what the records shall tell; None for the batch's own.
+            start_offset: records before it are left out.
+
+        Raises:
+            CorruptDataError: the records are broken.
+        """
+        cdef kc_batch_reader b
+        cdef RecordContext context
+        cdef list out = []
+        cdef HeldBuffer region
+        if self.p[MAGIC_AT] != 2:
+            return self.columns(start_offset, topic=topic, partition=partition).to_records()
+        region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)   # the name keeps b's pointers good
+        context = record_context(self.topic if topic is None else topic, self.partition if partition is None else partition,
+                                 kc_get32(self.p + 12), b.log_append_time)
+        read_objects(&b, INT64_MIN if start_offset is None else start_offset, context, out, 0x7fffffff, self.position)
+        return out
+
+    def columns(self, start_offset=None, *, topic=None, partition=None):
+        """The records as columns.
+
+        Args:
+            start_offset: records before it are left out.
+            topic, partition: what the columns shall tell; None for the batch's own.
+
+        Raises:
+            CorruptDataError: the records are broken.
+        """
+        cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
+        cdef kc_batch_reader b
+        cdef HeldBuffer region
+        cdef int error = 0
+        columns.topic = self.topic if topic is None else topic
+        columns.partition = self.partition if partition is None else partition
+        columns.next_offset = kc_wrap_add(self.last_offset, 1)
+        cdef int64_t start = INT64_MIN if start_offset is None else start_offset
+        if self.p[MAGIC_AT] != 2:
+            legacy_read(columns, self.region, self.position, self.size_bytes, start, self.max_decompressed)
+            return columns
+        region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)
+        columns.add_segment(region, kc_get32(self.p + 12), b.log_append_time)
+        columns.store.reserve(b.left)
+        columns.store.count = kc_read_columns(&b, <const uint8_t*>region.view.buf, start, &columns.store.rows, 0, b.left, &error)
+        if error:
+            bad_record(error, b.base_offset, self.position)
+        return columns
+
+    def __repr__(self):
+        return (f"<Batch magic {self.magic}, offsets {kc_get64(self.p)} to {self.last_offset}, {self.size_bytes} bytes"
+                f"{', control' if self.is_control else ''}>")
+
+
+cdef int control_type_of(HeldBuffer region, const uint8_t* p, Py_ssize_t total, Py_ssize_t max_decompressed) except -2:
+    """Type of the first control record: key = version int16, type int16."""
+    cdef kc_batch_reader b
+    cdef kc_record r
+    cdef HeldBuffer opened = open_batch(region, p, total, max_decompressed, &b)
+    cdef int error = KC_RECORD_TRUNCATED if b.left < 1 else kc_read_record(&b.p, b.end, &r)
+    if error != KC_RECORD_OK or r.key_len < 4:
+        raise _CorruptDataError(f"control batch at base offset {b.base_offset} has no control record",
+                                offset=p - <const uint8_t*>region.view.buf)
+    return kc_get16(r.key + 2)
+
+
+def read_batches(buffer, bint check_crcs=True, *, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+    """Iterates over the batches in a buffer, as a fetch response or a log segment holds them.
+
+    Args:
+        buffer: bytes-like. The batches refer to it, nothing is copied.
+        check_crcs: whether each batch's CRC is checked.
+        max_decompressed_bytes: most bytes one batch may decompress to.
+
+    Yields:
+        Batch. A batch that the buffer cuts off ends the iteration.
+
+    Raises:
+        CorruptDataError: a batch is broken; its `offset` is the byte where the batch starts.
+    """
+    cdef HeldBuffer region = hold_records(buffer)
+    cdef Py_ssize_t at = 0
+    cdef Py_ssize_t total
+    cdef Batch batch
+    while True:
+        total = frame_at(<const uint8_t*>region.view.buf, region.view.len, at, check_crcs)
+        if total < 0:
+            return
+        batch = Batch.__new__(Batch)
+        batch.region = region
+        batch.p = <const uint8_t*>region.view.buf + at
+        batch.position = at
+        batch.size_bytes = total
+        batch.topic = ""
+        batch.partition = -1
+        batch.max_decompressed = max_decompressed_bytes
+        at += total
+        yield batch
+
+
+@cython.final
+cdef class PartitionReader:
+    """Reads what a fetch returned for one partition, in portions, across its batches.
+
+    Control batches are stepped over. Where aborted transactions are given (read_committed), their records are left out.
+    When a batch is broken, the records before it are handed out first; the next call raises.
+
+    Args:
+        buffer: the fetched bytes.
+        topic, partition: where they are from.
+        start_offset: records before it are left out.
+        check_crcs: whether each batch's CRC is checked.
+        aborted: (producer id, first offset) of each aborted transaction, sorted by first offset.
+        max_decompressed_bytes: most bytes one batch may decompress to.
+
+    Attributes:
+        next_offset: where to go on fetching, after what was handed out and stepped over so far.
+        exhausted: nothing more is in the buffer.
+    """
+    cdef HeldBuffer region
+    cdef HeldBuffer opened                    # where the records of the current batch lie
+    cdef kc_batch_reader b
+    cdef RecordContext context
+    cdef RecordColumns legacy                 # rows of the current message set
+    cdef Py_ssize_t legacy_row
+    cdef Py_ssize_t at                        # the next batch
+    cdef Py_ssize_t batch_at                  # the current one
+    cdef int64_t batch_end                    # offset after the current batch
+    cdef int32_t leader_epoch
+    cdef list aborted
+    cdef Py_ssize_t aborted_at
+    cdef set aborted_ids
+    cdef object failure
+    cdef Py_ssize_t max_decompressed
+    cdef bint check_crcs
+    cdef bint in_batch
+    cdef readonly bint exhausted
+    cdef readonly object topic
+    cdef readonly int32_t partition
+    cdef readonly int64_t next_offset
+
+    def __init__(self, buffer, *, topic="", int32_t partition=-1, int64_t start_offset=0, bint check_crcs=True, aborted=None,
+                 Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
+        self.region = hold_records(buffer)
+        self.topic = topic
+        self.partition = partition
+        self.next_offset = start_offset
+        self.check_crcs = check_crcs
+        self.max_decompressed = max_decompressed_bytes
+        self.aborted = list(aborted) if aborted else None
+        self.aborted_ids = set()
+
+    cdef bint _skip_batch(self, const uint8_t* p, Py_ssize_t total, int64_t last) except -1:
+        """Whether a v2 batch holds nothing for the caller: a control batch, or part of an aborted transaction."""
+        cdef int16_t attributes = kc_get16(p + 21)
+        cdef object producer_id
+        if self.aborted is not None and kc_get64(p + 43) >= 0:
+            producer_id = kc_get64(p + 43)
+            while self.aborted_at < len(self.aborted) and self.aborted[self.aborted_at][1] <= last:
+                self.aborted_ids.add(self.aborted[self.aborted_at][0])
+                self.aborted_at += 1
+            if attributes & ATTR_CONTROL:
+                if producer_id in self.aborted_ids and control_type_of(self.region, p, total, self.max_decompressed) == 0:
+                    self.aborted_ids.discard(producer_id)
+            elif attributes & ATTR_TRANSACTIONAL and producer_id in self.aborted_ids:
+                return True
+        return (attributes & ATTR_CONTROL) != 0
+
+    cdef bint _advance(self) except -1:
+        """Opens the next batch that has something to read; False at the end of the buffer."""
+        cdef const uint8_t* base = <const uint8_t*>self.region.view.buf
+        cdef const uint8_t* p
+        cdef Py_ssize_t total
+        cdef int64_t last
+        while True:
+            total = frame_at(base, self.region.view.len, self.at, self.check_crcs)
+            if total < 0:
+                self.exhausted = True
+                return False
+            p = base + self.at
+            last = kc_wrap_add(kc_get64(p), kc_get32(p + 23)) if p[MAGIC_AT] == 2 else kc_get64(p)
+            if last < self.next_offset and p[MAGIC_AT] == 2 and self.aborted is None:
+                self.at += total
+                continue
+            if p[MAGIC_AT] == 2 and self._skip_batch(p, total, last):
+                self.at += total
+                self.next_offset = max(self.next_offset, kc_wrap_add(last, 1))
+                continue
+            if p[MAGIC_AT] == 2:
+                self.opened = open_batch(self.region, p, total, self.max_decompressed, &self.b)
+                self.leader_epoch = kc_get32(p + 12)
+            else:
+                self.legacy = RecordColumns.__new__(RecordColumns)
+                legacy_read(self.legacy, self.region, self.at, total, self.next_offset, self.max_decompressed)
+                self.legacy_row = 0
+                self.b.left = 0
+            self.in_batch = True
+            self.batch_end = kc_wrap_add(last, 1)
+            self.batch_at = self.at
+            self.at += total
+            return True
+
+    cdef int _end_batch(self) except -1:
+        self.in_batch = False
+        self.legacy = None
+        if self.batch_end > self.next_offset:
+            self.next_offset = self.batch_end
+        return 0
+
+    def records(self, max_records=None):
+        """The next records as objects.
+
+        Args:
+            max_records: at most so many; None for all.
+
+        Returns:
+            List of ConsumerRecord; empty at the end.
+
+        Raises:
+            CorruptDataError: the next batch or record is broken.
+        """
+        cdef list out = []
+        cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
+        cdef Py_ssize_t take
+        if self.failure is not None:
+            raise self.failure
+        try:
+            while len(out) < limit and (self.in_batch or self._advance()):
+                if self.legacy is not None:
+                    take = min(limit - len(out), self.legacy.store.count - self.legacy_row)
+                    out += legacy_records(self.legacy, self.topic, self.partition, self.legacy_row, self.legacy_row + take)
+                    self.legacy_row += take
+                    if self.legacy_row == self.legacy.store.count:
+                        self._end_batch()
+                else:
+                    if (self.context is None or self.context.leader_epoch != self.leader_epoch
+                            or self.context.timestamp_type != self.b.log_append_time):
+                        self.context = record_context(self.topic, self.partition, self.leader_epoch, self.b.log_append_time)
+                    read_objects(&self.b, self.next_offset, self.context, out, limit - len(out), self.batch_at)
+                    if self.b.left == 0:
+                        self._end_batch()
+        except _CorruptDataError as error:
+            self._failed(error)
+            if not out:
+                raise
+        if out:
+            self.next_offset = max(self.next_offset, kc_wrap_add((<ConsumerRecord>out[len(out) - 1]).offset, 1))
+        return out
+
+    def columns(self, max_records=None):
+        """The next records as columns.
+
+        Args:
+            max_records: at most so many; None for all.
+
+        Returns:
+            RecordColumns over all the batches read; empty at the end.
+
+        Raises:
+            CorruptDataError: the next batch or record is broken.
+        """
+        cdef RecordColumns out = RecordColumns.__new__(RecordColumns)
+        cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
+        cdef Py_ssize_t take
+        cdef int error = 0
+        out.topic = self.topic
+        out.partition = self.partition
+        if self.failure is not None:
+            raise self.failure
+        try:
+            while out.store.count < limit and (self.in_batch or self._advance()):
+                if self.legacy is not None:
+                    take = min(limit - out.store.count, self.legacy.store.count - self.legacy_row)
+                    legacy_move(self.legacy, self.legacy_row, take, out)
+                    self.legacy_row += take
+                    if self.legacy_row == self.legacy.store.count:
+                        self._end_batch()
+                    continue
+                take = min(limit - out.store.count, self.b.left)
+                out.store.reserve(take)
+                out.add_segment(self.opened, self.leader_epoch, self.b.log_append_time)
+                out.store.count = kc_read_columns(&self.b, <const uint8_t*>self.opened.view.buf, self.next_offset, &out.store.rows,
+                                                  out.store.count, take, &error)
+                if error:
+                    bad_record(error, self.b.base_offset, self.batch_at)
+                if self.b.left == 0:
+                    self._end_batch()
+        except _CorruptDataError as corrupt:
+            self._failed(corrupt)
+            if not out.store.count:
+                raise
+        if out.store.count:
+            self.next_offset = max(self.next_offset, kc_wrap_add(out.store.rows.offsets[out.store.count - 1], 1))
+        out.next_offset = self.next_offset
+        return out
+
+    cdef int _failed(self, error) except -1:
+        if error.topic is None and self.topic:
+            error = type(error)(error.args[0] if error.args else str(error), topic=self.topic, partition=self.partition,
+                                offset=error.offset)
+        self.failure = error
+        return 0
+
+
+def set_base_offset(buffer, int64_t offset):
+    """Gives a v2 batch its base offset in place, as a partition leader does; the CRC does not cover it.
+
+    Args:
+        buffer: writable bytes-like that starts with the batch.
+        offset: offset of its first record.
+    """
+    cdef HeldBuffer held = hold_writable_batch(buffer)
+    kc_put64(<uint8_t*>held.view.buf, offset)
+
+
+def set_leader_epoch(buffer, int32_t leader_epoch):
+    """Gives a v2 batch its partition leader epoch in place; the CRC does not cover it.
+
+    Args:
+        buffer: writable bytes-like that starts with the batch.
+        leader_epoch: the epoch.
+    """
+    cdef HeldBuffer held = hold_writable_batch(buffer)
+    kc_put32(<uint8_t*>held.view.buf + 12, leader_epoch)
+
+
+def set_log_append_time(buffer, int64_t timestamp_ms):
+    """Makes a v2 batch one of log append time, in place: sets the attribute and the maximal timestamp and renews the CRC.
+
+    Args:
+        buffer: writable bytes-like that starts with the batch.
+        timestamp_ms: epoch milliseconds that all its records get.
+    """
+    cdef HeldBuffer held = hold_writable_batch(buffer)
+    cdef uint8_t* p = <uint8_t*>held.view.buf
+    kc_put16(p + 21, kc_get16(p + 21) | ATTR_LOG_APPEND_TIME)
+    kc_put64(p + 35, timestamp_ms)
+    kc_put32(p + 17, <int32_t>kc_crc32c(0, p + 21, kc_get32(p + 8) + 12 - 21))
+
+
+cdef HeldBuffer hold_writable_batch(object buffer):
+    cdef HeldBuffer held = hold_buffer(buffer, PyBUF_WRITABLE)
+    if held.view.len < KC_BATCH_HEADER or (<uint8_t*>held.view.buf)[MAGIC_AT] != 2 \
+            or frame_at(<const uint8_t*>held.view.buf, held.view.len, 0, False) < 0:
+        raise ValueError("the buffer does not start with a complete batch of magic 2")
+    return held

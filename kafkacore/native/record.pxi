@@ -1,0 +1,137 @@
+# ConsumerRecord: what a reader hands out per record. Integers stay C integers until asked for; what all records of a batch share is
+# one object. Records take no part in garbage collection (a list of them costs the collector nothing); they are immutable, so a
+# reference cycle through one needs a mutable key or value that refers back to it.
+
+from cpython.list cimport PyList_Append
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+
+
+@cython.final
+@cython.no_gc
+cdef class RecordContext:
+    cdef object topic
+    cdef int32_t partition
+    cdef int32_t leader_epoch
+    cdef int timestamp_type
+
+
+cdef RecordContext record_context(object topic, int32_t partition, int32_t leader_epoch, int timestamp_type):
+    cdef RecordContext context = RecordContext.__new__(RecordContext)
+    context.topic = topic
+    context.partition = partition
+    context.leader_epoch = leader_epoch
+    context.timestamp_type = timestamp_type
+    return context
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+cdef class ConsumerRecord:
+    """One record as it was read. Immutable, comparable, hashable where key and value are, picklable.
+
+    Args:
+        topic, partition, offset: where it is.
+        timestamp_ms: epoch milliseconds, -1 for none.
+        timestamp_type: 0 create time, 1 log append time, -1 none (magic 0).
+        key, value: bytes or None (or what deserializers made of them).
+        headers: tuple of (str, bytes or None).
+        leader_epoch: of the batch, -1 for unknown.
+    """
+    cdef RecordContext context
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp_ms
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object headers
+
+    def __init__(self, *, topic, int32_t partition, int64_t offset, int64_t timestamp_ms=-1, int timestamp_type=0, key=None, value=None,
+                 headers=(), int32_t leader_epoch=-1):
+        self.context = record_context(topic, partition, leader_epoch, timestamp_type)
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+
+    @property
+    def topic(self):
+        return self.context.topic
+
+    @property
+    def partition(self):
+        return self.context.partition
+
+    @property
+    def leader_epoch(self):
+        return self.context.leader_epoch
+
+    @property
+    def timestamp_type(self):
+        return self.context.timestamp_type
+
+    cdef tuple _fields(self):
+        return (self.context.topic, self.context.partition, self.offset, self.timestamp_ms, self.context.timestamp_type,
+                self.key, self.value, self.headers, self.context.leader_epoch)
+
+    def __eq__(self, other):
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self._fields() == (<ConsumerRecord>other)._fields()
+
+    def __hash__(self):
+        return hash(self._fields())
+
+    def __repr__(self):
+        names = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch")
+        return f"ConsumerRecord({', '.join(f'{name}={value!r}' for name, value in zip(names, self._fields()))})"
+
+    def __reduce__(self):
+        return _record_of, self._fields()
+
+
+def _record_of(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch):
+    """Pickle's way back to a ConsumerRecord."""
+    return ConsumerRecord(topic=topic, partition=partition, offset=offset, timestamp_ms=timestamp_ms, timestamp_type=timestamp_type,
+                          key=key, value=value, headers=headers, leader_epoch=leader_epoch)
+
+
+cdef tuple decode_headers(const uint8_t* p, const uint8_t* end):
+    """Headers at their count. Keys that are not UTF-8 keep their place with replacement characters, as Java reads them."""
+    cdef int64_t count = 0
+    cdef int64_t n = 0
+    cdef list out = []
+    cdef const uint8_t* key
+    cdef int64_t key_len
+    p = kc_get_varint(p, end, KC_MAX_VARINT, &count)
+    if p == NULL or count < 0 or count > (end - p) // 2:
+        raise _CorruptDataError(f"header count {count} does not fit the record")
+    while count > 0:
+        count -= 1
+        p = kc_get_varint(p, end, KC_MAX_VARINT, &n)
+        if p == NULL or n < 0 or n > end - p:
+            raise _CorruptDataError("header key leaves the record")
+        key = p
+        key_len = n
+        p = kc_get_varint(p + n, end, KC_MAX_VARINT, &n)
+        if p == NULL or n > end - p:
+            raise _CorruptDataError("header value leaves the record")
+        out.append((PyUnicode_DecodeUTF8(<const char*>key, key_len, "replace"),
+                    None if n < 0 else PyBytes_FromStringAndSize(<const char*>p, n)))
+        if n > 0:
+            p += n
+    return tuple(out)
+
+
+cdef inline ConsumerRecord make_record(RecordContext context, int64_t offset, int64_t timestamp_ms, const uint8_t* key, Py_ssize_t key_len,
+                                       const uint8_t* value, Py_ssize_t value_len, const uint8_t* headers, const uint8_t* end):
+    cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
+    record.context = context
+    record.offset = offset
+    record.timestamp_ms = timestamp_ms
+    if key_len >= 0:
+        record.key = PyBytes_FromStringAndSize(<const char*>key, key_len)
+    if value_len >= 0:
+        record.value = PyBytes_FromStringAndSize(<const char*>value, value_len)
+    record.headers = () if headers == NULL else decode_headers(headers, end)
+    return record

@@ -1,0 +1,416 @@
+# RecordColumns: many records as arrays. Per record 36 bytes of positions; keys, values and headers stay where they were fetched.
+
+cdef extern from "batch.h" nogil:
+    ctypedef struct kc_rows:
+        int64_t* offsets
+        int64_t* timestamps
+        int32_t* key_starts
+        int32_t* key_lengths
+        int32_t* value_starts
+        int32_t* value_lengths
+        int32_t* header_starts
+    void kc_gather(uint8_t** to, const uint8_t* base, const uint8_t* base_end, const int32_t* starts, const int32_t* lengths, int64_t n,
+                   const uint8_t* first, int32_t* ends)
+
+cdef enum:
+    ROW_BYTES = 36
+
+
+@cython.final
+cdef class RowStore:
+    """Growing arrays of one row per record, in one pooled block: int64 offsets and timestamps, then five int32 arrays."""
+    cdef PooledBuffer memory
+    cdef Py_ssize_t capacity
+    cdef Py_ssize_t count
+    cdef kc_rows rows
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        """Room for `more` rows; the caller has checked that number against the bytes it came from."""
+        cdef Py_ssize_t capacity = self.count + more
+        cdef PooledBuffer memory
+        cdef kc_rows old = self.rows
+        cdef uint8_t* p
+        if self.memory is not None and capacity <= self.capacity:
+            return 0
+        capacity = max(capacity, 2 * self.capacity)
+        memory = PooledBuffer(capacity * ROW_BYTES)
+        p = memory.ptr
+        self.rows.offsets = <int64_t*>p
+        self.rows.timestamps = <int64_t*>(p + 8 * capacity)
+        self.rows.key_starts = <int32_t*>(p + 16 * capacity)
+        self.rows.key_lengths = <int32_t*>(p + 20 * capacity)
+        self.rows.value_starts = <int32_t*>(p + 24 * capacity)
+        self.rows.value_lengths = <int32_t*>(p + 28 * capacity)
+        self.rows.header_starts = <int32_t*>(p + 32 * capacity)
+        if self.count:
+            memcpy(self.rows.offsets, old.offsets, 8 * self.count)
+            memcpy(self.rows.timestamps, old.timestamps, 8 * self.count)
+            memcpy(self.rows.key_starts, old.key_starts, 4 * self.count)
+            memcpy(self.rows.key_lengths, old.key_lengths, 4 * self.count)
+            memcpy(self.rows.value_starts, old.value_starts, 4 * self.count)
+            memcpy(self.rows.value_lengths, old.value_lengths, 4 * self.count)
+            memcpy(self.rows.header_starts, old.header_starts, 4 * self.count)
+        self.memory = memory
+        self.capacity = capacity
+        return 0
+
+    cdef object array(self, const void* start, str dtype):
+        import numpy
+        if self.memory is None:
+            return numpy.empty(0, dtype)
+        return numpy.frombuffer(self.memory, dtype, self.count, <const uint8_t*>start - self.memory.ptr)
+
+
+@cython.final
+cdef class Segment:
+    """Rows that share a region: from first_row to the next segment's."""
+    cdef Py_ssize_t first_row
+    cdef HeldBuffer region
+    cdef int32_t leader_epoch
+    cdef int timestamp_type
+
+
+cdef class RecordColumns                   # declared below
+
+
+@cython.final
+cdef class ByteColumn:
+    """The keys or values of RecordColumns: a lazy sequence of bytes or None.
+
+    `column[i]` copies one item, `column.view(i)` is a memoryview of it in place, `column.to_pylist()` and slices copy many.
+    """
+    cdef RecordColumns of
+    cdef const int32_t* start
+    cdef const int32_t* length
+
+    def __len__(self):
+        return self.of.store.count
+
+    cdef Py_ssize_t _row(self, Py_ssize_t i) except -1:
+        if i < 0:
+            i += self.of.store.count
+        if i < 0 or i >= self.of.store.count:
+            raise IndexError(f"row {i} of {self.of.store.count}")
+        return i
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return [self[row] for row in range(*i.indices(self.of.store.count))]
+        cdef Py_ssize_t row = self._row(i)
+        if self.length[row] < 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char*>self.of.segment_of(row).region.view.buf + self.start[row], self.length[row])
+
+    def view(self, Py_ssize_t i):
+        """Item i in place, as a memoryview that keeps the fetched bytes alive; None for null."""
+        cdef Py_ssize_t row = self._row(i)
+        if self.length[row] < 0:
+            return None
+        return self.of.segment_of(row).region.bytes_view()[self.start[row]:self.start[row] + self.length[row]]
+
+    def to_pylist(self):
+        """All items: a list of bytes and None."""
+        cdef list out = []
+        cdef Py_ssize_t row = 0
+        cdef Py_ssize_t stop
+        cdef const char* base
+        cdef Py_ssize_t s
+        for s in range(len(self.of.segments)):
+            stop = self.of.segment_stop(s)
+            base = <const char*>(<Segment>self.of.segments[s]).region.view.buf
+            while row < stop:
+                out.append(None if self.length[row] < 0 else PyBytes_FromStringAndSize(base + self.start[row], self.length[row]))
+                row += 1
+        return out
+
+    def __iter__(self):
+        return iter(self.to_pylist())
+
+    def __eq__(self, other):
+        if isinstance(other, ByteColumn):
+            return self.to_pylist() == other.to_pylist()
+        return self.to_pylist() == other if isinstance(other, list) else NotImplemented
+
+    __hash__ = None
+
+    @property
+    def starts(self):
+        """int32 array: where each item starts in its region (one region unless batches were compressed)."""
+        return self.of.store.array(self.start, "int32")
+
+    @property
+    def lengths(self):
+        """int32 array: bytes of each item, -1 for null."""
+        return self.of.store.array(self.length, "int32")
+
+    def to_arrow(self, bint view=False):
+        """The column as an Array: binary (one compact copy), or binary_view over the fetched bytes."""
+        return arrow_views(self) if view else arrow_binary(self)
+
+
+@cython.final
+cdef class RecordColumns:
+    """Records of one partition as columns; iterating it gives ConsumerRecords.
+
+    Attributes:
+        topic, partition: where they are from.
+        offsets: int64 array.
+        timestamps_ms: int64 array, epoch milliseconds.
+        keys, values: `ByteColumn`s over the fetched bytes.
+        headers: list of one tuple of (str, bytes or None) per record.
+        next_offset: the offset to go on from; beyond the last record where batches were skipped.
+    """
+    cdef RowStore store
+    cdef list segments
+    cdef public object topic
+    cdef public int32_t partition
+    cdef readonly int64_t next_offset
+    cdef object offsets_array
+    cdef object timestamps_array
+
+    def __cinit__(self):
+        self.store = RowStore.__new__(RowStore)
+        self.segments = []
+        self.topic = ""
+        self.partition = -1
+
+    def __len__(self):
+        return self.store.count
+
+    cdef int add_segment(self, HeldBuffer region, int32_t leader_epoch, int timestamp_type) except -1:
+        """Rows from now on lie in region. Adjacent batches of one region become one segment."""
+        cdef Segment s
+        if self.segments:
+            s = self.segments[len(self.segments) - 1]
+            if s.region is region and s.leader_epoch == leader_epoch and s.timestamp_type == timestamp_type:
+                return 0
+            if s.first_row == self.store.count:      # nothing came of the one before
+                self.segments.pop()
+        s = Segment.__new__(Segment)
+        s.first_row = self.store.count
+        s.region = region
+        s.leader_epoch = leader_epoch
+        s.timestamp_type = timestamp_type
+        self.segments.append(s)
+        return 0
+
+    cdef Py_ssize_t segment_stop(self, Py_ssize_t s) except -1:
+        return (<Segment>self.segments[s + 1]).first_row if s + 1 < len(self.segments) else self.store.count
+
+    cdef Segment segment_of(self, Py_ssize_t row):
+        cdef Py_ssize_t low = 0
+        cdef Py_ssize_t high = len(self.segments) - 1
+        cdef Py_ssize_t middle
+        while low < high:
+            middle = (low + high + 1) // 2
+            if (<Segment>self.segments[middle]).first_row <= row:
+                low = middle
+            else:
+                high = middle - 1
+        return self.segments[low]
+
+    @property
+    def offsets(self):
+        if self.offsets_array is None:
+            self.offsets_array = self.store.array(self.store.rows.offsets, "int64")
+        return self.offsets_array
+
+    @property
+    def timestamps_ms(self):
+        if self.timestamps_array is None:
+            self.timestamps_array = self.store.array(self.store.rows.timestamps, "int64")
+        return self.timestamps_array
+
+    @property
+    def keys(self):
+        cdef ByteColumn column = ByteColumn.__new__(ByteColumn)
+        column.of = self
+        column.start = self.store.rows.key_starts
+        column.length = self.store.rows.key_lengths
+        return column
+
+    @property
+    def values(self):
+        cdef ByteColumn column = ByteColumn.__new__(ByteColumn)
+        column.of = self
+        column.start = self.store.rows.value_starts
+        column.length = self.store.rows.value_lengths
+        return column
+
+    cdef tuple headers_of(self, Py_ssize_t row, HeldBuffer region):
+        cdef const uint8_t* base = <const uint8_t*>region.view.buf
+        if self.store.rows.header_starts[row] < 0:
+            return ()
+        return decode_headers(base + self.store.rows.header_starts[row], base + region.view.len)
+
+    @property
+    def headers(self):
+        cdef Py_ssize_t row
+        return [self.headers_of(row, self.segment_of(row).region) for row in range(self.store.count)]
+
+    @property
+    def has_headers(self):
+        """Whether any record has a header."""
+        cdef Py_ssize_t row
+        for row in range(self.store.count):
+            if self.store.rows.header_starts[row] >= 0:
+                return True
+        return False
+
+    def to_records(self):
+        """The rows as a list of ConsumerRecords."""
+        cdef list out = []
+        cdef Py_ssize_t s
+        for s in range(len(self.segments)):
+            self.append_records(out, s, (<Segment>self.segments[s]).first_row, self.segment_stop(s))
+        return out
+
+    cdef int append_records(self, list out, Py_ssize_t s, Py_ssize_t row, Py_ssize_t stop) except -1:
+        cdef Segment segment = self.segments[s]
+        cdef const uint8_t* base = <const uint8_t*>segment.region.view.buf
+        cdef const uint8_t* end = base + segment.region.view.len
+        cdef kc_rows* r = &self.store.rows
+        cdef RecordContext context = record_context(self.topic, self.partition, segment.leader_epoch, segment.timestamp_type)
+        cdef const uint8_t* headers
+        while row < stop:
+            headers = NULL
+            if r.header_starts[row] >= 0:
+                headers = base + r.header_starts[row]
+            out.append(make_record(context, r.offsets[row], r.timestamps[row], base + r.key_starts[row], r.key_lengths[row],
+                                   base + r.value_starts[row], r.value_lengths[row], headers, end))
+            row += 1
+        return 0
+
+    def __iter__(self):
+        return iter(self.to_records())
+
+    def __getitem__(self, Py_ssize_t i):
+        cdef list out = []
+        if i < 0:
+            i += self.store.count
+        if i < 0 or i >= self.store.count:
+            raise IndexError(f"row {i} of {self.store.count}")
+        self.append_records(out, self.segments.index(self.segment_of(i)), i, i + 1)
+        return out[0]
+
+    def __repr__(self):
+        return f"<RecordColumns {self.topic}-{self.partition}: {self.store.count} records, next offset {self.next_offset}>"
+
+    def to_arrow(self, bint view=False):
+        """The rows as a pyarrow.RecordBatch.
+
+        Args:
+            view: False copies keys and values once into compact binary columns. True makes binary_view columns over the fetched
+                bytes: no copy, but the fetched bytes live as long as the batch.
+
+        Returns:
+            Columns key, value, topic, partition, offset, timestamp (ms, UTC), timestamp_type, headers.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        import numpy
+        import pyarrow as pa
+        cdef Py_ssize_t n = self.store.count
+        cdef Py_ssize_t s
+        types = numpy.empty(n, "int32")
+        for s in range(len(self.segments)):
+            types[(<Segment>self.segments[s]).first_row:self.segment_stop(s)] = (<Segment>self.segments[s]).timestamp_type
+        header_type = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
+        headers = pa.array(self.headers, header_type) if self.has_headers else pa.Array.from_buffers(
+            header_type, n, [None, pa.py_buffer(numpy.zeros(n + 1, "int32"))], children=[pa.array([], header_type.value_type)])
+        columns = {
+            "key": self.keys.to_arrow(view),
+            "value": self.values.to_arrow(view),
+            "topic": pa.DictionaryArray.from_arrays(pa.array(numpy.zeros(n, "int32")), pa.array([self.topic], pa.string())),
+            "partition": pa.array(numpy.full(n, self.partition, "int32")),
+            "offset": pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(self.offsets)]),
+            "timestamp": pa.Array.from_buffers(pa.timestamp("ms", "UTC"), n, [None, pa.py_buffer(self.timestamps_ms)]),
+            "timestamp_type": pa.array(types),
+            "headers": headers,
+        }
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+cdef PooledBuffer validity_bitmap(const int32_t* lengths, Py_ssize_t n, Py_ssize_t* nulls):
+    """An Arrow bitmap of the lengths that are not negative; None when all are."""
+    cdef PooledBuffer bits
+    cdef Py_ssize_t i
+    nulls[0] = 0
+    for i in range(n):
+        nulls[0] += lengths[i] < 0
+    if nulls[0] == 0:
+        return None
+    bits = PooledBuffer((n + 7) // 8)
+    memset(bits.ptr, 0, bits.nbytes)
+    for i in range(n):
+        bits.ptr[i >> 3] |= (lengths[i] >= 0) << (i & 7)
+    return bits
+
+
+cdef object arrow_binary(ByteColumn column):
+    import pyarrow as pa
+    cdef Py_ssize_t n = column.of.store.count
+    cdef Py_ssize_t nulls = 0
+    cdef Py_ssize_t row, s, stop
+    cdef int64_t total = 0
+    cdef const uint8_t* base
+    cdef PooledBuffer bits = validity_bitmap(column.length, n, &nulls)
+    cdef PooledBuffer offsets = PooledBuffer(4 * (n + 1))
+    cdef int32_t* ends = <int32_t*>offsets.ptr
+    cdef PooledBuffer data
+    cdef uint8_t* p
+    for row in range(n):
+        if column.length[row] > 0:
+            total += column.length[row]
+    if total > 0x7fffffff:
+        raise OverflowError(f"{total} bytes do not fit a binary column: take fewer records, or view=True")
+    data = PooledBuffer(total + KC_SLACK)
+    p = data.ptr
+    ends[0] = 0
+    row = 0
+    for s in range(len(column.of.segments)):
+        stop = column.of.segment_stop(s)
+        base = <const uint8_t*>(<Segment>column.of.segments[s]).region.view.buf
+        kc_gather(&p, base, base + (<Segment>column.of.segments[s]).region.view.len, column.start + row, column.length + row,
+                  stop - row, data.ptr, ends + row + 1)
+        row = stop
+    return pa.Array.from_buffers(pa.binary(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(offsets),
+                                                  pa.py_buffer(data)[:total]], nulls)
+
+
+cdef object arrow_views(ByteColumn column):
+    import pyarrow as pa
+    cdef Py_ssize_t n = column.of.store.count
+    cdef Py_ssize_t nulls = 0
+    cdef Py_ssize_t row = 0
+    cdef Py_ssize_t s, stop
+    cdef int32_t block
+    cdef const uint8_t* base
+    cdef int32_t* view
+    cdef int32_t length
+    cdef PooledBuffer bits = validity_bitmap(column.length, n, &nulls)
+    cdef PooledBuffer views = PooledBuffer(16 * n)
+    cdef list blocks = []
+    cdef HeldBuffer region = None
+    for s in range(len(column.of.segments)):
+        stop = column.of.segment_stop(s)
+        if (<Segment>column.of.segments[s]).region is not region:
+            region = (<Segment>column.of.segments[s]).region
+            blocks.append(pa.py_buffer(region.bytes_view()))
+        base = <const uint8_t*>region.view.buf
+        block = len(blocks) - 1
+        while row < stop:
+            view = <int32_t*>(views.ptr + 16 * row)
+            length = column.length[row]
+            memset(view, 0, 16)
+            if length > 12:
+                view[0] = length
+                memcpy(view + 1, base + column.start[row], 4)
+                view[2] = block
+                view[3] = column.start[row]
+            elif length > 0:
+                view[0] = length
+                memcpy(view + 1, base + column.start[row], length)
+            row += 1
+    return pa.Array.from_buffers(pa.binary_view(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(views), *blocks], nulls)
