@@ -219,6 +219,17 @@ cdef class Plan:
         Raises:
             CorruptDataError: The bytes are not such a message; the text names the field and the offset.
         """
+        return self.walk(buffer, offset, True)[0]
+
+    def decode_prefix(self, buffer, Py_ssize_t offset=0):
+        """Decodes one message that begins at offset and may be followed by other bytes.
+
+        Returns:
+            The message, and where it ended.
+        """
+        return self.walk(buffer, offset, False)
+
+    cdef tuple walk(self, buffer, Py_ssize_t offset, bint whole):
         cdef Py_buffer view
         cdef PlanWalk w
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -233,10 +244,10 @@ cdef class Plan:
             w.plan = <PyObject*>self
             w.steps[0].op = NULL
             message = walk_decode_struct(&self.code, &w, 0)
-            if w.p != w.end:
+            if whole and w.p != w.end:
                 w.steps[0].op = NULL
                 walk_corrupt(&w, 0, f"{w.end - w.p} bytes left over")
-            return message
+            return message, w.p - w.start
         finally:
             plan_xdecref(w.view)
             PyBuffer_Release(&view)

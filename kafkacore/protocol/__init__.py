@@ -16,8 +16,11 @@ from kafkacore._codec import encode_request as encode_request
 from kafkacore._codec import encode_response as encode_response
 from kafkacore._codec import skip_tagged_fields
 from kafkacore.errors import CorruptDataError, InternalError, UnsupportedVersion
-from kafkacore.protocol import data
-from kafkacore.protocol.data import *  # noqa: F403 - the tables are the public names
+from kafkacore.protocol import admin, data, group, txn
+from kafkacore.protocol.admin import *  # noqa: F403 - the tables are the public names
+from kafkacore.protocol.data import *  # noqa: F403
+from kafkacore.protocol.group import *  # noqa: F403
+from kafkacore.protocol.txn import *  # noqa: F403
 from kafkacore.protocol.schema import ZERO_UUID as ZERO_UUID
 from kafkacore.protocol.schema import Message, Request, Response
 from kafkacore.protocol.schema import Records as Records
@@ -66,7 +69,7 @@ def _registry(*modules: object) -> dict[int, Api]:
     return dict(sorted(apis.items()))
 
 
-APIS: dict[int, Api] = _registry(data)
+APIS: dict[int, Api] = _registry(data, group, txn, admin)
 """Every API by its key."""
 
 _HEADER = struct.Struct(">hhih")

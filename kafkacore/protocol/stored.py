@@ -1,0 +1,150 @@
+"""Messages that live in logs and inside other messages, each after an int16 version of its own.
+
+The consumer protocol travels in JoinGroup and SyncGroup; the others are keys and values of __consumer_offsets and __transaction_state,
+where a key's version says what kind of record it is and a null value deletes.
+
+Source: Kafka's definitions in clients/, group-coordinator/ and transaction-coordinator/src/main/resources/common/message.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from kafkacore.errors import CorruptDataError
+from kafkacore.protocol.schema import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, F, Message, Struct
+
+if TYPE_CHECKING:
+    from kafkacore._codec import Buffer
+
+M = TypeVar("M", bound=Message)
+_VERSION = struct.Struct(">h")
+
+
+class ConsumerProtocolTopicPartition(Struct):
+    topic: str = F(STRING)
+    partitions: list[int] = F([INT32])
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3"):
+    """What a member of a classic group wants, and from version 1 on what it still owns (cooperative rebalancing)."""
+
+    topics: list[str] = F([STRING])
+    user_data: bytes | None = F(BYTES, nullable="0+", default=None)
+    owned_partitions: list[ConsumerProtocolTopicPartition] = F([ConsumerProtocolTopicPartition], "1+", ignorable=True)
+    generation_id: int = F(INT32, "2+", default=-1, ignorable=True)
+    rack_id: str | None = F(STRING, "3+", nullable="3+", default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3"):
+    """What a member of a classic group gets."""
+
+    assigned_partitions: list[ConsumerProtocolTopicPartition] = F([ConsumerProtocolTopicPartition])
+    user_data: bytes | None = F(BYTES, nullable="0+", default=None)
+
+
+class OffsetCommitKey(Message, versions="0-1"):
+    """Key of a committed offset."""
+
+    group: str = F(STRING)
+    topic: str = F(STRING)
+    partition: int = F(INT32)
+
+
+class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
+    """A committed offset; version 1 could expire on its own."""
+
+    offset: int = F(INT64)
+    leader_epoch: int = F(INT32, "3+", default=-1, ignorable=True)
+    metadata: str = F(STRING)
+    commit_timestamp: int = F(INT64)
+    expire_timestamp: int = F(INT64, "1", default=-1, ignorable=True)
+    topic_id: bytes = F(UUID, "4+", tag=0, ignorable=True)
+
+
+class GroupMetadataKey(Message, versions="2"):
+    """Key of a classic group's state."""
+
+    group: str = F(STRING)
+
+
+class MemberMetadata(Struct):
+    member_id: str = F(STRING)
+    group_instance_id: str | None = F(STRING, "3+", nullable="3+", default=None, ignorable=True)
+    client_id: str = F(STRING)
+    client_host: str = F(STRING)
+    rebalance_timeout: int = F(INT32, "1+", ignorable=True)
+    session_timeout: int = F(INT32)
+    subscription: bytes = F(BYTES)
+    assignment: bytes = F(BYTES)
+
+
+class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
+    """A classic group after a complete rebalance."""
+
+    protocol_type: str = F(STRING)
+    generation: int = F(INT32)
+    protocol: str | None = F(STRING, nullable="0+")
+    leader: str | None = F(STRING, nullable="0+")
+    current_state_timestamp: int = F(INT64, "2+", default=-1, ignorable=True)
+    members: list[MemberMetadata] = F([MemberMetadata])
+
+
+class TransactionLogKey(Message, versions="0"):
+    """Key of a transactional id's state."""
+
+    transactional_id: str = F(STRING)
+
+
+class PartitionsSchema(Struct):
+    topic: str = F(STRING)
+    partition_ids: list[int] = F([INT32])
+
+
+class TransactionLogValue(Message, versions="0-1", flexible="1+"):
+    """A transactional id's state.
+
+    transaction_status: 0 empty, 1 ongoing, 2 prepare commit, 3 prepare abort, 4 complete commit, 5 complete abort, 6 dead,
+    7 prepare epoch fence.
+    """
+
+    producer_id: int = F(INT64)
+    previous_producer_id: int = F(INT64, "1+", default=-1, tag=0, ignorable=True)
+    next_producer_id: int = F(INT64, "1+", default=-1, tag=1, ignorable=True)
+    producer_epoch: int = F(INT16)
+    next_producer_epoch: int = F(INT16, "1+", default=-1, tag=3, ignorable=True)
+    transaction_timeout_ms: int = F(INT32)
+    transaction_status: int = F(INT8)
+    transaction_partitions: list[PartitionsSchema] | None = F([PartitionsSchema], nullable="0+")
+    transaction_last_update_timestamp_ms: int = F(INT64)
+    transaction_start_timestamp_ms: int = F(INT64)
+    client_transaction_version: int = F(INT16, "1+", tag=2, ignorable=True)
+
+
+def encode_stored(message: Message, version: int) -> bytes:
+    """The message after its version.
+
+    Raises:
+        UsageError: A value does not fit the version.
+    """
+    return b"".join([_VERSION.pack(version), *message.encode(version)])
+
+
+def decode_stored(kind: type[M], buffer: Buffer) -> M:
+    """Reads a version and the message after it.
+
+    The consumer protocol only ever grows at its end, so a newer version of it is read as the newest known one and the rest is left.
+
+    Raises:
+        CorruptDataError: The version is unknown, or the bytes are not such a message.
+    """
+    view = memoryview(buffer)
+    if len(view) < 2:
+        raise CorruptDataError(f"{kind.__name__}: 2 bytes of version needed, {len(view)} left")
+    (version,) = _VERSION.unpack_from(view)
+    if version > kind.MAX_VERSION and issubclass(kind, (ConsumerProtocolSubscription, ConsumerProtocolAssignment)):
+        message: M = kind.plan(kind.MAX_VERSION).decode_prefix(buffer, 2)[0]
+        return message
+    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
+        raise CorruptDataError(f"{kind.__name__}: version {version}, known are {kind.MIN_VERSION}-{kind.MAX_VERSION}")
+    return kind.decode(version, buffer, 2)
