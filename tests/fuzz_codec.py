@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from kafkacore import codec, compress, records
-from kafkacore.errors import CorruptDataError
+from kafkacore.errors import CorruptDataError, UnsupportedVersion
 
 MAX_BYTES = 1 << 20
 EXTREMES = [
@@ -102,7 +102,14 @@ def protocol_targets() -> Iterator[tuple[str, Target, list[bytes]]]:
                     return kind.decode(version, data)
 
                 yield f"{kind.__name__} v{version}", target, [b"".join(kind().encode(version)), bytes(64)]
-    yield "request frame", protocol.decode_request, [struct.pack(">hhihB", key, 0, 1, -1, 0) + bytes(32) for key in protocol.APIS]
+
+    def frame(data: memoryview) -> object:
+        try:
+            return protocol.decode_request(data)
+        except UnsupportedVersion as error:  # a well-formed frame of a version that brokers answer with error 35
+            return error
+
+    yield "request frame", frame, [struct.pack(">hhihB", key, 0, 1, -1, 0) + bytes(32) for key in protocol.APIS]
 
 
 def mutate(rng: random.Random, seeds: list[bytes]) -> bytes:

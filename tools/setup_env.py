@@ -23,6 +23,7 @@ import sysconfig
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -38,7 +39,7 @@ def say(text: str) -> None:
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
-def fail(text: str) -> None:
+def fail(text: str) -> NoReturn:
     say(text)
     raise SystemExit(1)
 
@@ -47,11 +48,11 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def requirements(project: dict, extras: set[str]) -> list[str]:
+def requirements(project: dict[str, Any], extras: set[str]) -> list[str]:
     """Build and run-time requirements and those of the extras; "kafkacore[x]" inside an extra is followed."""
     found = {*project["build-system"]["requires"], *project["project"]["dependencies"]}
     known = project["project"]["optional-dependencies"]
-    waiting, seen = list(extras), set()
+    waiting, seen = list(extras), set[str]()
     while waiting:
         extra = waiting.pop()
         if extra in seen:
@@ -68,9 +69,9 @@ def requirements(project: dict, extras: set[str]) -> list[str]:
     return sorted(found)
 
 
-def read_stamp() -> dict:
+def read_stamp() -> dict[str, Any]:
     try:
-        stamp = json.loads(STAMP.read_text())
+        stamp: dict[str, Any] = json.loads(STAMP.read_text())
         subprocess.run([PYTHON, "-c", ""], check=True, capture_output=True)
     except (OSError, ValueError, subprocess.CalledProcessError):
         return {}
