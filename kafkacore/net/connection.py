@@ -1,0 +1,459 @@
+"""What one Kafka connection needs without doing any I/O: frames, correlation ids, in-flight requests, version negotiation, back-off.
+
+Frame layout (both directions)::
+
+    int32 size, big-endian | size bytes of payload
+
+Rules:
+
+1. A size is checked before anything is allocated from it: negative or above the limit is `CorruptDataError`. A large frame within the
+   limit starts with a bounded buffer that doubles only as bytes really arrive.
+2. `FrameReader` never asks for bytes past the frame it is filling once that frame has its own buffer, so the payload of a large frame
+   goes from the kernel straight to its final place. Small frames are read, size and body, by one call into a staging buffer.
+3. Responses come in the order of their requests. The oldest request in flight is the one a response must name.
+4. Nothing here reads a clock: every deadline is computed from the `now_ms` handed in.
+
+Source: Kafka's NetworkReceive, InFlightRequests, ClusterConnectionStates, NodeApiVersions, ExponentialBackoff.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kafkacore._codec import PooledBuffer
+from kafkacore.errors import CorruptDataError, KafkaError, UnsupportedVersion
+from kafkacore.net.transport import Address
+
+if TYPE_CHECKING:
+    from kafkacore.net.client import ClientRequest
+
+__all__ = ["NEVER_MS", "UNLIMITED", "CorrelationIds", "ExponentialBackoff", "FrameReader", "InFlightRequests", "NodeApiVersions", "NodeConnection"]
+
+UNLIMITED = 2**31 - 1
+"""The largest frame the size field can name; what a client accepts (Kafka's NetworkReceive.UNLIMITED)."""
+
+NEVER_MS = 2**62
+"""A deadline that is never reached."""
+
+STAGING_BYTES = 16 * 1024
+FIRST_STEP_BYTES = 4 * 1024 * 1024
+
+_EMPTY = memoryview(b"")
+
+
+class FrameReader:
+    """Cuts a byte stream into frames, keeping partial sizes and bodies between calls.
+
+    Use: `target()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives a complete payload.
+
+    Args:
+        max_bytes: Largest payload accepted.
+        where: Name of the peer for error messages.
+    """
+
+    __slots__ = ("_body", "_body_filled", "_body_size", "_end", "_max", "_staging", "_staging_view", "_start", "where")
+
+    def __init__(self, max_bytes: int = UNLIMITED, where: str = "") -> None:
+        self._max = max_bytes
+        self.where = where
+        # Made at the first read: a listening broker may hold many connections that never speak.
+        self._staging: bytearray | None = None
+        self._staging_view = _EMPTY
+        self._start = 0  # staged bytes not yet consumed are [start, end)
+        self._end = 0
+        self._body: Any = None  # PooledBuffer of the frame being filled, or None
+        self._body_size = 0
+        self._body_filled = 0
+
+    @property
+    def partial(self) -> bool:
+        """True when the stream stands in the middle of a frame."""
+        return self._body is not None or self._end > self._start
+
+    def target(self) -> tuple[Any, int, int]:
+        """Returns (buffer, start, nbytes): where the next bytes of the stream belong. nbytes is never 0."""
+        body = self._body
+        if body is not None:
+            filled = self._body_filled
+            room = min(body.nbytes, self._body_size) - filled
+            if room == 0:
+                body = self._grow()
+                room = min(body.nbytes, self._body_size) - filled
+            return body, filled, room
+        staging = self._staging
+        if staging is None:
+            staging = self._staging = bytearray(STAGING_BYTES)
+            self._staging_view = memoryview(staging)
+        elif self._start:
+            # Only a partial size or a short partial body is left here; moving it keeps room for one full read.
+            left = self._end - self._start
+            if left:
+                staging[:left] = staging[self._start : self._end]
+            self._start, self._end = 0, left
+        return staging, self._end, STAGING_BYTES - self._end
+
+    def received(self, nbytes: int) -> None:
+        """Accounts for `nbytes` put at the target."""
+        if self._body is not None:
+            self._body_filled += nbytes
+        else:
+            self._end += nbytes
+
+    def has_frame(self) -> bool:
+        """True when `next_frame` has something to say (a payload, or an error) without further bytes."""
+        if self._body is not None:
+            return self._body_filled == self._body_size
+        start = self._start
+        if self._end - start < 4:
+            return False
+        size = int.from_bytes(self._staging_view[start : start + 4], "big", signed=True)
+        return size <= self._end - start - 4 or size > self._max  # a negative size is an error to report, so it counts
+
+    def next_frame(self) -> memoryview | None:
+        """Returns the payload of the next complete frame (a view of a PooledBuffer, without the size), or None.
+
+        Raises:
+            CorruptDataError: The size is negative or above the limit; the connection cannot go on.
+        """
+        body = self._body
+        if body is not None:
+            if self._body_filled < self._body_size:
+                return None
+            self._body = None
+            view = memoryview(body)
+            return view if view.nbytes == self._body_size else view[: self._body_size]
+        start = self._start
+        staged = self._end - start - 4
+        if staged < 0:
+            return None
+        size = int.from_bytes(self._staging_view[start : start + 4], "big", signed=True)
+        if size < 0 or size > self._max:
+            raise CorruptDataError(
+                f"frame size {size} from {self.where or 'peer'} is "
+                + ("negative" if size < 0 else f"above the limit of {self._max} bytes")
+                + "; the stream is not Kafka's protocol or is out of step"
+            )
+        start += 4
+        if size <= staged:
+            self._start = start + size
+            if self._start == self._end:
+                self._start = self._end = 0
+            if size == 0:
+                return _EMPTY
+            view = memoryview(PooledBuffer(size))
+            if view.nbytes != size:
+                view = view[:size]
+            view[:] = self._staging_view[start : start + size]
+            return view
+        if size + 4 > STAGING_BYTES:
+            body = PooledBuffer(size if size <= FIRST_STEP_BYTES else FIRST_STEP_BYTES)
+            memoryview(body)[:staged] = self._staging_view[start : self._end]
+            self._body = body
+            self._body_size = size
+            self._body_filled = staged
+            self._start = self._end = 0
+        return None
+
+    def _grow(self) -> Any:
+        """Doubles the buffer of a large frame: the peer has sent as much as the buffer held, so the next step is earned."""
+        old = self._body
+        new = PooledBuffer(min(self._body_size, 2 * old.nbytes))
+        memoryview(new)[: self._body_filled] = memoryview(old)[: self._body_filled]
+        self._body = new
+        return new
+
+
+class CorrelationIds:
+    """Request numbers of one client: 0, 1, ... 2^31-1, then 0 again."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def next(self) -> int:
+        """Returns the next id."""
+        value = self._next
+        self._next = value + 1 if value < 0x7FFFFFFF else 0
+        return value
+
+
+class ExponentialBackoff:
+    """Times to wait after 0, 1, 2 ... failures: initial x multiplier^n, with jitter, bounded.
+
+    Args:
+        initial_ms: Time after the first failure.
+        max_ms: Upper bound of the result, jitter included.
+        multiplier: Growth per failure.
+        jitter: Each term is multiplied by a random factor in [1 - jitter, 1 + jitter].
+        rng: Source of the jitter.
+
+    Source: Kafka's ExponentialBackoff, KIP-144, KIP-580, KIP-601.
+    """
+
+    __slots__ = ("_exponent_max", "_initial", "_jitter", "_max", "_multiplier", "_rng")
+
+    def __init__(self, initial_ms: int, max_ms: int, *, multiplier: float = 2.0, jitter: float = 0.2, rng: random.Random | None = None) -> None:
+        self._initial = min(initial_ms, max_ms)
+        self._max = max_ms
+        self._multiplier = multiplier
+        self._jitter = jitter
+        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        # The power stops growing where the bound is reached, so attempts without end cannot overflow.
+        exponent = 0
+        term = float(self._initial)
+        while 0 < term < max_ms and multiplier > 1:
+            term *= multiplier
+            exponent += 1
+        self._exponent_max = exponent
+
+    def backoff_ms(self, attempts: int) -> int:
+        """Returns the time to wait after `attempts` earlier failures (0 gives the initial time), in milliseconds."""
+        term = self._initial * self._multiplier ** min(attempts, self._exponent_max)
+        if self._jitter:
+            term *= self._rng.uniform(1 - self._jitter, 1 + self._jitter)
+        return int(min(term, self._max))
+
+
+class InFlightRequests:
+    """Requests sent or being sent, per node, oldest first.
+
+    `deadline_ms` is a lower bound of every request's deadline, so that a loop needs one comparison per turn and looks at the queues only
+    when it passes.
+
+    Args:
+        max_per_connection: max.in.flight.requests.per.connection.
+    """
+
+    __slots__ = ("_queues", "count", "deadline_ms", "max_per_connection")
+
+    def __init__(self, max_per_connection: int) -> None:
+        self.max_per_connection = max_per_connection
+        self.count = 0
+        self.deadline_ms = NEVER_MS
+        self._queues: dict[int, deque[ClientRequest]] = {}
+
+    def add(self, request: ClientRequest) -> None:
+        """Appends a request whose `deadline_ms` is set."""
+        queue = self._queues.get(request.node_id)
+        if queue is None:
+            queue = self._queues[request.node_id] = deque()
+        queue.append(request)
+        self.count += 1
+        if request.deadline_ms < self.deadline_ms:
+            self.deadline_ms = request.deadline_ms
+
+    def can_send_more(self, node_id: int) -> bool:
+        """True when nothing is in flight, or the last send is fully written and the count is below the maximum."""
+        queue = self._queues.get(node_id)
+        if not queue:
+            return True
+        send = queue[-1].send
+        return len(queue) < self.max_per_connection and (send is None or send.completed)
+
+    def last_sent(self, node_id: int) -> ClientRequest | None:
+        """Returns the newest request of a node."""
+        queue = self._queues.get(node_id)
+        return queue[-1] if queue else None
+
+    def oldest(self, node_id: int) -> ClientRequest | None:
+        """Returns the request that the node's next response belongs to."""
+        queue = self._queues.get(node_id)
+        return queue[0] if queue else None
+
+    def complete_next(self, node_id: int) -> ClientRequest:
+        """Removes and returns the oldest request of a node."""
+        request = self._queues[node_id].popleft()
+        self.count -= 1
+        if not self.count:
+            self.deadline_ms = NEVER_MS
+        return request
+
+    def complete_last_sent(self, node_id: int) -> ClientRequest:
+        """Removes and returns the newest request of a node (one that expects no response)."""
+        request = self._queues[node_id].pop()
+        self.count -= 1
+        if not self.count:
+            self.deadline_ms = NEVER_MS
+        return request
+
+    def clear_all(self, node_id: int) -> Iterable[ClientRequest]:
+        """Removes a node's requests and returns them, oldest first."""
+        queue = self._queues.pop(node_id, None)
+        if not queue:
+            return ()
+        self.count -= len(queue)
+        if not self.count:
+            self.deadline_ms = NEVER_MS
+        return queue
+
+    def node_count(self, node_id: int) -> int:
+        """Returns how many requests of one node are in flight."""
+        queue = self._queues.get(node_id)
+        return len(queue) if queue else 0
+
+    def add_throttle_time(self, node_id: int, throttle_ms: int) -> None:
+        """Gives the requests behind a throttled response as much longer to be answered (KIP-219)."""
+        for request in self._queues.get(node_id, ()):
+            request.deadline_ms += throttle_ms
+
+    def timed_out_nodes(self, now_ms: int) -> list[int]:
+        """Returns nodes that hold a request past its deadline, and makes `deadline_ms` exact again."""
+        nodes = []
+        earliest = NEVER_MS
+        for node_id, queue in self._queues.items():
+            if not queue:
+                continue
+            first = min(request.deadline_ms for request in queue)
+            if first <= now_ms:
+                nodes.append(node_id)
+            elif first < earliest:
+                earliest = first
+        self.deadline_ms = earliest
+        return nodes
+
+
+class NodeApiVersions:
+    """What one broker said it speaks.
+
+    Args:
+        ranges: {api key: (min version, max version)}.
+        finalized_features: {feature: level}; e.g. `transaction.version`.
+        broker: Node id for error messages.
+    """
+
+    __slots__ = ("_chosen", "broker", "finalized_features", "ranges")
+
+    def __init__(self, ranges: dict[int, tuple[int, int]], finalized_features: dict[str, int] | None = None, broker: int | None = None) -> None:
+        self.ranges = ranges
+        self.finalized_features = finalized_features or {}
+        self.broker = broker
+        self._chosen: dict[tuple[int, int, int], int] = {}
+
+    def negotiate(self, api_key: int, min_version: int, max_version: int, name: str = "") -> int:
+        """Returns the highest version both sides speak.
+
+        Raises:
+            UnsupportedVersion: There is none, or the broker does not know the API.
+        """
+        wanted = (api_key, min_version, max_version)
+        chosen = self._chosen.get(wanted)
+        if chosen is not None:
+            return chosen
+        have = self.ranges.get(api_key)
+        title = name or f"API {api_key}"
+        if have is None:
+            raise UnsupportedVersion(f"the broker does not support {title}", broker=self.broker, api=title)
+        chosen = min(max_version, have[1])
+        if chosen < max(min_version, have[0]):
+            raise UnsupportedVersion(
+                f"no common version of {title}: broker has {have[0]} to {have[1]}, this request needs {min_version} to {max_version}",
+                broker=self.broker,
+                api=title,
+            )
+        self._chosen[wanted] = chosen
+        return chosen
+
+
+# States of a node's connection. The only legal moves are in NodeConnection's methods.
+DISCONNECTED = 0
+CONNECTING = 1
+CHECKING_API_VERSIONS = 2
+READY = 3
+AUTHENTICATION_FAILED = 4
+
+_STATE_NAMES = ("DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED")
+
+
+class NodeConnection:
+    """State of the connection to one node: attempts, back-off, throttling, addresses.
+
+    Source: Kafka's ClusterConnectionStates.NodeConnectionState; KIP-144 (reconnect back-off), KIP-601 (set-up time-out).
+    """
+
+    __slots__ = (
+        "addresses", "attempts", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts", "last_attempt_ms",
+        "next_address", "node_id", "setup_deadline_ms", "state", "throttled_until_ms", "versions",
+    )  # fmt: skip
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.state = DISCONNECTED
+        self.addresses: list[Address] = []
+        self.next_address = 0
+        self.failed_attempts = 0  # drives the reconnect back-off
+        self.failed_connect_attempts = 0  # drives the set-up time-out
+        self.last_attempt_ms = -NEVER_MS
+        self.backoff_until_ms = -NEVER_MS
+        self.setup_deadline_ms = NEVER_MS
+        self.throttled_until_ms = 0
+        self.authentication_error: KafkaError | None = None
+        self.versions: NodeApiVersions | None = None
+        self.attempts: list[KafkaError] = []  # why the attempts since the last success failed, newest last, bounded
+
+    @property
+    def state_name(self) -> str:
+        """Kafka's name of the state."""
+        return _STATE_NAMES[self.state]
+
+    @property
+    def disconnected(self) -> bool:
+        """True when an attempt to connect would be a new one."""
+        return self.state in (DISCONNECTED, AUTHENTICATION_FAILED)
+
+    def can_connect(self, now_ms: int) -> bool:
+        """True when there is no connection and the back-off has passed."""
+        return (self.state == DISCONNECTED or self.state == AUTHENTICATION_FAILED) and now_ms >= self.backoff_until_ms
+
+    def next_connect_address(self) -> Address:
+        """Returns the address to try, and moves on so that the next attempt takes the next one."""
+        address = self.addresses[self.next_address]
+        self.next_address += 1
+        return address
+
+    @property
+    def needs_resolve(self) -> bool:
+        """True when every known address has had its turn."""
+        return self.next_address >= len(self.addresses)
+
+    def connecting(self, now_ms: int, setup_timeout_ms: int) -> None:
+        """An attempt begins."""
+        self.state = CONNECTING
+        self.last_attempt_ms = now_ms
+        self.setup_deadline_ms = now_ms + setup_timeout_ms
+        self.authentication_error = None
+
+    def checking_api_versions(self) -> None:
+        """The stream is up; what the broker speaks is asked next."""
+        self.state = CHECKING_API_VERSIONS
+        self.failed_connect_attempts = 0
+
+    def ready(self, versions: NodeApiVersions) -> None:
+        """The opening is over."""
+        self.state = READY
+        self.versions = versions
+        self.failed_attempts = 0
+        self.setup_deadline_ms = NEVER_MS
+        self.next_address = 0
+        self.addresses = []  # a later reconnect asks the name again: brokers move
+        self.attempts.clear()
+
+    def lost(self, now_ms: int, error: KafkaError, backoff: ExponentialBackoff, *, authentication: bool) -> None:
+        """The connection ended, or the attempt to make one failed."""
+        was_connecting = self.state == CONNECTING
+        self.state = AUTHENTICATION_FAILED if authentication else DISCONNECTED
+        self.authentication_error = error if authentication else None
+        self.backoff_until_ms = now_ms + backoff.backoff_ms(self.failed_attempts)
+        self.failed_attempts += 1
+        if was_connecting:
+            self.failed_connect_attempts += 1
+        self.setup_deadline_ms = NEVER_MS
+        self.throttled_until_ms = 0
+        self.versions = None
+        self.last_attempt_ms = now_ms
+        self.attempts.append(error)
+        if len(self.attempts) > 8:
+            del self.attempts[0]

@@ -1,0 +1,714 @@
+"""Selector: many channels, one waiting thread. Serves clients and brokers alike.
+
+Rules:
+
+1. One thread owns a selector. Only `wakeup` may be called from another.
+2. A poll makes at most one receive and one write per channel, so a slow or a flooding peer costs the others nothing. What a channel
+   still holds (a second frame read along with the first, decrypted TLS bytes) is found by the next poll, which then does not wait.
+3. `send` writes at once when the channel is idle: a request costs one system call and no write event. The completion is reported by
+   the next poll all the same, in order.
+4. Results of a poll (`completed_sends`, `completed_receives`, `connected`, `accepted`, `disconnected`, `failed_sends`) stand until the
+   next poll, which empties them in place. What happens between two polls is reported by the second.
+5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that nobody wants yet. In request/response traffic that is
+   never, and a mute costs no system call.
+6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
+   disconnected after the last.
+
+Source: Kafka's Selector, with its rules of one receive per channel and poll, and of idle expiry one connection per poll.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import selectors
+import socket
+from collections import OrderedDict
+from typing import Any, Protocol
+
+from kafkacore.clock import Clock
+from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
+from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
+from kafkacore.net.connection import NEVER_MS, UNLIMITED
+from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
+
+__all__ = ["EpollPoller", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
+
+_CONNECTING = ChannelState.CONNECTING
+_READY = ChannelState.READY
+_READABLE = ~WRITE  # READ, and the error and hang-up bits, which a read turns into their reason
+_ACCEPTS_PER_POLL = 64
+_LONGEST_WAIT_MS = 2**31 - 1
+
+
+class Poller(Protocol):
+    """Waits for readiness. Bits are READ and WRITE; errors and hang-ups set further bits or READ."""
+
+    def register(self, fd: int, ops: int) -> None:
+        """Adds a descriptor."""
+
+    def modify(self, fd: int, ops: int) -> None:
+        """Changes what is waited for."""
+
+    def unregister(self, fd: int) -> None:
+        """Removes a descriptor."""
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        """Waits and returns (fd, bits); timeout_ms < 0 waits without bound."""
+
+    def close(self) -> None:
+        """Frees the poller."""
+
+
+class EpollPoller:
+    """Linux epoll, level-triggered."""
+
+    __slots__ = ("_epoll", "_wait", "modify", "register", "unregister")
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._wait = self._epoll.poll
+        self.register = self._epoll.register
+        self.modify = self._epoll.modify
+        self.unregister = self._epoll.unregister
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        return self._wait(timeout_ms / 1000 if timeout_ms > 0 else timeout_ms, 256)
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class SelectorsPoller:
+    """The standard library's best selector, where there is no epoll."""
+
+    __slots__ = ("_selector",)
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    @staticmethod
+    def _mask(ops: int) -> int:
+        return (selectors.EVENT_READ if ops & READ else 0) | (selectors.EVENT_WRITE if ops & WRITE else 0)
+
+    def register(self, fd: int, ops: int) -> None:
+        self._selector.register(fd, self._mask(ops))
+
+    def modify(self, fd: int, ops: int) -> None:
+        self._selector.modify(fd, self._mask(ops))
+
+    def unregister(self, fd: int) -> None:
+        self._selector.unregister(fd)
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        ready = self._selector.select(None if timeout_ms < 0 else timeout_ms / 1000)
+        return [
+            (key.fd, (READ if mask & selectors.EVENT_READ else 0) | (WRITE if mask & selectors.EVENT_WRITE else 0)) for key, mask in ready
+        ]
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+class _Waker:
+    """Ends a wait from another thread: an eventfd, or a socket pair where there is none."""
+
+    __slots__ = ("_pair", "_waking", "fd")
+
+    def __init__(self) -> None:
+        self._pair: tuple[socket.socket, socket.socket] | None = None
+        if hasattr(os, "eventfd"):
+            self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._pair = socket.socketpair()
+            for sock in self._pair:
+                sock.setblocking(False)
+            self.fd = self._pair[0].fileno()
+        self._waking = False
+
+    def wake(self) -> None:
+        if self._waking or self.fd < 0:
+            return
+        self._waking = True
+        if self._pair is None:
+            os.eventfd_write(self.fd, 1)
+        else:
+            self._pair[1].send(b"\0")
+
+    def drain(self) -> None:
+        # Read first, then clear: a wake between the two writes nothing, and need not, because the poll it wanted to end is this one.
+        if self._pair is None:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.fd)
+        else:
+            with contextlib.suppress(BlockingIOError):
+                self._pair[0].recv(64)
+        self._waking = False
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if self._pair is not None:
+            for sock in self._pair:
+                sock.close()
+        elif fd >= 0:
+            os.close(fd)
+
+
+class Selector:
+    """Polls channels; see the rules at the top of the file.
+
+    Args:
+        clock: Time for idle expiry.
+        connections_max_idle_ms: A connection unused for so long is closed; -1 for never.
+        max_receive_bytes: Largest frame accepted.
+        transports: Makes transports (sockets by default).
+        authenticator: Called with the id of a new channel to give its authenticator, if it needs one.
+        poller: What waits (epoll where there is one).
+
+    Attributes:
+        channels: Open channels by id.
+        closing: Channels without a peer whose frames are still being read.
+        explicitly_muted: Channels muted by the owner.
+        now_ms: Time read after the last wait.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        connections_max_idle_ms: int = 540_000,
+        max_receive_bytes: int = UNLIMITED,
+        transports: Transports | None = None,
+        authenticator: Any = None,
+        poller: Poller | None = None,
+    ) -> None:
+        self.clock = clock
+        self.channels: dict[ConnectionId, KafkaChannel] = {}
+        self.closing: dict[ConnectionId, tuple[KafkaChannel, KafkaError]] = {}
+        self.explicitly_muted: set[KafkaChannel] = set()
+        self.completed_sends: list[NetworkSend] = []
+        self.completed_receives: list[NetworkReceive] = []
+        self.connected: list[ConnectionId] = []
+        self.accepted: list[ConnectionId] = []
+        self.disconnected: dict[ConnectionId, KafkaError] = {}
+        self.failed_sends: list[ConnectionId] = []
+        self.now_ms = clock.now_ms()
+        self.poll_count = 0
+        self._transports: Transports = transports or SocketTransports()
+        self._authenticator = authenticator
+        self._max_receive_bytes = max_receive_bytes
+        self._max_idle_ms = connections_max_idle_ms
+        self._poller: Poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorsPoller())
+        self._waker = _Waker()
+        self._poller.register(self._waker.fd, READ)
+        self._by_fd: dict[int, KafkaChannel] = {}
+        self._memory: dict[ConnectionId, KafkaChannel] = {}  # channels without a descriptor
+        self._listeners: dict[int, tuple[socket.socket, Transports]] = {}
+        self._starved: list[int] = []  # listeners waiting for a free descriptor
+        self._immediate: list[KafkaChannel] = []  # connected by the connect call itself
+        self._buffered: dict[KafkaChannel, None] = {}  # reads that no event will announce
+        self._lru: OrderedDict[ConnectionId, int] = OrderedDict()  # id -> last active; least recent first
+        self._idle_check_ms = NEVER_MS
+        self._early_sends: list[NetworkSend] = []
+        self._early_disconnected: dict[ConnectionId, KafkaError] = {}
+        self._early_failed: list[ConnectionId] = []
+        self._early = False  # something the next poll must report without waiting
+        self._in_poll = False
+        self._serial = 0
+        self._accept_serial = 0
+        self._closed = False
+
+    # ---- connections
+
+    def connect(self, id: ConnectionId, address: Address) -> None:
+        """Starts a connection; a later poll reports it in `connected` or `disconnected`.
+
+        Raises:
+            IllegalStateError: The id is in use.
+            OSError: The attempt failed at once.
+        """
+        self._require_free(id)
+        channel = self._add(id, self._transports.connect(address))
+        if channel.transport.connected:
+            self._immediate.append(channel)
+        self._sync(channel)
+
+    def register(self, id: ConnectionId, sock: socket.socket, transports: Transports | None = None) -> None:
+        """Adds a connected server-side socket, which now belongs to the selector."""
+        self._require_free(id)
+        self._established(id, (transports or self._transports).accept(sock))
+
+    def register_transport(self, id: ConnectionId, transport: Transport) -> None:
+        """Adds a connected transport of any kind (in-process pipes)."""
+        self._require_free(id)
+        self._established(id, transport)
+
+    def listen(self, sock: socket.socket, transports: Transports | None = None) -> None:
+        """Accepts connections from a listening socket, which stays the caller's; new channels appear in `accepted`.
+
+        Args:
+            sock: Bound, listening socket.
+            transports: How to wrap its connections; the selector's own way by default.
+        """
+        sock.setblocking(False)
+        fd = sock.fileno()
+        self._listeners[fd] = (sock, transports or self._transports)
+        self._poller.register(fd, READ)
+
+    def unlisten(self, sock: socket.socket) -> None:
+        """Stops accepting from a listening socket."""
+        fd = sock.fileno()
+        if self._listeners.pop(fd, None) is not None:
+            if fd in self._starved:
+                self._starved.remove(fd)
+            else:
+                self._poller.unregister(fd)
+
+    def _require_free(self, id: ConnectionId) -> None:
+        if self._closed:
+            raise IllegalStateError("the selector is closed")
+        if id in self.channels or id in self.closing:
+            raise IllegalStateError(f"there is a connection {id} already")
+
+    def _add(self, id: ConnectionId, transport: Transport) -> KafkaChannel:
+        authenticator: Authenticator | None = self._authenticator(id) if self._authenticator is not None else None
+        channel = KafkaChannel(id, transport, self._max_receive_bytes, authenticator)
+        self.channels[id] = channel
+        if transport.fd >= 0:
+            self._by_fd[transport.fd] = channel
+        else:
+            self._memory[id] = channel
+            if isinstance(transport, MemoryTransport):
+                transport.on_change = self.wakeup
+        self._touch(id, self.now_ms)
+        return channel
+
+    def _established(self, id: ConnectionId, transport: Transport) -> None:
+        channel = self._add(id, transport)
+        channel.state = ChannelState.HANDSHAKE
+        channel.interest = READ
+        self._prepare(channel)
+
+    def _prepare(self, channel: KafkaChannel) -> None:
+        """Advances the opening; a channel that becomes ready may hold bytes that came with the last handshake message."""
+        try:
+            if channel.prepare() and channel.has_buffered_read:
+                self._buffered[channel] = None
+        except (KafkaError, OSError) as error:
+            self._lost(channel, error)
+            return
+        self._sync(channel)
+
+    def is_channel_ready(self, id: ConnectionId) -> bool:
+        """True when frames may flow on the connection."""
+        channel = self.channels.get(id)
+        return channel is not None and channel.state is _READY
+
+    def channel(self, id: ConnectionId) -> KafkaChannel | None:
+        """Returns the open channel with that id."""
+        return self.channels.get(id)
+
+    def mute(self, id: ConnectionId) -> None:
+        """Stops reading from a connection."""
+        channel = self._require(id)
+        channel.mute()
+        self.explicitly_muted.add(channel)
+        self._buffered.pop(channel, None)
+
+    def unmute(self, id: ConnectionId) -> None:
+        """Reads from a connection again, unless its mute state (throttled, response pending) says no."""
+        channel = self._require(id)
+        if channel.maybe_unmute():
+            self.explicitly_muted.discard(channel)
+            if channel.has_buffered_read:
+                self._buffered[channel] = None
+            if not channel.armed & READ:
+                self._sync(channel)
+
+    def _require(self, id: ConnectionId) -> KafkaChannel:
+        channel = self.channels.get(id)
+        if channel is None:
+            raise IllegalStateError(f"there is no connection {id}")
+        return channel
+
+    def _sync(self, channel: KafkaChannel) -> None:
+        """Tells the poller what the channel waits for. A channel that waits for nothing is taken out, or a hang-up would spin."""
+        fd = channel.transport.fd
+        wanted = channel.interest & ~READ if channel.muted else channel.interest
+        armed = channel.armed
+        if wanted == armed:
+            return
+        channel.armed = wanted
+        if fd < 0:
+            return
+        if not armed:
+            self._poller.register(fd, wanted)
+        elif wanted:
+            self._poller.modify(fd, wanted)
+        else:
+            self._poller.unregister(fd)
+
+    # ---- sending
+
+    def send(self, send: NetworkSend) -> None:
+        """Begins to write a frame, at once if the channel is ready.
+
+        A connection that fails here is reported by the next poll in `failed_sends` and `disconnected`.
+
+        Raises:
+            IllegalStateError: There is no such connection, or its last frame is not finished.
+        """
+        id = send.destination
+        channel = self.channels.get(id)
+        if channel is None:
+            if id in self.closing:
+                self._early_failed.append(id)
+                self._early = True
+                return
+            raise IllegalStateError(f"there is no connection {id} to send to")
+        channel.set_send(send)
+        if channel.state is not _READY:
+            return
+        try:
+            done = channel.write()
+        except OSError as error:
+            self._early_failed.append(id)
+            self._early = True
+            self._lost(channel, error)
+            return
+        if done is None:
+            self._sync(channel)
+            return
+        self._early_sends.append(send)
+        if send.await_completion:
+            self._early = True
+
+    # ---- polling
+
+    def poll(self, timeout_ms: int) -> None:
+        """Waits for something to happen, does one step of I/O on every channel that can, and fills the result containers.
+
+        Args:
+            timeout_ms: Longest wait; 0 returns at once, a negative value waits without bound.
+        """
+        self.poll_count += 1
+        self._clear()
+        if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
+            timeout_ms = 0
+        elif self._idle_check_ms < NEVER_MS:
+            idle_ms = self._idle_check_ms - self.clock.now_ms()
+            if idle_ms < timeout_ms or timeout_ms < 0:
+                timeout_ms = idle_ms if idle_ms > 0 else 0
+        if self._early_sends:
+            self.completed_sends, self._early_sends = self._early_sends, self.completed_sends
+        if self._early:
+            self._early = False
+            self.disconnected.update(self._early_disconnected)
+            self._early_disconnected.clear()
+            self.failed_sends.extend(self._early_failed)
+            self._early_failed.clear()
+        events = self._poller.poll(timeout_ms if timeout_ms < _LONGEST_WAIT_MS else -1)
+        self.now_ms = now = self.clock.now_ms()
+        self._serial += 1
+        self._in_poll = True
+        try:
+            if self._immediate:
+                ready, self._immediate = self._immediate, []
+                for channel in ready:
+                    self._service(channel, WRITE, now)
+            buffered = None
+            if self._buffered:
+                buffered, self._buffered = self._buffered, {}
+            accepting = None
+            for fd, ops in events:
+                found = self._by_fd.get(fd)
+                if found is not None:
+                    self._service(found, ops, now)
+                elif fd == self._waker.fd:
+                    self._waker.drain()
+                elif fd in self._listeners:
+                    accepting = [fd] if accepting is None else [*accepting, fd]
+            if self._memory:
+                for channel in list(self._memory.values()):
+                    ops = self._memory_ops(channel)
+                    if ops:
+                        self._service(channel, ops, now)
+            if buffered:
+                for channel in buffered:
+                    if channel.served != self._serial and channel.state is _READY and not channel.muted:
+                        self._read(channel, now)
+            if self.closing:
+                self._read_closing()
+            if accepting:
+                # Last: a descriptor closed in this poll may come back as a new connection, and its old events must not reach that.
+                for fd in accepting:
+                    self._accept(fd, now)
+            if now >= self._idle_check_ms:
+                self._expire_idle(now)
+        finally:
+            self._in_poll = False
+
+    def _clear(self) -> None:
+        if self.completed_sends:
+            self.completed_sends.clear()
+        if self.completed_receives:
+            self.completed_receives.clear()
+        if self.connected:
+            self.connected.clear()
+        if self.accepted:
+            self.accepted.clear()
+        if self.disconnected:
+            self.disconnected.clear()
+        if self.failed_sends:
+            self.failed_sends.clear()
+
+    @staticmethod
+    def _memory_ops(channel: KafkaChannel) -> int:
+        transport = channel.transport
+        ready = transport.ready_ops() if isinstance(transport, MemoryTransport) else READ | WRITE
+        return ready & (channel.interest & ~READ if channel.muted else channel.interest)
+
+    def _memory_ready(self) -> bool:
+        return any(self._memory_ops(channel) for channel in self._memory.values())
+
+    def _service(self, channel: KafkaChannel, ops: int, now_ms: int) -> None:
+        """One step of I/O for one channel."""
+        if channel.state is not _READY:
+            if channel.state is _CONNECTING:
+                try:
+                    if not channel.finish_connect():
+                        return
+                except OSError as error:
+                    self._lost(channel, error)
+                    return
+                self.connected.append(channel.id)
+                self._touch(channel.id, now_ms)
+            elif channel.state is ChannelState.CLOSED:
+                return
+            self._prepare(channel)
+            if channel.state is _READY and channel.send is not None:
+                channel.interest |= WRITE
+                self._sync(channel)
+            return
+        if ops & _READABLE:
+            if channel.muted:
+                self._sync(channel)
+            elif channel.served != self._serial:
+                self._read(channel, now_ms)
+        if ops & ~READ and channel.send is not None and channel.state is _READY:
+            try:
+                done = channel.write()
+            except OSError as error:
+                self.failed_sends.append(channel.id)
+                self._lost(channel, error)
+                return
+            self._touch(channel.id, now_ms)
+            if done is not None:
+                self.completed_sends.append(done)
+                self._sync(channel)
+
+    def _read(self, channel: KafkaChannel, now_ms: int) -> None:
+        channel.served = self._serial
+        try:
+            payload = channel.read()
+        except (KafkaError, OSError) as error:
+            self._lost(channel, error)
+            return
+        self._touch(channel.id, now_ms)
+        if payload is not None:
+            self.completed_receives.append(NetworkReceive(channel.id, payload))
+        if channel.transport.buffered or channel.reader.has_frame():
+            self._buffered[channel] = None
+
+    def _accept(self, fd: int, now_ms: int) -> None:
+        entry = self._listeners.get(fd)
+        if entry is None:
+            return
+        listener, transports = entry
+        for _ in range(_ACCEPTS_PER_POLL):
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    # The listener stays readable; waiting on it would spin. It comes back when a connection is closed.
+                    self._poller.unregister(fd)
+                    self._starved.append(fd)
+                    return
+                if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
+                    continue  # that peer is gone; the next one may not be
+                raise
+            self._accept_serial += 1
+            id = f"{_endpoint(listener.getsockname())}-{_endpoint(peer)}-{self._accept_serial}"
+            try:
+                transport = transports.accept(sock)
+            except OSError:
+                sock.close()  # reset before it was configured
+                continue
+            self._touch(id, now_ms)
+            self.accepted.append(id)
+            self._established(id, transport)
+
+    # ---- endings
+
+    def _lost(self, channel: KafkaChannel, cause: KafkaError | OSError) -> None:
+        """The peer is gone or the stream is broken: reads what is left, then reports."""
+        error = cause if isinstance(cause, KafkaError) else self._explain(channel, cause)
+        if error.broker is None and isinstance(channel.id, int) and channel.id >= 0:
+            error.broker = channel.id
+        was_ready = channel.state is _READY
+        self._forget(channel)
+        if was_ready and not isinstance(cause, KafkaError) and channel not in self.explicitly_muted:
+            # The write side failed; responses the peer sent before may still be readable.
+            self.closing[channel.id] = (channel, error)
+            return
+        self._finish(channel, error)
+
+    @staticmethod
+    def _explain(channel: KafkaChannel, cause: OSError) -> KafkaError:
+        peer = channel.transport.peer or "the peer"
+        reason = cause.strerror or str(cause) or type(cause).__name__
+        error: KafkaError
+        if channel.state is _CONNECTING:
+            error = NetworkError(f"connection to {peer} failed: {reason}")
+        elif isinstance(cause, ConnectionError):
+            error = DisconnectError(f"connection to {peer} was lost: {reason}")
+        else:
+            error = NetworkError(f"connection to {peer} failed: {reason}")
+        error.__cause__ = cause
+        return error
+
+    def _forget(self, channel: KafkaChannel) -> None:
+        """Takes the channel out of the poller and of every table but `closing`."""
+        fd = channel.transport.fd
+        if fd >= 0:
+            if channel.armed:
+                with contextlib.suppress(OSError):  # a descriptor closed under us has left the poller already
+                    self._poller.unregister(fd)
+            self._by_fd.pop(fd, None)
+        channel.armed = 0
+        self.channels.pop(channel.id, None)
+        self._memory.pop(channel.id, None)
+        self._buffered.pop(channel, None)
+        self._lru.pop(channel.id, None)
+        if channel in self._immediate:
+            self._immediate.remove(channel)
+        if channel.id in self.connected:
+            self.connected.remove(channel.id)
+        if isinstance(channel.transport, MemoryTransport):
+            channel.transport.on_change = None
+
+    def _finish(self, channel: KafkaChannel, error: KafkaError) -> None:
+        self.explicitly_muted.discard(channel)
+        channel.close()
+        if self._in_poll:
+            self.disconnected[channel.id] = error
+        else:
+            self._early_disconnected[channel.id] = error
+            self._early = True
+        self._rearm_listeners()
+
+    def _read_closing(self) -> None:
+        for id, (channel, error) in list(self.closing.items()):
+            payload = None
+            if channel.served != self._serial:
+                channel.served = self._serial
+                with contextlib.suppress(KafkaError, OSError):  # the first failure is the one to report
+                    payload = channel.read()
+            if payload is not None:
+                self.completed_receives.append(NetworkReceive(id, payload))
+            elif not channel.reader.has_frame():
+                del self.closing[id]
+                self._finish(channel, error)
+
+    def close(self, id: ConnectionId | None = None) -> None:
+        """Closes one connection without reporting it, or, without an id, the selector with all its connections."""
+        if id is not None:
+            channel = self.channels.get(id)
+            if channel is not None:
+                self._forget(channel)
+                self.explicitly_muted.discard(channel)
+                channel.close()
+                self._rearm_listeners()
+            elif id in self.closing:
+                self.closing.pop(id)[0].close()
+            return
+        if self._closed:
+            return
+        self._closed = True
+        for open_id in [*self.channels, *self.closing]:
+            self.close(open_id)
+        for fd in self._listeners:
+            if fd not in self._starved:
+                with contextlib.suppress(OSError):  # the owner may have closed the socket first
+                    self._poller.unregister(fd)
+        self._listeners.clear()
+        self._starved.clear()
+        self._poller.close()
+        self._waker.close()
+
+    def fail(self, id: ConnectionId, error: KafkaError) -> None:
+        """Closes one connection for a reason found above; the next poll (or this one) reports it in `disconnected`."""
+        channel = self.channels.get(id)
+        if channel is not None:
+            self._forget(channel)
+            self._finish(channel, error)
+
+    def _rearm_listeners(self) -> None:
+        while self._starved:
+            fd = self._starved.pop()
+            if fd in self._listeners:
+                self._poller.register(fd, READ)
+
+    def wakeup(self) -> None:
+        """Makes the poll in progress, or the next one, return without waiting. Any thread may call it."""
+        self._waker.wake()
+
+    # ---- idle expiry
+
+    def _touch(self, id: ConnectionId, now_ms: int) -> None:
+        if self._max_idle_ms < 0:
+            return
+        lru = self._lru
+        if not lru:
+            self._idle_check_ms = now_ms + self._max_idle_ms
+        lru[id] = now_ms
+        lru.move_to_end(id)
+
+    def _expire_idle(self, now_ms: int) -> None:
+        """Closes the least recently used connection if it is idle for too long: at most one per poll."""
+        while self._lru:
+            id, active_ms = next(iter(self._lru.items()))
+            channel = self.channels.get(id)
+            if channel is None:
+                del self._lru[id]
+                continue
+            deadline_ms = active_ms + self._max_idle_ms
+            if deadline_ms > now_ms:
+                self._idle_check_ms = deadline_ms
+                return
+            idle_ms = now_ms - active_ms
+            self._forget(channel)
+            self._finish(channel, DisconnectError(f"connection to {channel.transport.peer or id} was closed after {idle_ms} ms without use"))
+            self._idle_check_ms = next(iter(self._lru.values())) + self._max_idle_ms if self._lru else NEVER_MS
+            return
+        self._idle_check_ms = NEVER_MS
+
+    def statistics(self) -> dict[str, int]:
+        """Returns counts of what the selector holds."""
+        return {
+            "connections": len(self.channels),
+            "closing": len(self.closing),
+            "explicitly_muted": len(self.explicitly_muted),
+            "listeners": len(self._listeners),
+            "polls": self.poll_count,
+        }
+
+
+def _endpoint(name: Any) -> str:
+    if isinstance(name, tuple) and len(name) >= 2:
+        return f"{name[0]}:{name[1]}"
+    return str(name)

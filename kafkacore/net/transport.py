@@ -1,0 +1,547 @@
+"""Byte streams under a channel: plaintext sockets, TLS, and in-process pipes behind one small interface.
+
+Rules every transport keeps (tests/net/test_transport_contract.py holds all of them to it):
+
+1. Nothing blocks. "Would block" is -1, end of stream is 0, a broken stream raises OSError.
+2. `read_into` and `write` each do a bounded amount of work, so one fast or slow peer cannot hold the loop.
+3. `buffered` is True only while the transport itself holds bytes that the operating system will not announce again (decrypted TLS
+   data). The selector then reads again without waiting.
+4. `pending_writes` is True while bytes that `write` accepted are not yet with the operating system (TLS ciphertext).
+5. `fd` is -1 for a transport without a descriptor; such a transport answers `ready_ops` and calls `on_change` when that answer may have
+   changed.
+
+Source: Kafka's TransportLayer, PlaintextTransportLayer, SslTransportLayer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from kafkacore._codec import recv_into, send_gather
+from kafkacore.errors import AuthenticationFailedError
+
+__all__ = [
+    "READ",
+    "USE_DEFAULT_BUFFER_SIZE",
+    "WRITE",
+    "Address",
+    "MemoryTransport",
+    "PlaintextTransport",
+    "SocketTransports",
+    "TlsTransport",
+    "Transport",
+    "Transports",
+    "configure_socket",
+    "memory_pair",
+]
+
+READ = 1  # the values of EPOLLIN and EPOLLOUT
+WRITE = 4
+
+USE_DEFAULT_BUFFER_SIZE = -1
+"""Leaves SO_SNDBUF or SO_RCVBUF as the operating system sets it."""
+
+_TLS_CHUNK_BYTES = 256 * 1024  # plaintext encrypted, or ciphertext read, in one call
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY, errno.EINTR)
+
+
+class Address(NamedTuple):
+    """One resolved address: what `socket.getaddrinfo` gives, and the name it was asked for (TLS checks that name)."""
+
+    family: int
+    sockaddr: tuple[Any, ...]
+    host: str = ""
+
+    def __str__(self) -> str:
+        if len(self.sockaddr) >= 2:
+            return f"{self.host or self.sockaddr[0]}:{self.sockaddr[1]}"
+        return str(self.sockaddr[0] if self.sockaddr else self.host)
+
+
+class Transport(Protocol):
+    """A non-blocking byte stream; see the rules at the top of the file."""
+
+    fd: int
+    connected: bool
+    buffered: bool
+    peer: str
+
+    def finish_connect(self) -> bool:
+        """Returns True once connected, False while still connecting; raises OSError when the attempt failed."""
+
+    def handshake(self) -> bool:
+        """Advances the handshake and returns True when application bytes may flow; raises AuthenticationFailedError or OSError."""
+
+    @property
+    def handshake_wants_write(self) -> bool:
+        """True while the handshake waits for the socket to take bytes."""
+
+    def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
+        """Reads up to `nbytes` into `buffer[start:]`: the count, 0 at end of stream, -1 when nothing is there yet."""
+
+    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+        """Writes the gather list from byte `skip_bytes` on: the bytes accepted, or -1 when none could be."""
+
+    @property
+    def pending_writes(self) -> bool:
+        """True while accepted bytes still wait inside the transport."""
+
+    def flush(self) -> bool:
+        """Pushes out bytes accepted earlier; True when none are left."""
+
+    def close(self) -> None:
+        """Closes the stream; may be called twice."""
+
+
+def configure_socket(sock: socket.socket, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+    """Sets the socket options of every Kafka connection.
+
+    Args:
+        sock: Socket to configure. TCP-only options are left out for other families.
+        send_buffer_bytes: SO_SNDBUF, or -1 for the system's default.
+        receive_buffer_bytes: SO_RCVBUF, or -1 for the system's default.
+
+    Source: Kafka's Selector.configureSocketChannel.
+    """
+    sock.setblocking(False)
+    if send_buffer_bytes != USE_DEFAULT_BUFFER_SIZE:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    if receive_buffer_bytes != USE_DEFAULT_BUFFER_SIZE:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Batching is done above; Nagle's algorithm could only add delay.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _peer_name(sock: socket.socket) -> str:
+    try:
+        name = sock.getpeername()
+    except OSError:
+        return ""
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+
+
+class PlaintextTransport:
+    """A TCP (or any stream) socket."""
+
+    __slots__ = ("buffered", "connected", "fd", "peer", "sock")
+
+    def __init__(self, sock: socket.socket, *, connected: bool = True, peer: str = "") -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.connected = connected
+        self.buffered = False
+        self.peer = peer or _peer_name(sock)
+
+    def finish_connect(self) -> bool:
+        code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, errno.errorcode.get(code, "connect failed"))
+        try:
+            self.sock.getpeername()
+        except OSError as error:
+            if error.errno == errno.ENOTCONN:
+                return False
+            raise
+        self.connected = True
+        return True
+
+    def handshake(self) -> bool:
+        return True
+
+    @property
+    def handshake_wants_write(self) -> bool:
+        return False
+
+    def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
+        return recv_into(self.fd, buffer, start, nbytes)
+
+    def write(self, buffers: list[Any], skip_bytes: int) -> int:
+        return send_gather(self.fd, buffers, skip_bytes)
+
+    @property
+    def pending_writes(self) -> bool:
+        return False
+
+    def flush(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.fd = -1
+        self.sock.close()
+
+
+class TlsTransport:
+    """TLS over a socket through two memory BIOs, so that the selector sees only bytes and never an SSL socket.
+
+    Plaintext is encrypted at most 256 KiB per call; ciphertext that the socket does not take stays here (`pending_writes`) and a send
+    counts as complete only when it has gone.
+    """
+
+    __slots__ = ("_cipher", "_cipher_pos", "_handshaken", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer", "sock")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        connected: bool = True,
+        peer: str = "",
+    ) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.connected = connected
+        self.buffered = False
+        self.peer = peer or _peer_name(sock)
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname)
+        self._raw = bytearray(64 * 1024)
+        self._cipher: bytes = b""
+        self._cipher_pos = 0
+        self._handshaken = False
+
+    finish_connect = PlaintextTransport.finish_connect
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject:
+        """The session, for peer certificates and cipher names."""
+        return self._ssl
+
+    def handshake(self) -> bool:
+        if self._handshaken:
+            return self.flush()
+        if not self.flush():
+            return False
+        while True:
+            try:
+                self._ssl.do_handshake()
+            except ssl.SSLWantReadError:
+                if not self.flush():
+                    return False
+                got = recv_into(self.fd, self._raw, 0, len(self._raw))
+                if got < 0:
+                    return False
+                if got == 0:
+                    raise ConnectionResetError(errno.ECONNRESET, "peer closed the connection during the TLS handshake") from None
+                self._incoming.write(memoryview(self._raw)[:got])
+            except ssl.SSLError as error:
+                # The alert tells the peer why; it may be gone already, and then the TLS error is still the one to report.
+                with contextlib.suppress(OSError):
+                    self.flush()
+                raise AuthenticationFailedError(f"TLS handshake with {self.peer or 'peer'} failed: {error}") from error
+            else:
+                self._handshaken = True
+                self.buffered = self._incoming.pending > 0
+                return self.flush()
+
+    @property
+    def handshake_wants_write(self) -> bool:
+        return self.pending_writes
+
+    def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
+        view = memoryview(buffer)
+        total = self._decrypt(view, start, nbytes)
+        if total == 0:
+            return 0
+        if total < 0:
+            total = 0
+        if total < nbytes:
+            got = recv_into(self.fd, self._raw, 0, len(self._raw))
+            if got > 0:
+                self._incoming.write(memoryview(self._raw)[:got])
+            elif got == 0:
+                self._incoming.write_eof()
+            if got >= 0:
+                more = self._decrypt(view, start + total, nbytes - total)
+                if more > 0:
+                    total += more
+                elif more == 0 and total == 0:
+                    return 0
+        # A key update or an alert may have been produced by reading.
+        if self._outgoing.pending:
+            self.flush()
+        return total or -1
+
+    def _decrypt(self, view: memoryview, start: int, nbytes: int) -> int:
+        """Decrypts what is here: the count, 0 at end of stream, -1 when a whole record is missing. Keeps `buffered` up to date."""
+        total = 0
+        while total < nbytes:
+            try:
+                got = self._ssl.read(nbytes - total, view[start + total : start + nbytes])  # type: ignore[call-overload]
+            except ssl.SSLWantReadError:
+                self.buffered = False
+                return total or -1
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                # With bytes in hand the end is reported by the next call, which must come without a new socket event.
+                self.buffered = total > 0
+                return total
+            except ssl.SSLError as error:
+                raise ConnectionResetError(errno.ECONNRESET, f"TLS stream from {self.peer or 'peer'} is broken: {error}") from error
+            if got == 0:
+                self.buffered = total > 0
+                return total
+            total += got
+        self.buffered = self._ssl.pending() > 0 or self._incoming.pending > 0
+        return total
+
+    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+        if not self.flush():
+            return -1
+        accepted = 0
+        for buffer in buffers:
+            view = memoryview(buffer)
+            if view.format != "B" or view.ndim != 1:
+                view = view.cast("B")
+            if skip_bytes >= view.nbytes:
+                skip_bytes -= view.nbytes
+                continue
+            part = view[skip_bytes : skip_bytes + _TLS_CHUNK_BYTES - accepted]
+            skip_bytes = 0
+            while part.nbytes:
+                done = self._ssl.write(part)
+                accepted += done
+                part = part[done:]
+            if accepted >= _TLS_CHUNK_BYTES:
+                break
+        self.flush()
+        return accepted
+
+    @property
+    def pending_writes(self) -> bool:
+        return self._cipher_pos < len(self._cipher) or self._outgoing.pending > 0
+
+    def flush(self) -> bool:
+        while True:
+            if self._cipher_pos >= len(self._cipher):
+                if not self._outgoing.pending:
+                    return True
+                self._cipher = self._outgoing.read()
+                self._cipher_pos = 0
+            sent = send_gather(self.fd, [self._cipher], self._cipher_pos)
+            if sent < 0:
+                return False
+            self._cipher_pos += sent
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            if self._handshaken:
+                # A closing alert, if the socket takes it now; a dead peer is no reason to fail a close.
+                with contextlib.suppress(ssl.SSLError, OSError, ValueError):
+                    self._ssl.unwrap()
+                with contextlib.suppress(OSError):
+                    self.flush()
+            self.fd = -1
+        self.sock.close()
+
+
+class MemoryTransport:
+    """One end of an in-process byte pipe: no descriptor, no kernel; both ends may live in different threads.
+
+    Attributes:
+        max_read_bytes: Most bytes one `read_into` gives (1 feeds byte by byte).
+        max_write_bytes: Most bytes one `write` takes; 0 stalls the stream.
+        capacity_bytes: Bytes the other end may hold unread.
+        connect_error: OSError that `finish_connect` raises.
+    """
+
+    __slots__ = (
+        "_closed", "_held", "_incoming", "_lock", "buffered", "capacity_bytes", "connect_error", "connected", "fd", "max_read_bytes",
+        "max_write_bytes", "on_change", "other", "peer",
+    )  # fmt: skip
+
+    def __init__(self, lock: threading.Lock, *, connected: bool, capacity_bytes: int) -> None:
+        self.fd = -1
+        self.connected = connected
+        self.buffered = False
+        self.peer = "memory"
+        self.max_read_bytes = 1 << 30
+        self.max_write_bytes = 1 << 30
+        self.capacity_bytes = capacity_bytes
+        self.connect_error: OSError | None = None
+        self.on_change: Callable[[], None] | None = None
+        self.other: MemoryTransport = self
+        self._incoming: deque[memoryview] = deque()
+        self._held = 0
+        self._closed = False
+        self._lock = lock
+
+    def ready_ops(self) -> int:
+        """READ and WRITE bits that would make progress now."""
+        ops = 0
+        if not self.connected:
+            return WRITE if self.connect_error is not None or self.other.connected else 0
+        if self._held or self.other._closed:
+            ops = READ
+        if self.max_write_bytes and (self.other._held < self.other.capacity_bytes or self.other._closed):
+            ops |= WRITE
+        return ops
+
+    def finish_connect(self) -> bool:
+        if self.connect_error is not None:
+            raise self.connect_error
+        self.connected = self.other.connected
+        return self.connected
+
+    def accept(self) -> None:
+        """Lets the other end's pending connect succeed."""
+        self.connected = True
+        self.other._changed()
+
+    def handshake(self) -> bool:
+        return True
+
+    @property
+    def handshake_wants_write(self) -> bool:
+        return False
+
+    def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
+        view = memoryview(buffer)
+        wanted = min(nbytes, self.max_read_bytes)
+        total = 0
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.EBADF, "transport is closed")
+            while total < wanted and self._incoming:
+                chunk = self._incoming[0]
+                part = chunk[: wanted - total]
+                view[start + total : start + total + len(part)] = part
+                total += len(part)
+                if len(part) == len(chunk):
+                    self._incoming.popleft()
+                else:
+                    self._incoming[0] = chunk[len(part) :]
+            self._held -= total
+            ended = self.other._closed
+        if total:
+            self.other._changed()
+            return total
+        return 0 if ended else -1
+
+    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+        accepted = bytearray()
+        with self._lock:
+            if self._closed or self.other._closed:
+                raise BrokenPipeError(errno.EPIPE, "peer closed the in-memory connection")
+            room = min(self.max_write_bytes, self.other.capacity_bytes - self.other._held)
+            for buffer in buffers:
+                view = memoryview(buffer).cast("B") if memoryview(buffer).nbytes else memoryview(b"")
+                if skip_bytes >= view.nbytes:
+                    skip_bytes -= view.nbytes
+                    continue
+                accepted += view[skip_bytes : skip_bytes + room - len(accepted)]
+                skip_bytes = 0
+                if len(accepted) >= room:
+                    break
+            if accepted:
+                self.other._incoming.append(memoryview(bytes(accepted)))
+                self.other._held += len(accepted)
+        if not accepted:
+            return -1
+        self.other._changed()
+        return len(accepted)
+
+    @property
+    def pending_writes(self) -> bool:
+        return False
+
+    def flush(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._incoming.clear()
+            self._held = 0
+        self.other._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+def memory_pair(*, capacity_bytes: int = 1 << 20, connected: bool = True) -> tuple[MemoryTransport, MemoryTransport]:
+    """Makes two joined in-memory transports.
+
+    Args:
+        capacity_bytes: Unread bytes each direction holds before a writer would block.
+        connected: False leaves both ends connecting until the second one is accepted (`MemoryTransport.accept`).
+
+    Returns:
+        The two ends, by convention (client, server).
+    """
+    lock = threading.Lock()
+    left = MemoryTransport(lock, connected=connected, capacity_bytes=capacity_bytes)
+    right = MemoryTransport(lock, connected=connected, capacity_bytes=capacity_bytes)
+    left.other, right.other = right, left
+    return left, right
+
+
+class Transports(Protocol):
+    """Makes transports for a selector: outgoing by address, incoming by accepted socket."""
+
+    def connect(self, address: Address) -> Transport:
+        """Starts a connection; `connected` of the result says whether it was made at once."""
+
+    def accept(self, sock: socket.socket) -> Transport:
+        """Wraps a socket that a listener accepted."""
+
+
+class SocketTransports:
+    """Real sockets, plaintext or TLS.
+
+    Args:
+        send_buffer_bytes: SO_SNDBUF, -1 for the system's default.
+        receive_buffer_bytes: SO_RCVBUF, -1 for the system's default.
+        ssl_context: Makes every connection TLS.
+        check_hostname_as: Name sent and checked instead of the address's host.
+        socket_factory: Makes the sockets (tests give their own).
+    """
+
+    __slots__ = ("check_hostname_as", "receive_buffer_bytes", "send_buffer_bytes", "socket_factory", "ssl_context")
+
+    def __init__(
+        self,
+        *,
+        send_buffer_bytes: int = USE_DEFAULT_BUFFER_SIZE,
+        receive_buffer_bytes: int = USE_DEFAULT_BUFFER_SIZE,
+        ssl_context: ssl.SSLContext | None = None,
+        check_hostname_as: str | None = None,
+        socket_factory: Callable[[int, int], socket.socket] = socket.socket,
+    ) -> None:
+        self.send_buffer_bytes = send_buffer_bytes
+        self.receive_buffer_bytes = receive_buffer_bytes
+        self.ssl_context = ssl_context
+        self.check_hostname_as = check_hostname_as
+        self.socket_factory = socket_factory
+
+    def connect(self, address: Address) -> Transport:
+        sock = self.socket_factory(address.family, socket.SOCK_STREAM)
+        try:
+            configure_socket(sock, self.send_buffer_bytes, self.receive_buffer_bytes)
+            code = sock.connect_ex(address.sockaddr)
+            if code and code not in _IN_PROGRESS:
+                raise OSError(code, errno.errorcode.get(code, "connect failed"))
+            if self.ssl_context is None:
+                return PlaintextTransport(sock, connected=code == 0, peer=str(address))
+            name = self.check_hostname_as or address.host or str(address.sockaddr[0])
+            return TlsTransport(sock, self.ssl_context, server_hostname=name, connected=code == 0, peer=str(address))
+        except BaseException:
+            sock.close()
+            raise
+
+    def accept(self, sock: socket.socket) -> Transport:
+        configure_socket(sock, self.send_buffer_bytes, self.receive_buffer_bytes)
+        if self.ssl_context is None:
+            return PlaintextTransport(sock)
+        return TlsTransport(sock, self.ssl_context, server_side=True)
