@@ -28,6 +28,7 @@ from kafkacore.errors import CorruptDataError, KafkaError, UnsupportedVersion
 from kafkacore.net.transport import Address
 
 if TYPE_CHECKING:
+    from kafkacore.net.channel import NetworkSend
     from kafkacore.net.client import ClientRequest
 
 __all__ = ["NEVER_MS", "UNLIMITED", "CorrelationIds", "ExponentialBackoff", "FrameReader", "InFlightRequests", "NodeApiVersions", "NodeConnection"]
@@ -280,6 +281,18 @@ class InFlightRequests:
             self.deadline_ms = NEVER_MS
         return request
 
+    def complete_send(self, send: NetworkSend) -> ClientRequest | None:
+        """Removes and returns the request whose frame is `send`, wherever it stands in its queue."""
+        queue = self._queues.get(send.destination, ())  # type: ignore[call-overload]
+        for request in queue:
+            if request.send is send:
+                queue.remove(request)
+                self.count -= 1
+                if not self.count:
+                    self.deadline_ms = NEVER_MS
+                return request
+        return None
+
     def clear_all(self, node_id: int) -> Iterable[ClientRequest]:
         """Removes a node's requests and returns them, oldest first."""
         queue = self._queues.pop(node_id, None)
@@ -446,8 +459,11 @@ class NodeConnection:
         was_connecting = self.state == CONNECTING
         self.state = AUTHENTICATION_FAILED if authentication else DISCONNECTED
         self.authentication_error = error if authentication else None
-        self.backoff_until_ms = now_ms + backoff.backoff_ms(self.failed_attempts)
-        self.failed_attempts += 1
+        if was_connecting and not authentication and not self.needs_resolve:
+            self.backoff_until_ms = now_ms  # the name has another address, and that one has not failed yet
+        else:
+            self.backoff_until_ms = now_ms + backoff.backoff_ms(self.failed_attempts)
+            self.failed_attempts += 1
         if was_connecting:
             self.failed_connect_attempts += 1
         self.setup_deadline_ms = NEVER_MS
@@ -455,5 +471,5 @@ class NodeConnection:
         self.versions = None
         self.last_attempt_ms = now_ms
         self.attempts.append(error)
-        if len(self.attempts) > 8:
+        if len(self.attempts) > 8:  # enough to tell a story, and bounded
             del self.attempts[0]

@@ -34,13 +34,17 @@ from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, Kaf
 from kafkacore.net.connection import NEVER_MS, UNLIMITED
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
 
-__all__ = ["EpollPoller", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
+__all__ = ["EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
 
 _CONNECTING = ChannelState.CONNECTING
 _READY = ChannelState.READY
 _READABLE = ~WRITE  # READ, and the error and hang-up bits, which a read turns into their reason
 _ACCEPTS_PER_POLL = 64
 _LONGEST_WAIT_MS = 2**31 - 1
+
+
+class IdleDisconnect(DisconnectError):
+    """This side closed the connection because nobody used it."""
 
 
 class Poller(Protocol):
@@ -384,6 +388,7 @@ class Selector:
         self._early_sends.append(send)
         if send.await_completion:
             self._early = True
+            self._touch(id, self.now_ms)  # no response will do it
 
     # ---- polling
 
@@ -444,7 +449,7 @@ class Selector:
             if accepting:
                 # Last: a descriptor closed in this poll may come back as a new connection, and its old events must not reach that.
                 for fd in accepting:
-                    self._accept(fd, now)
+                    self._accept(fd)
             if now >= self._idle_check_ms:
                 self._expire_idle(now)
         finally:
@@ -522,7 +527,7 @@ class Selector:
         if channel.transport.buffered or channel.reader.has_frame():
             self._buffered[channel] = None
 
-    def _accept(self, fd: int, now_ms: int) -> None:
+    def _accept(self, fd: int) -> None:
         entry = self._listeners.get(fd)
         if entry is None:
             return
@@ -548,7 +553,6 @@ class Selector:
             except OSError:
                 sock.close()  # reset before it was configured
                 continue
-            self._touch(id, now_ms)
             self.accepted.append(id)
             self._established(id, transport)
 
@@ -692,7 +696,7 @@ class Selector:
                 return
             idle_ms = now_ms - active_ms
             self._forget(channel)
-            self._finish(channel, DisconnectError(f"connection to {channel.transport.peer or id} was closed after {idle_ms} ms without use"))
+            self._finish(channel, IdleDisconnect(f"connection to {channel.transport.peer or id} was closed after {idle_ms} ms without use"))
             self._idle_check_ms = next(iter(self._lru.values())) + self._max_idle_ms if self._lru else NEVER_MS
             return
         self._idle_check_ms = NEVER_MS

@@ -1,0 +1,544 @@
+"""What a client knows about the cluster, and when it asks again.
+
+Rules:
+
+1. `ClusterSnapshot` is immutable. The I/O thread replaces `Metadata.snapshot` as a whole; readers take the reference and need no lock.
+2. A leader epoch never goes back: an answer from a broker that lags behind does not undo what is known (KIP-320). A topic with a new
+   topic id is a new topic, and its epochs start over.
+3. When the next refresh is due is a stored time (`next_update_ms`), so a poll compares two numbers. Whatever changes the need
+   recomputes it.
+4. User threads wait for a version to pass (`await_update`); the I/O thread notifies them through one condition.
+
+Source: Kafka's Metadata, MetadataCache, ProducerMetadata; KIP-320, KIP-526, KIP-580, KIP-899, KIP-951.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from kafkacore import errors
+from kafkacore.clock import Clock
+from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError
+from kafkacore.types import Node, TopicPartition
+
+__all__ = ["ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo"]
+
+ZERO_ID = bytes(16)
+NEVER_MS = 2**62
+
+_LEADER_NOT_AVAILABLE = 5
+_REBOOTSTRAP_REQUIRED = 129
+_REPLICA_NOT_AVAILABLE = 9  # a replica is down, the leader is fine
+
+
+class PartitionInfo(NamedTuple):
+    """One partition. `leader` is a node id, -1 for none; `leader_epoch` -1 when the broker did not say."""
+
+    index: int
+    leader: int
+    leader_epoch: int = -1
+    replicas: Sequence[int] = ()
+    isr: Sequence[int] = ()
+    offline: Sequence[int] = ()
+
+
+class TopicInfo(NamedTuple):
+    """One topic. `topic_id` is 16 bytes, all zero when unknown; `error` is why the broker would not describe it."""
+
+    name: str
+    topic_id: bytes = ZERO_ID
+    partitions: list[PartitionInfo] = []  # noqa: RUF012 - never changed
+    is_internal: bool = False
+    error: KafkaError | None = None
+
+    def partition(self, index: int) -> PartitionInfo | None:
+        """Returns the partition with that number."""
+        partitions = self.partitions
+        if 0 <= index < len(partitions) and partitions[index].index == index:
+            return partitions[index]
+        for info in partitions:  # only for a topic with holes in its numbering
+            if info.index == index:
+                return info
+        return None
+
+
+class LeaderHint(NamedTuple):
+    """A leader named in the answer of another request (KIP-951)."""
+
+    leader: int
+    leader_epoch: int
+
+
+class ClusterSnapshot:
+    """The cluster at one moment; never changes.
+
+    Attributes:
+        nodes: {id: Node}.
+        controller: The controller's node, or None.
+        cluster_id: Name of the cluster, or None.
+        topics: {name: TopicInfo}.
+        is_bootstrap: True while only the configured addresses are known.
+    """
+
+    __slots__ = ("_by_id", "cluster_id", "controller", "is_bootstrap", "node_list", "nodes", "topics")
+
+    def __init__(
+        self,
+        nodes: Mapping[int, Node] | None = None,
+        *,
+        controller_id: int = -1,
+        cluster_id: str | None = None,
+        topics: Mapping[str, TopicInfo] | None = None,
+        is_bootstrap: bool = False,
+    ) -> None:
+        self.nodes: Mapping[int, Node] = nodes or {}
+        self.node_list: tuple[Node, ...] = tuple(self.nodes.values())
+        self.controller: Node | None = self.nodes.get(controller_id)
+        self.cluster_id = cluster_id
+        self.topics: Mapping[str, TopicInfo] = topics or {}
+        self.is_bootstrap = is_bootstrap
+        self._by_id = {info.topic_id: info for info in self.topics.values() if info.topic_id != ZERO_ID}
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        """Returns what is known about a partition."""
+        info = self.topics.get(tp[0])
+        return None if info is None else info.partition(tp[1])
+
+    def leader(self, tp: TopicPartition) -> Node | None:
+        """Returns the node that leads a partition, None when there is none or it is not known."""
+        found = self.partition(tp)
+        return None if found is None else self.nodes.get(found.leader)
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Returns the leader's epoch, -1 when not known."""
+        found = self.partition(tp)
+        return -1 if found is None else found.leader_epoch
+
+    def partition_count(self, topic: str) -> int | None:
+        """Returns how many partitions a topic has, None when it is not known."""
+        info = self.topics.get(topic)
+        return len(info.partitions) if info is not None and info.partitions else None
+
+    def available_partitions(self, topic: str) -> list[PartitionInfo]:
+        """Returns a topic's partitions that have a leader."""
+        info = self.topics.get(topic)
+        if info is None:
+            return []
+        nodes = self.nodes
+        return [found for found in info.partitions if found.leader in nodes]
+
+    def topic_id(self, topic: str) -> bytes:
+        """Returns a topic's id, 16 zero bytes when not known."""
+        info = self.topics.get(topic)
+        return ZERO_ID if info is None else info.topic_id
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """Returns the name that belongs to a topic id."""
+        info = self._by_id.get(topic_id)
+        return None if info is None else info.name
+
+
+class MetadataConfig(Protocol):
+    """The settings read here (any ClientConfig has them)."""
+
+    @property
+    def metadata_max_age_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+
+
+class Metadata:
+    """The cluster as the client knows it, shared by user threads (topics they need) and the I/O thread (answers).
+
+    Args:
+        config: Refresh age and back-off.
+        clock: Time.
+        topic_idle_ms: A topic nobody asked for during this time is dropped (metadata.max.idle.ms); None keeps topics for ever.
+        all_topics: Ask for every topic of the cluster rather than for those added.
+        allow_auto_topic_creation: Lets the broker create a topic that is asked for.
+        rng: Jitter of the back-off.
+
+    Attributes:
+        snapshot: The newest ClusterSnapshot.
+        version: Counts updates.
+        next_update_ms: When the next refresh is due (NEVER_MS before `bootstrap`).
+        fatal_error: An error that no retry can cure, e.g. failed authentication.
+        last_error: Why the last refresh failed, None after one that worked.
+        attempts: Errors of the failed refreshes since the last one that worked, oldest first, bounded.
+    """
+
+    def __init__(
+        self,
+        config: MetadataConfig,
+        clock: Clock,
+        *,
+        topic_idle_ms: int | None = None,
+        all_topics: bool = False,
+        allow_auto_topic_creation: bool = True,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.snapshot = ClusterSnapshot(is_bootstrap=True)
+        self.version = 0
+        self.next_update_ms = NEVER_MS
+        self.fatal_error: KafkaError | None = None
+        self.last_error: KafkaError | None = None
+        self.attempts: list[KafkaError] = []
+        self.all_topics = all_topics
+        self.allow_auto_topic_creation = allow_auto_topic_creation
+        self._clock = clock
+        self._max_age_ms = config.metadata_max_age_ms
+        self._backoff_ms = config.retry_backoff_ms
+        self._backoff_max_ms = config.retry_backoff_max_ms
+        self._topic_idle_ms = topic_idle_ms
+        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._changed = threading.Condition(threading.Lock())
+        self._bootstrap: tuple[Node, ...] = ()
+        self._topics: dict[str, int] = {}  # name -> last use
+        self._new_topics: set[str] = set()  # asked for, not yet answered
+        self._wanted = False  # somebody asked for an update
+        self._request_version = 0  # counts requests for an update, to see the ones made while an answer is under way
+        self._sent_version = 0
+        self._sent_topics: frozenset[str] = frozenset()
+        self._sent_partial = False
+        self._last_refresh_ms = -NEVER_MS
+        self._last_success_ms = -NEVER_MS
+        self._failures = 0
+        self._same_answers = 0
+        self._closed = False
+
+    # ---- the cluster's entry points
+
+    def bootstrap(self, addresses: Iterable[tuple[str, int]]) -> None:
+        """Sets the addresses of `bootstrap.servers`; they get the node ids -1, -2, ... until real ids are known.
+
+        Args:
+            addresses: (host, port) pairs.
+        """
+        self._bootstrap = tuple(Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses))
+        with self._changed:
+            self.snapshot = ClusterSnapshot({node.id: node for node in self._bootstrap}, is_bootstrap=True)
+            self._wanted = True
+            self.version += 1
+            self._last_refresh_ms = self._last_success_ms = -NEVER_MS
+            self._plan()
+
+    def rebootstrap(self, now_ms: int) -> None:
+        """Forgets the known brokers and starts from the configured addresses again; topics and their epochs stay known (KIP-899)."""
+        old = self.snapshot
+        with self._changed:
+            self.snapshot = ClusterSnapshot(
+                {node.id: node for node in self._bootstrap}, cluster_id=old.cluster_id, topics=old.topics, is_bootstrap=True
+            )
+            self._wanted = True
+            self._last_refresh_ms = now_ms
+            self._plan()
+
+    # ---- what is needed
+
+    def add_topic(self, name: str, now_ms: int) -> bool:
+        """Says that a topic is needed; an unknown one is asked for at once.
+
+        Returns:
+            True when the topic was not known to be needed, i.e. the I/O thread has something to do.
+        """
+        topics = self._topics
+        if name in topics:
+            topics[name] = now_ms
+            return False
+        with self._changed:
+            topics[name] = now_ms
+            if name not in self.snapshot.topics:
+                self._new_topics.add(name)
+                self._plan()
+            return True
+
+    def set_topics(self, names: Iterable[str], now_ms: int) -> None:
+        """Makes `names` the topics needed."""
+        wanted = set(names)
+        with self._changed:
+            for gone in [name for name in self._topics if name not in wanted]:
+                del self._topics[gone]
+                self._new_topics.discard(gone)
+            for name in wanted:
+                if name not in self._topics and name not in self.snapshot.topics:
+                    self._new_topics.add(name)
+                self._topics[name] = now_ms
+            self._plan()
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics needed."""
+        return list(self._topics)
+
+    def request_update(self, *, reset_equivalent: bool = False) -> int:
+        """Asks for a refresh as soon as the back-off allows.
+
+        Args:
+            reset_equivalent: The asker saw news (an error), so answers that change nothing do not slow the next refresh.
+
+        Returns:
+            The version of now; `await_update(version)` waits for a newer one.
+        """
+        with self._changed:
+            self._wanted = True
+            self._request_version += 1
+            if reset_equivalent:
+                self._same_answers = 0
+            self._plan()
+            return self.version
+
+    def time_to_next_update(self, now_ms: int) -> int:
+        """Returns milliseconds until a refresh is due, 0 when it is."""
+        left = self.next_update_ms - now_ms
+        return left if left > 0 else 0
+
+    def _plan(self) -> None:
+        """Recomputes `next_update_ms`; the lock is held."""
+        if not self._bootstrap:
+            self.next_update_ms = NEVER_MS
+            return
+        if self._new_topics and not self._failures:
+            # A new topic has somebody waiting for it: no back-off, unless the last refresh failed.
+            self.next_update_ms = -NEVER_MS
+            return
+        expires_ms = self._last_success_ms + self._max_age_ms
+        due_ms = -NEVER_MS if self._wanted or self._new_topics else expires_ms
+        allowed_ms = self._last_refresh_ms + self._backoff(self._failures - 1 if self._failures else 0)
+        if self._same_answers:
+            allowed_ms = max(allowed_ms, self._last_refresh_ms + self._backoff(self._same_answers - 1))
+        self.next_update_ms = max(due_ms, allowed_ms)
+
+    def _backoff(self, attempts: int) -> int:
+        term = self._backoff_ms * 2.0 ** min(attempts, 30) * self._rng.uniform(0.8, 1.2)
+        return int(min(term, self._backoff_max_ms))
+
+    # ---- asking and answers (I/O thread)
+
+    def begin_request(self, now_ms: int) -> list[str] | None:
+        """Takes what the next request asks for: topic names, or None for all topics.
+
+        Only new topics are asked for when nothing else is due (a partial refresh).
+        """
+        with self._changed:
+            self._sent_version = self._request_version
+            self._sent_partial = False
+            if self.all_topics:
+                self._sent_topics = frozenset(self._new_topics)
+                return None
+            expired = now_ms >= self._last_success_ms + self._max_age_ms
+            if self._new_topics and not self._wanted and not expired:
+                self._sent_partial = True
+                self._sent_topics = frozenset(self._new_topics)
+                return sorted(self._new_topics)
+            if self._topic_idle_ms is not None:
+                for name in [name for name, used in self._topics.items() if now_ms - used >= self._topic_idle_ms]:
+                    del self._topics[name]
+                    self._new_topics.discard(name)
+            names = list(self._topics)
+            self._sent_topics = frozenset(names)
+            return names
+
+    def update(self, response: Any, now_ms: int) -> None:
+        """Takes in a MetadataResponse.
+
+        Args:
+            response: Decoded response of any version.
+            now_ms: Time of arrival.
+        """
+        top = getattr(response, "error_code", 0)
+        if top == _REBOOTSTRAP_REQUIRED:
+            self.rebootstrap(now_ms)
+            return
+        if top:
+            self.failed(errors.from_code(top, api="Metadata"), now_ms)
+            return
+        nodes = {broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers}
+        if not nodes:
+            # A broker that has no view of the cluster yet must not empty ours.
+            self.failed(errors.NetworkError("the broker's metadata names no brokers", api="Metadata"), now_ms)
+            return
+        old = self.snapshot
+        partial = self._sent_partial
+        topics: dict[str, TopicInfo] = dict(old.topics) if partial else {}
+        stale = False
+        answered = set()
+        for data in response.topics or ():
+            name = data.name
+            if name is None:
+                continue  # asked by id, and the id is unknown: nothing to file it under
+            answered.add(name)
+            info, incomplete = _merge_topic(name, data, old.topics.get(name))
+            stale = stale or incomplete
+            topics[name] = info
+        # A topic that was asked for and left out of the answer is asked for again, but no faster than the back-off allows.
+        stale = stale or not answered.issuperset(self._sent_topics)
+        snapshot = ClusterSnapshot(nodes, controller_id=response.controller_id, cluster_id=response.cluster_id, topics=topics)
+        with self._changed:
+            if not partial:
+                same = stale and snapshot.nodes == old.nodes and _same_leaders(snapshot.topics, old.topics)
+                self._same_answers = self._same_answers + 1 if same else 0
+                self._wanted = self._request_version != self._sent_version
+                self._last_success_ms = now_ms
+            self.snapshot = snapshot
+            self._new_topics -= answered | self._sent_topics
+            self._last_refresh_ms = now_ms
+            self._failures = 0
+            self.attempts.clear()
+            self.last_error = None
+            self.fatal_error = None
+            if stale:
+                self._wanted = True
+            self.version += 1
+            self._plan()
+            self._changed.notify_all()
+
+    def failed(self, error: KafkaError, now_ms: int) -> None:
+        """A refresh failed; the next one waits for the back-off, which grows with every failure in a row."""
+        with self._changed:
+            self._last_refresh_ms = now_ms
+            self._failures += 1
+            self._same_answers = 0
+            self._wanted = True
+            self._record(error)
+            self._plan()
+            self._changed.notify_all()
+
+    def note_attempt(self, error: KafkaError) -> None:
+        """Records why a broker could not be asked (connection refused, unknown host); waiting callers can name it."""
+        with self._changed:
+            self._record(error)
+            self._changed.notify_all()
+
+    def _record(self, error: KafkaError) -> None:
+        self.last_error = error
+        self.attempts.append(error)
+        if len(self.attempts) > 16:
+            del self.attempts[0]
+        if error.fatal or isinstance(error, AuthenticationFailedError):
+            self.fatal_error = error
+
+    def update_leaders(self, hints: Mapping[TopicPartition, LeaderHint | tuple[int, int]], nodes: Iterable[Node] = ()) -> set[TopicPartition]:
+        """Takes in leaders named by Produce or Fetch answers (KIP-951).
+
+        Args:
+            hints: {partition: (leader id, leader epoch)}.
+            nodes: End points named beside them.
+
+        Returns:
+            Partitions whose leader is newer now. A hint for an unknown partition, with an epoch not above the known one, or naming a
+            node nobody described, is left out.
+        """
+        with self._changed:
+            old = self.snapshot
+            known = dict(old.nodes)
+            known.update((node.id, node) for node in nodes)
+            topics = dict(old.topics)
+            updated: set[TopicPartition] = set()
+            for tp, (leader, epoch) in hints.items():
+                info = topics.get(tp[0])
+                found = None if info is None else info.partition(tp[1])
+                if info is None or found is None or leader not in known or epoch <= found.leader_epoch:
+                    continue
+                partitions = [part._replace(leader=leader, leader_epoch=epoch) if part is found else part for part in info.partitions]
+                topics[tp[0]] = info._replace(partitions=partitions)
+                updated.add(TopicPartition(*tp))
+            if updated:
+                self.snapshot = ClusterSnapshot(
+                    known,
+                    controller_id=-1 if old.controller is None else old.controller.id,
+                    cluster_id=old.cluster_id,
+                    topics=topics,
+                    is_bootstrap=old.is_bootstrap,
+                )
+                self.version += 1
+                self._changed.notify_all()
+            return updated
+
+    # ---- user threads
+
+    def await_update(self, last_version: int, timeout_ms: int) -> bool:
+        """Waits until the version is above `last_version`.
+
+        Args:
+            last_version: What `request_update` or `version` gave.
+            timeout_ms: Longest wait.
+
+        Returns:
+            True when a newer version is there, False when the time is over.
+
+        Raises:
+            KafkaError: `fatal_error`, when one is set.
+            ClosedError: The client was closed.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        with self._changed:
+            while self.version <= last_version:
+                if self.fatal_error is not None:
+                    raise self.fatal_error
+                if self._closed:
+                    raise ClosedError("the client is closed; there will be no metadata")
+                left_ms = deadline_ms - self._clock.now_ms()
+                if left_ms <= 0 or not self._changed.wait(left_ms / 1000):
+                    return self.version > last_version
+            return True
+
+    def close(self) -> None:
+        """Wakes every waiter with ClosedError."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _merge_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool]:
+    """Joins a topic of a response with what is known; also returns whether it should be asked for again soon."""
+    topic_id = bytes(data.topic_id) if data.topic_id is not None else ZERO_ID
+    if old is not None and topic_id != ZERO_ID and old.topic_id not in (ZERO_ID, topic_id):
+        old = None  # deleted and created again: nothing known about the old one counts
+    if data.error_code:
+        error = errors.from_code(data.error_code, topic=name, api="Metadata")
+        again = error.retriable
+        if old is not None and again and old.partitions:
+            return old._replace(error=error), True  # a broker that does not know it yet does not unmake it
+        return TopicInfo(name, topic_id, [], bool(data.is_internal), error), again
+    again = False
+    partitions = []
+    for part in data.partitions:
+        known = None if old is None else old.partition(part.partition_index)
+        epoch = part.leader_epoch
+        if known is not None and epoch >= 0 and known.leader_epoch > epoch:
+            partitions.append(known)  # the answer is older than what is known
+            continue
+        if part.error_code and part.error_code != _REPLICA_NOT_AVAILABLE:
+            again = True
+        leader = part.leader_id
+        if part.error_code == _LEADER_NOT_AVAILABLE or leader < 0:
+            leader = -1
+            again = True
+        partitions.append(
+            PartitionInfo(part.partition_index, leader, epoch, part.replica_nodes, part.isr_nodes, part.offline_replicas or ())
+        )
+    partitions.sort(key=_index)
+    return TopicInfo(name, topic_id, partitions, bool(data.is_internal), None), again
+
+
+def _index(part: PartitionInfo) -> int:
+    return part.index
+
+
+def _same_leaders(new: Mapping[str, TopicInfo], old: Mapping[str, TopicInfo]) -> bool:
+    """True when two views lead every request to the same place (replica sets and errors do not matter here)."""
+    if new.keys() != old.keys():
+        return False
+    for name, info in new.items():
+        before = old[name]
+        if info.topic_id != before.topic_id or len(info.partitions) != len(before.partitions):
+            return False
+        for a, b in zip(info.partitions, before.partitions, strict=True):
+            if a.leader != b.leader or a.leader_epoch != b.leader_epoch:
+                return False
+    return True

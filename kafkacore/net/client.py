@@ -1,0 +1,819 @@
+"""NetworkClient: requests to nodes over one selector, and the cluster metadata they need.
+
+Rules:
+
+1. One thread owns a client. Only `wakeup`, `initiate_close` and `active` may be called from others.
+2. `poll` does, in this order: aborted sends, metadata refresh, I/O; then completed sends, completed receives, disconnections, connections,
+   ApiVersions requests, timed-out connections, timed-out requests; and last the callbacks, so a callback sees a settled state.
+3. Every wait ends at a real deadline (metadata age, back-off, set-up time-out, request time-out). An idle client does not wake up.
+4. A response that does not fit its request, a request that times out, bytes that do not decode: each ends the whole connection, and every
+   request on it is answered with `disconnected`. After a lost answer nothing later on that connection can be trusted to be in step.
+5. Resolving a name blocks in `getaddrinfo`, as in the Java client; the resolver is a parameter.
+
+Source: Kafka's NetworkClient, KafkaClient, ClusterConnectionStates; KIP-35, KIP-144, KIP-219, KIP-511, KIP-601, KIP-899.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+from kafkacore import protocol
+from kafkacore.clock import Clock
+from kafkacore.errors import (
+    AuthenticationFailedError,
+    CorruptDataError,
+    DisconnectError,
+    IllegalStateError,
+    KafkaError,
+    NetworkError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from kafkacore.errors import from_code as error_from_code
+from kafkacore.metadata import Metadata
+from kafkacore.net.channel import NetworkSend
+from kafkacore.net.connection import (
+    CHECKING_API_VERSIONS,
+    CONNECTING,
+    NEVER_MS,
+    READY,
+    CorrelationIds,
+    ExponentialBackoff,
+    InFlightRequests,
+    NodeApiVersions,
+    NodeConnection,
+)
+from kafkacore.net.selector import IdleDisconnect, Selector
+from kafkacore.net.transport import Address
+from kafkacore.types import Node
+
+__all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkClientConfig", "Resolver", "resolve"]
+
+Resolver = Callable[[str, int], list[Address]]
+"""resolver(host, port) gives the addresses to try, in order; raises OSError when the name cannot be resolved."""
+
+_API_VERSIONS_KEY = 18
+_UNSUPPORTED_VERSION = 35
+
+# From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
+# An API that is not listed has behaved so since its version 0.
+_CLIENT_THROTTLES_FROM = {
+    0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1, 22: 1, 24: 1, 25: 1,
+    26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1, 38: 1, 39: 1, 40: 1, 41: 1, 42: 1,
+}  # fmt: skip
+
+
+class NetworkClientConfig(Protocol):
+    """The settings read here (any ClientConfig has them)."""
+
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_ms(self) -> int: ...
+    @property
+    def reconnect_backoff_max_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_ms(self) -> int: ...
+    @property
+    def socket_connection_setup_timeout_max_ms(self) -> int: ...
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """Resolves a name to every address it has, in the system's order of preference."""
+    found: dict[Address, None] = {}
+    for family, _kind, _proto, _name, sockaddr in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if family in (socket.AF_INET, socket.AF_INET6):
+            found[Address(family, sockaddr, host)] = None
+    return list(found)
+
+
+class _Kind(Enum):
+    """Who asked: a user of the client, or the client itself."""
+
+    USER = 0
+    METADATA = 1
+    API_VERSIONS = 2
+
+
+class ClientRequest:
+    """A request and, once it is sent, its place in the stream (made by `NetworkClient.new_client_request`).
+
+    Attributes:
+        node_id: Where it goes.
+        api: Request class.
+        build: Called with the negotiated version to make the request.
+        created_ms: When it was made.
+        expect_response: False for acks=0.
+        timeout_ms: Time the answer may take, from the send on.
+        callback: Called with the ClientResponse at the end of a poll.
+        min_version: Lowest version that can express the request.
+        max_version: Highest version to use.
+        correlation_id: Number in the stream, -1 before the send.
+        version: Negotiated version, -1 before the send.
+        send: The frame, None before the send.
+        sent_ms: When it was sent.
+        deadline_ms: When the answer is late.
+    """
+
+    __slots__ = (
+        "api", "build", "callback", "correlation_id", "created_ms", "deadline_ms", "expect_response", "kind", "max_version", "min_version",
+        "node_id", "send", "sent_ms", "timeout_ms", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        node_id: int,
+        api: type[Any],
+        build: Callable[[int], Any],
+        created_ms: int,
+        expect_response: bool,
+        timeout_ms: int,
+        callback: Callable[[ClientResponse], None] | None,
+        min_version: int,
+        max_version: int,
+    ) -> None:
+        self.node_id = node_id
+        self.api = api
+        self.build = build
+        self.created_ms = created_ms
+        self.expect_response = expect_response
+        self.timeout_ms = timeout_ms
+        self.callback = callback
+        self.min_version = min_version
+        self.max_version = max_version
+        self.kind = _Kind.USER
+        self.correlation_id = -1
+        self.version = -1
+        self.send: NetworkSend | None = None
+        self.sent_ms = -1
+        self.deadline_ms = NEVER_MS
+
+    def __repr__(self) -> str:
+        return f"ClientRequest({self.api.__name__} v{self.version}, node {self.node_id}, correlation id {self.correlation_id})"
+
+
+class ClientResponse:
+    """What became of a request.
+
+    Attributes:
+        request: The request.
+        response: Decoded message, None without one (acks=0, or a failure).
+        disconnected: The connection ended before the answer.
+        timed_out: It ended because this request, or one beside it, took too long.
+        error: Why there is no response, or None.
+        version: Version of the exchange, -1 when it never got that far.
+        latency_ms: From send to answer.
+    """
+
+    __slots__ = ("disconnected", "error", "latency_ms", "request", "response", "timed_out", "version")
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        response: Any = None,
+        *,
+        disconnected: bool = False,
+        timed_out: bool = False,
+        error: KafkaError | None = None,
+        latency_ms: int = 0,
+    ) -> None:
+        self.request = request
+        self.response = response
+        self.disconnected = disconnected
+        self.timed_out = timed_out
+        self.error = error
+        self.version = request.version
+        self.latency_ms = latency_ms
+
+    def __repr__(self) -> str:
+        return f"ClientResponse({self.request!r}, error={self.error!r})"
+
+
+class NetworkClient:
+    """Sends requests to nodes and keeps the metadata fresh; see the rules at the top of the file.
+
+    Args:
+        selector: Channels; belongs to the client from now on.
+        metadata: What to keep fresh. Only its I/O side is used.
+        config: Time-outs, back-off and client id.
+        clock: Time; the selector's by default.
+        rng: Jitter, and where `least_loaded_node` starts.
+        resolver: Name resolution.
+        max_in_flight: max.in.flight.requests.per.connection.
+        software_version: Told to brokers with ApiVersions (KIP-511).
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        metadata: Metadata,
+        config: NetworkClientConfig,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        *,
+        resolver: Resolver = resolve,
+        max_in_flight: int = 5,
+        software_version: str = "0.1.0",
+    ) -> None:
+        self.selector = selector
+        self.metadata = metadata
+        self.in_flight = InFlightRequests(max_in_flight)
+        self._clock = clock or selector.clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load and retries, guards nothing
+        self._resolver = resolver
+        self._client_id = config.client_id
+        self._request_timeout_ms = config.request_timeout_ms
+        self._software_version = software_version
+        self._correlation = CorrelationIds()
+        self._reconnect_backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng=self._rng)
+        self._setup_timeout = ExponentialBackoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng=self._rng
+        )
+        self._connections: dict[int, NodeConnection] = {}
+        self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
+        self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
+        self._setup_deadline_ms = NEVER_MS  # the earliest of them
+        self._needs_versions: dict[int, int] = {}  # node -> ApiVersions version to ask with
+        self._aborted: list[ClientResponse] = []
+        self._metadata_request: ClientRequest | None = None
+        self._active = True
+        self._any_ready = False  # found by the last least_loaded_node
+
+    # ---- nodes
+
+    def is_ready(self, node: Node, now_ms: int) -> bool:
+        """True when a request can be sent to the node now. A due metadata refresh goes first: then no node is ready."""
+        return not self._is_update_due(now_ms) and self._can_send(node.id, now_ms)
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        """Starts to connect if needed; returns whether the node is ready now."""
+        if self.is_ready(node, now_ms):
+            return True
+        connection = self._connections.get(node.id)
+        if connection is None or connection.can_connect(now_ms):
+            self._initiate_connect(node, now_ms)
+        return False
+
+    def connection_delay(self, node: Node, now_ms: int) -> int:
+        """Returns how long to wait before it makes sense to look at the node again: the rest of its back-off while disconnected, of its
+        set-up time-out while connecting, and without end (NEVER_MS) once connected."""
+        connection = self._connections.get(node.id)
+        if connection is None:
+            return 0
+        if connection.disconnected:
+            return max(0, connection.backoff_until_ms - now_ms)
+        if connection.state == CONNECTING:
+            return max(0, connection.setup_deadline_ms - now_ms)
+        return NEVER_MS
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        """Returns how long to wait before sending to the node: its throttle time if it has one, else `connection_delay`."""
+        connection = self._connections.get(node.id)
+        if connection is not None and connection.throttled_until_ms > now_ms:
+            return connection.throttled_until_ms - now_ms
+        return self.connection_delay(node, now_ms)
+
+    def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
+        """Returns how long the node asked to be left alone (KIP-219)."""
+        connection = self._connections.get(node.id)
+        return 0 if connection is None else max(0, connection.throttled_until_ms - now_ms)
+
+    def connection_failed(self, node: Node) -> bool:
+        """True when the last connection or attempt ended and none has been started since."""
+        connection = self._connections.get(node.id)
+        return connection is not None and connection.disconnected
+
+    def authentication_exception(self, node: Node) -> KafkaError | None:
+        """Returns why the node's connection was refused by authentication, if it was."""
+        connection = self._connections.get(node.id)
+        return None if connection is None else connection.authentication_error
+
+    def connection_errors(self, node: Node) -> tuple[KafkaError, ...]:
+        """Returns why the attempts to reach the node failed since it was last ready, oldest first."""
+        connection = self._connections.get(node.id)
+        return () if connection is None else tuple(connection.attempts)
+
+    def api_version(self, node_id: int, api_key: int) -> int | None:
+        """Returns the highest version of an API that both sides speak, None when not connected or not shared."""
+        versions = self.api_versions(node_id)
+        api = protocol.APIS.get(api_key)
+        if versions is None or api is None or api_key not in versions.ranges:
+            return None
+        low, high = versions.ranges[api_key]
+        high = min(high, api.max_version)
+        return high if high >= max(low, api.min_version) else None
+
+    def api_versions(self, node_id: int) -> NodeApiVersions | None:
+        """Returns what the node said it speaks, with its finalized features; None when not connected."""
+        connection = self._connections.get(node_id)
+        return None if connection is None else connection.versions
+
+    def _connection(self, node_id: int) -> NodeConnection:
+        connection = self._connections.get(node_id)
+        if connection is None:
+            connection = self._connections[node_id] = NodeConnection(node_id)
+        return connection
+
+    def _can_send(self, node_id: int, now_ms: int) -> bool:
+        connection = self._connections.get(node_id)
+        return (
+            connection is not None
+            and connection.state == READY
+            and connection.throttled_until_ms <= now_ms
+            and self.in_flight.can_send_more(node_id)
+            and self.selector.is_channel_ready(node_id)
+        )
+
+    def least_loaded_node(self, now_ms: int) -> Node | None:
+        """Returns the node to ask when any will do: a ready one with nothing in flight, else the ready one with least in flight, else one
+        being connected, else the one whose last attempt is longest ago; None when none is possible now."""
+        nodes = self.metadata.snapshot.node_list
+        if not nodes:
+            raise IllegalStateError("there are no nodes; the metadata was not bootstrapped")
+        self._any_ready = False
+        best: Node | None = None
+        best_count = 1 << 30
+        connecting: Node | None = None
+        connectable: Node | None = None
+        oldest_ms = NEVER_MS
+        count = len(nodes)
+        offset = self._rng.randrange(count) if count > 1 else 0
+        for index in range(count):
+            node = nodes[(offset + index) % count]
+            connection = self._connections.get(node.id)
+            if connection is not None and connection.state == READY:
+                self._any_ready = True
+                if self._can_send(node.id, now_ms):
+                    in_flight = self.in_flight.node_count(node.id)
+                    if in_flight == 0:
+                        return node
+                    if in_flight < best_count:
+                        best, best_count = node, in_flight
+            elif connection is not None and (connection.state == CONNECTING or connection.state == CHECKING_API_VERSIONS):
+                connecting = node
+            elif connection is None or connection.can_connect(now_ms):
+                last_ms = -NEVER_MS if connection is None else connection.last_attempt_ms
+                if last_ms < oldest_ms:
+                    connectable, oldest_ms = node, last_ms
+        return best or connecting or connectable
+
+    def has_ready_nodes(self, now_ms: int) -> bool:
+        """True when some node is connected and not throttled."""
+        return any(one.state == READY and one.throttled_until_ms <= now_ms for one in self._connections.values())
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int:
+        """Returns the requests in flight to one node, or to all."""
+        return self.in_flight.count if node_id is None else self.in_flight.node_count(node_id)
+
+    def has_in_flight_requests(self, node_id: int | None = None) -> bool:
+        """True when requests are in flight, to one node or to any."""
+        return self.in_flight_request_count(node_id) > 0
+
+    # ---- sending
+
+    def new_client_request(
+        self,
+        node_id: int,
+        api: type[Any],
+        build: Callable[[int], Any],
+        now_ms: int,
+        *,
+        expect_response: bool = True,
+        timeout_ms: int | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> ClientRequest:
+        """Makes a request for `send`.
+
+        Args:
+            node_id: Where to.
+            api: Request class.
+            build: Makes the request for the negotiated version; called inside `send`.
+            now_ms: Time.
+            expect_response: False when the broker will not answer (Produce with acks=0).
+            timeout_ms: Time the answer may take; request.timeout.ms by default.
+            callback: Called with the ClientResponse, last in the poll that has it.
+            min_version: Lowest version that can express the request.
+            max_version: Highest version to use.
+        """
+        return ClientRequest(
+            node_id,
+            api,
+            build,
+            now_ms,
+            expect_response,
+            self._request_timeout_ms if timeout_ms is None else timeout_ms,
+            callback,
+            api.MIN_VERSION if min_version is None else min_version,
+            api.MAX_VERSION if max_version is None else max_version,
+        )
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        """Sends a request to a node that `is_ready`; the next polls bring its response.
+
+        When the broker speaks no fitting version, the next poll answers with `error` set and nothing is sent.
+
+        Raises:
+            IllegalStateError: The node is not ready for a request.
+            DisconnectError: The client is being closed.
+        """
+        if not self._active:
+            raise DisconnectError("the network client is closing and sends nothing more")
+        if not self._can_send(request.node_id, now_ms):
+            raise IllegalStateError(f"node {request.node_id} is not ready for a request")
+        versions = self._connections[request.node_id].versions
+        if versions is None:
+            raise IllegalStateError(f"node {request.node_id} has not said which versions it speaks")
+        api = request.api
+        try:
+            version = versions.negotiate(api.API_KEY, request.min_version, request.max_version, api.__name__)
+            message = request.build(version)
+        except UnsupportedVersion as error:
+            self._aborted.append(ClientResponse(request, error=error))
+            return
+        self._do_send(request, message, version, now_ms)
+
+    def _do_send(self, request: ClientRequest, message: Any, version: int, now_ms: int) -> None:
+        request.version = version
+        request.correlation_id = correlation_id = self._correlation.next()
+        buffers = protocol.encode_request(message, version, correlation_id, self._client_id)
+        request.send = send = NetworkSend(request.node_id, buffers, not request.expect_response)
+        request.sent_ms = now_ms
+        request.deadline_ms = now_ms + request.timeout_ms
+        self.in_flight.add(request)
+        self.selector.send(send)
+
+    # ---- polling
+
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
+        """Does the I/O that is possible, waiting for it if there is none.
+
+        Args:
+            timeout_ms: Longest wait; it is cut short by whatever falls due.
+            now_ms: Time.
+
+        Returns:
+            Responses of this poll, after their callbacks ran.
+        """
+        responses: list[ClientResponse] = []
+        if self._aborted:
+            # They need no I/O and must not wait for it.
+            responses, self._aborted = self._aborted, responses
+            self._complete(responses)
+            return responses
+        due_ms = self._maybe_update(now_ms)
+        deadline_ms = self.in_flight.deadline_ms
+        if self._setup_deadline_ms < deadline_ms:
+            deadline_ms = self._setup_deadline_ms
+        if due_ms < deadline_ms:
+            deadline_ms = due_ms
+        left_ms = deadline_ms - now_ms
+        if left_ms < timeout_ms:
+            timeout_ms = left_ms if left_ms > 0 else 0
+        selector = self.selector
+        selector.poll(timeout_ms)
+        now_ms = selector.now_ms
+        if selector.completed_sends:
+            self._handle_completed_sends(responses, now_ms)
+        if selector.completed_receives:
+            self._handle_completed_receives(responses, now_ms)
+        if selector.disconnected:
+            self._handle_disconnections(responses, now_ms)
+        if selector.connected:
+            self._handle_connections()
+        if self._needs_versions:
+            self._handle_initiate_api_version_requests(now_ms)
+        if now_ms >= self._setup_deadline_ms:
+            self._handle_timed_out_connections(responses, now_ms)
+        if now_ms >= self.in_flight.deadline_ms:
+            self._handle_timed_out_requests(responses, now_ms)
+        if responses:
+            self._complete(responses)
+        return responses
+
+    @staticmethod
+    def _complete(responses: list[ClientResponse]) -> None:
+        """Runs the callbacks. One that raises does not keep the others from running; its error is raised after them."""
+        failure: Exception | None = None
+        for response in responses:
+            callback = response.request.callback
+            if callback is not None:
+                try:
+                    callback(response)
+                except Exception as error:
+                    if failure is None:
+                        failure = error
+                    else:
+                        failure.add_note(f"another callback of the same poll failed: {error!r}")
+        if failure is not None:
+            raise failure
+
+    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for send in self.selector.completed_sends:
+            if not send.await_completion:
+                continue
+            request = self.in_flight.last_sent(send.destination)  # type: ignore[arg-type]
+            if request is not None and request.send is send:
+                self.in_flight.complete_last_sent(request.node_id)
+            else:
+                # Written at once, and others were sent after it before this poll.
+                request = self.in_flight.complete_send(send)
+                if request is None:
+                    continue
+            responses.append(ClientResponse(request, latency_ms=now_ms - request.sent_ms))
+
+    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for receive in self.selector.completed_receives:
+            node_id = receive.source
+            payload = receive.payload
+            request = self.in_flight.oldest(node_id)  # type: ignore[arg-type]
+            if request is None or not request.expect_response:
+                self._fail(node_id, CorruptDataError(f"node {node_id} sent {len(payload)} bytes that answer no request"), responses, now_ms)
+                continue
+            try:
+                response = self._decode(request, payload)
+            except CorruptDataError as error:
+                self._fail(node_id, error, responses, now_ms)
+                continue
+            self.in_flight.complete_next(request.node_id)
+            throttle_ms = getattr(response, "throttle_time_ms", 0)
+            if throttle_ms > 0:
+                self._throttle(request, throttle_ms, now_ms)
+            if request.kind is _Kind.USER:
+                responses.append(ClientResponse(request, response, latency_ms=now_ms - request.sent_ms))
+            elif request.kind is _Kind.METADATA:
+                self._metadata_request = None
+                self.metadata.update(response, now_ms)
+            else:
+                self._handle_api_versions(request, response, responses, now_ms)
+
+    @staticmethod
+    def _decode(request: ClientRequest, payload: memoryview) -> Any:
+        """Decodes a response after checking that it belongs to the request.
+
+        Raises:
+            CorruptDataError: It does not, or it does not decode.
+        """
+        api = request.api
+        version = request.version
+        if len(payload) < 4:
+            raise CorruptDataError(f"a response of {len(payload)} bytes to {api.__name__} v{version} has no correlation id")
+        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
+        if correlation_id != request.correlation_id:
+            raise CorruptDataError(
+                f"correlation id {correlation_id} does not match {request.correlation_id} of the oldest request in flight"
+                f" ({api.__name__} v{version}, node {request.node_id}); requests and responses are out of step"
+            )
+        _, start = protocol.decode_response_header(api.API_KEY, version, payload)
+        if api.API_KEY == _API_VERSIONS_KEY and int.from_bytes(payload[start : start + 2], "big") == _UNSUPPORTED_VERSION:
+            version = 0  # KIP-511: a broker that does not know the version answers in the one every client can read
+        return api.RESPONSE.decode(version, payload, start)
+
+    def _throttle(self, request: ClientRequest, throttle_ms: int, now_ms: int) -> None:
+        if request.version >= _CLIENT_THROTTLES_FROM.get(request.api.API_KEY, 0):
+            connection = self._connections[request.node_id]
+            connection.throttled_until_ms = max(connection.throttled_until_ms, now_ms + throttle_ms)
+            self.in_flight.add_throttle_time(request.node_id, throttle_ms)
+
+    def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, error in self.selector.disconnected.items():
+            self._process_disconnection(node_id, error, responses, now_ms)  # type: ignore[arg-type]
+
+    def _handle_connections(self) -> None:
+        for node_id in self.selector.connected:
+            connection = self._connections[node_id]  # type: ignore[index]
+            connection.checking_api_versions()
+            self._needs_versions[connection.node_id] = protocol.ApiVersionsRequest.MAX_VERSION
+
+    def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
+        for node_id, version in list(self._needs_versions.items()):
+            if not self.selector.is_channel_ready(node_id) or not self.in_flight.can_send_more(node_id):
+                continue
+            del self._needs_versions[node_id]
+            # The stream is open; from here on the request's own time-out watches it.
+            self._connections[node_id].setup_deadline_ms = NEVER_MS
+            self._opening.pop(node_id, None)
+            self._recompute_setup_deadline()
+            message = protocol.ApiVersionsRequest(client_software_name="kafkacore", client_software_version=self._software_version)
+            request = self.new_client_request(node_id, protocol.ApiVersionsRequest, lambda _version, message=message: message, now_ms)
+            request.kind = _Kind.API_VERSIONS
+            self._do_send(request, message, version, now_ms)
+
+    def _handle_api_versions(self, request: ClientRequest, response: Any, responses: list[ClientResponse], now_ms: int) -> None:
+        node_id = request.node_id
+        if response.error_code == _UNSUPPORTED_VERSION and request.version > 0:
+            # KIP-511: the answer names the range of ApiVersions itself. Never the same version again, whatever it says.
+            highest = next((key.max_version for key in response.api_keys if key.api_key == _API_VERSIONS_KEY), 0)
+            self._needs_versions[node_id] = max(0, min(highest, request.version - 1))
+            return
+        if response.error_code:
+            error = error_from_code(response.error_code, broker=node_id, api=f"ApiVersions v{request.version}")
+            self._fail(node_id, error, responses, now_ms)
+            return
+        ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
+        self._connections[node_id].ready(NodeApiVersions(ranges, features, node_id if node_id >= 0 else None))
+
+    def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, connection in list(self._opening.items()):
+            if connection.setup_deadline_ms <= now_ms:
+                took_ms = now_ms - connection.last_attempt_ms
+                self.selector.close(node_id)
+                error = NetworkError(f"connection to {self._name(node_id)} was not set up within {took_ms} ms", broker=_broker(node_id))
+                self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
+        self._recompute_setup_deadline()
+
+    def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id in self.in_flight.timed_out_nodes(now_ms):
+            request = self.in_flight.oldest(node_id)
+            what = "a request" if request is None else f"{request.api.__name__} v{request.version}"
+            self.selector.close(node_id)
+            error = RequestTimedOut(f"{self._name(node_id)} did not answer {what} in time; the connection was closed", broker=_broker(node_id))
+            self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
+
+    # ---- connections
+
+    def _name(self, node_id: int) -> str:
+        host = self._hosts.get(node_id)
+        return f"node {node_id}" if host is None else f"node {node_id} ({host[0]}:{host[1]})"
+
+    def _recompute_setup_deadline(self) -> None:
+        self._setup_deadline_ms = min((one.setup_deadline_ms for one in self._opening.values()), default=NEVER_MS)
+
+    def _initiate_connect(self, node: Node, now_ms: int) -> None:
+        connection = self._connection(node.id)
+        host = (node.host, node.port)
+        try:
+            if self._hosts.get(node.id) != host or connection.needs_resolve:
+                connection.addresses = []
+                connection.next_address = 0
+                self._hosts[node.id] = host
+                addresses = self._resolver(node.host, node.port)
+                if not addresses:
+                    raise OSError("the name has no address")
+                connection.addresses = addresses
+            address = connection.next_connect_address()
+            connection.connecting(now_ms, self._setup_timeout.backoff_ms(connection.failed_connect_attempts))
+            self._opening[node.id] = connection
+            self._recompute_setup_deadline()
+            self.selector.connect(node.id, address)
+        except OSError as cause:
+            error = NetworkError(f"connection to {node.host}:{node.port} failed: {cause.strerror or cause}", broker=_broker(node.id))
+            error.__cause__ = cause
+            self._process_disconnection(node.id, error, self._aborted, now_ms)
+
+    def _fail(self, node_id: Any, error: KafkaError, responses: list[ClientResponse], now_ms: int) -> None:
+        """Closes a connection whose peer does not keep to the protocol."""
+        if error.broker is None:
+            error.broker = _broker(node_id)
+        self.selector.close(node_id)
+        self._process_disconnection(node_id, error, responses, now_ms)
+
+    def _process_disconnection(
+        self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, *, timed_out: bool = False
+    ) -> None:
+        connection = self._connection(node_id)
+        connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
+        self._needs_versions.pop(node_id, None)
+        if self._opening.pop(node_id, None) is not None:
+            self._recompute_setup_deadline()
+        self._cancel_in_flight(node_id, error, responses, now_ms, timed_out)
+        if isinstance(error, IdleDisconnect):
+            return  # our own choice; it says nothing about the cluster
+        if isinstance(error, AuthenticationFailedError):
+            self.metadata.failed(error, now_ms)
+        elif not connection.needs_resolve:
+            self.metadata.note_attempt(error)  # the name has more addresses, and they are tried at once
+        elif self._is_update_due(now_ms):
+            self.metadata.failed(error, now_ms)  # counts as a failed refresh, or the loop would ask without back-off
+        else:
+            self.metadata.note_attempt(error)
+            self.metadata.request_update()  # a lost broker may mean that leaders have moved
+
+    def _cancel_in_flight(self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, timed_out: bool) -> None:
+        for request in self.in_flight.clear_all(node_id):
+            if request.kind is _Kind.USER:
+                responses.append(
+                    ClientResponse(request, disconnected=True, timed_out=timed_out, error=error, latency_ms=now_ms - request.sent_ms)
+                )
+            elif request.kind is _Kind.METADATA:
+                self._metadata_request = None
+                self.metadata.failed(error, now_ms)
+
+    def disconnect(self, node_id: int) -> None:
+        """Closes a node's connection; its requests are answered with `disconnected` by the next poll, and reconnecting waits for the
+        back-off."""
+        connection = self._connections.get(node_id)
+        if connection is None or connection.disconnected:
+            return
+        self.selector.close(node_id)
+        now_ms = self._clock.now_ms()
+        error = DisconnectError(f"the connection to {self._name(node_id)} was closed by this client", broker=_broker(node_id))
+        connection.lost(now_ms, error, self._reconnect_backoff, authentication=False)
+        self._needs_versions.pop(node_id, None)
+        if self._opening.pop(node_id, None) is not None:
+            self._recompute_setup_deadline()
+        self._cancel_in_flight(node_id, error, self._aborted, now_ms, timed_out=False)
+
+    def close(self, node_id: int | None = None) -> None:
+        """Closes one node's connection and forgets its state (back-off included), or, without a node, the client.
+
+        Requests in flight to the node are answered with `disconnected` by the next poll. When the client is closed their callbacks
+        run before this returns.
+        """
+        if node_id is not None:
+            self.disconnect(node_id)
+            self._connections.pop(node_id, None)
+            self._hosts.pop(node_id, None)
+            return
+        self._active = False
+        for one in list(self._connections):
+            self.disconnect(one)
+        self.selector.close()
+        self.metadata.close()
+        aborted, self._aborted = self._aborted, []
+        self._complete(aborted)
+
+    def wakeup(self) -> None:
+        """Makes the poll in progress, or the next one, return without waiting. Any thread may call it."""
+        self.selector.wakeup()
+
+    def initiate_close(self) -> None:
+        """Stops new requests; polls go on so that those in flight can end."""
+        self._active = False
+        self.wakeup()
+
+    def active(self) -> bool:
+        """True until `initiate_close` or `close`."""
+        return self._active
+
+    # ---- metadata
+
+    def _is_update_due(self, now_ms: int) -> bool:
+        return self._metadata_request is None and self.metadata.next_update_ms <= now_ms
+
+    def _maybe_update(self, now_ms: int) -> int:
+        """Starts a due refresh as far as it can be started now; returns when to look again."""
+        if self._metadata_request is not None:
+            return NEVER_MS  # the request's own deadline watches it
+        due_ms = self.metadata.next_update_ms
+        if due_ms > now_ms:
+            return due_ms
+        if not self._active:
+            return NEVER_MS
+        node = self.least_loaded_node(now_ms)
+        if node is None and not self._any_ready and not self.metadata.snapshot.is_bootstrap:
+            # Every known broker failed: the cluster may have moved; the configured addresses are the way back in (KIP-899).
+            self.metadata.rebootstrap(now_ms)
+            node = self.least_loaded_node(now_ms)
+        if node is None:
+            if self._any_ready:
+                # Throttled or with full pipelines: a throttle ends at its time, a pipeline with an event.
+                return self._earliest_throttle_end(now_ms)
+            return min(self._connections[one.id].backoff_until_ms for one in self.metadata.snapshot.node_list)
+        if self._can_send(node.id, now_ms):
+            self._send_metadata_request(node.id, now_ms)
+            return NEVER_MS
+        if self._connection(node.id).can_connect(now_ms):
+            self._initiate_connect(node, now_ms)
+            connection = self._connections[node.id]
+            if connection.disconnected:
+                return max(connection.backoff_until_ms, self.metadata.next_update_ms)
+        return NEVER_MS
+
+    def _earliest_throttle_end(self, now_ms: int) -> int:
+        ends = (one.throttled_until_ms for one in self._connections.values() if one.throttled_until_ms > now_ms)
+        return min(ends, default=NEVER_MS)
+
+    def _send_metadata_request(self, node_id: int, now_ms: int) -> None:
+        names = self.metadata.begin_request(now_ms)
+        auto_create = self.metadata.allow_auto_topic_creation
+
+        def build(_version: int) -> Any:
+            topics = None if names is None else [protocol.MetadataRequestTopic(name=name) for name in names]
+            return protocol.MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
+
+        # v0 cannot ask for no topics, and only v4 can forbid their creation.
+        request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=1 if auto_create else 4)
+        request.kind = _Kind.METADATA
+        versions = self._connections[node_id].versions
+        assert versions is not None  # a node that can be sent to has them
+        try:
+            version = versions.negotiate(protocol.MetadataRequest.API_KEY, request.min_version, request.max_version, "Metadata")
+        except UnsupportedVersion as error:
+            self.metadata.failed(error, now_ms)
+            return
+        self._metadata_request = request
+        self._do_send(request, build(version), version, now_ms)
+
+
+def _broker(node_id: Any) -> int | None:
+    """Node id for an error: bootstrap addresses have none."""
+    return node_id if isinstance(node_id, int) and node_id >= 0 else None
