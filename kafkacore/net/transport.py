@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import ssl
 import threading
@@ -144,7 +145,7 @@ class PlaintextTransport:
     def finish_connect(self) -> bool:
         code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            raise OSError(code, errno.errorcode.get(code, "connect failed"))
+            raise OSError(code, os.strerror(code))
         try:
             self.sock.getpeername()
         except OSError as error:
@@ -531,7 +532,7 @@ class SocketTransports:
             configure_socket(sock, self.send_buffer_bytes, self.receive_buffer_bytes)
             code = sock.connect_ex(address.sockaddr)
             if code and code not in _IN_PROGRESS:
-                raise OSError(code, errno.errorcode.get(code, "connect failed"))
+                raise OSError(code, os.strerror(code))
             if self.ssl_context is None:
                 return PlaintextTransport(sock, connected=code == 0, peer=str(address))
             name = self.check_hostname_as or address.host or str(address.sockaddr[0])

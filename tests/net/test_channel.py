@@ -1,0 +1,156 @@
+"""KafkaChannel: one send at a time, one bounded step per call, states and mute states."""
+
+from __future__ import annotations
+
+import pytest
+from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError
+from kafkacore.net.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, NetworkSend
+from kafkacore.net.transport import READ, WRITE, MemoryTransport, Transport, memory_pair
+
+
+def opened(limit: int = 1 << 20) -> tuple[KafkaChannel, MemoryTransport]:
+    ours, theirs = memory_pair()
+    channel = KafkaChannel(1, ours, limit)
+    assert channel.finish_connect()
+    assert channel.prepare()
+    return channel, theirs
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def received(end: MemoryTransport, size: int = 1 << 16) -> bytes:
+    buffer = bytearray(size)
+    count = end.read_into(buffer, 0, size)
+    return bytes(buffer[: max(0, count)])
+
+
+def test_a_send_is_written_in_steps_and_its_write_interest_comes_and_goes() -> None:
+    channel, peer = opened()
+    ours = channel.transport
+    assert isinstance(ours, MemoryTransport)
+    ours.max_write_bytes = 4
+    send = NetworkSend(1, [b"abc", b"defg", b"hi"])
+    assert channel.interest == READ
+    channel.set_send(send)
+    assert channel.interest == READ | WRITE
+    assert channel.write() is None
+    assert (send.written_bytes, send.completed) == (4, False)
+    assert received(peer) == b"abcd"
+    assert channel.write() is None
+    assert channel.write() is send
+    assert send.completed
+    assert channel.interest == READ
+    assert received(peer) == b"efghi"
+    assert channel.write() is None  # nothing to do
+
+
+def test_a_second_send_is_an_error_until_the_first_is_complete() -> None:
+    channel, _peer = opened()
+    ours = channel.transport
+    assert isinstance(ours, MemoryTransport)
+    ours.max_write_bytes = 1
+    channel.set_send(NetworkSend(1, [b"ab"]))
+    channel.write()
+    with pytest.raises(IllegalStateError, match="still writing"):
+        channel.set_send(NetworkSend(1, [b"c"]))
+    assert channel.write() is not None
+    channel.set_send(NetworkSend(1, [b"c"]))
+
+
+def test_a_read_gives_one_frame_and_keeps_the_next() -> None:
+    channel, peer = opened()
+    peer.write([frame(b"one") + frame(b"two") + b"\0"], 0)
+    assert bytes(channel.read() or b"") == b"one"
+    assert channel.has_buffered_read
+    assert bytes(channel.read() or b"") == b"two"
+    assert not channel.has_buffered_read
+    assert channel.read() is None
+
+
+def test_a_read_of_a_large_frame_takes_a_bounded_number_of_steps() -> None:
+    channel, peer = opened()
+    body = bytes(range(256)) * 400
+    peer.write([frame(body)], 0)
+    assert bytes(channel.read() or b"") == body  # staging, then straight into the frame's own buffer
+
+
+def test_the_end_of_the_stream_names_the_peer_and_where_it_stood() -> None:
+    channel, peer = opened()
+    peer.write([b"\0\0\0\5ab"], 0)
+    assert channel.read() is None
+    peer.close()
+    with pytest.raises(DisconnectError, match="memory closed the connection in the middle of a frame"):
+        channel.read()
+
+
+def test_an_unacceptable_size_is_an_error() -> None:
+    channel, peer = opened(limit=10)
+    peer.write([b"\0\0\0\x0b"], 0)
+    with pytest.raises(CorruptDataError, match="above the limit of 10"):
+        channel.read()
+
+
+def test_frames_already_here_come_before_the_end() -> None:
+    channel, peer = opened()
+    peer.write([frame(b"one") + frame(b"two")], 0)
+    peer.close()
+    assert bytes(channel.read() or b"") == b"one"
+    assert bytes(channel.read() or b"") == b"two"
+    with pytest.raises(DisconnectError):
+        channel.read()
+
+
+class Script:
+    """An authenticator that is ready after its answers are used up."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers = list(answers)
+        self.wants_write = True
+
+    def step(self, transport: Transport) -> bool:
+        assert transport.connected
+        return self.answers.pop(0)
+
+
+def test_states_follow_connect_handshake_authentication() -> None:
+    ours, theirs = memory_pair(connected=False)
+    channel = KafkaChannel(1, ours, 100, Script(False, True))
+    assert channel.state is ChannelState.CONNECTING
+    assert not channel.finish_connect()
+    theirs.accept()
+    assert channel.finish_connect()
+    assert channel.state is ChannelState.HANDSHAKE
+    assert not channel.prepare()
+    assert channel.state is ChannelState.AUTHENTICATING
+    assert channel.interest == READ | WRITE
+    assert channel.prepare()
+    assert channel.ready
+    assert channel.interest == READ
+    channel.close()
+    assert channel.state is ChannelState.CLOSED
+
+
+def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
+    channel, _peer = opened()
+    channel.mute()
+    assert channel.muted
+    for event, state in [
+        (MuteEvent.REQUEST_RECEIVED, MuteState.MUTED_AND_RESPONSE_PENDING),
+        (MuteEvent.THROTTLE_STARTED, MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING),
+        (MuteEvent.RESPONSE_SENT, MuteState.MUTED_AND_THROTTLED),
+    ]:
+        channel.handle_mute_event(event)
+        assert channel.mute_state is state
+        assert not channel.maybe_unmute()
+        assert channel.muted
+    channel.handle_mute_event(MuteEvent.THROTTLE_ENDED)
+    assert channel.maybe_unmute()
+    assert not channel.muted
+
+
+def test_a_mute_event_out_of_place_is_an_error() -> None:
+    channel, _peer = opened()
+    with pytest.raises(IllegalStateError, match="response sent while not muted"):
+        channel.handle_mute_event(MuteEvent.RESPONSE_SENT)

@@ -1,0 +1,116 @@
+"""FrameReader: partial sizes and bodies, limits, growth."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafkacore.errors import CorruptDataError
+from kafkacore.net import connection
+from kafkacore.net.connection import FrameReader
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
+    """Feeds `data`, at most `step` bytes at a time, and collects the frames as a channel would."""
+    frames = []
+    at = 0
+    while at < len(data):
+        buffer, start, room = reader.target()
+        assert room > 0
+        part = data[at : at + min(step, room)]
+        memoryview(buffer)[start : start + len(part)] = part
+        reader.received(len(part))
+        at += len(part)
+        while (payload := reader.next_frame()) is not None:
+            frames.append(bytes(payload))
+    return frames
+
+
+SIZES = [0, 1, 3, 4, 5, 1000, connection.STAGING_BYTES - 5, connection.STAGING_BYTES - 4, connection.STAGING_BYTES - 3, 70_000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_one_frame_fed_byte_by_byte(size: int) -> None:
+    body = bytes(index * 7 & 255 for index in range(size))
+    reader = FrameReader()
+    assert feed(reader, frame(body), step=1) == [body]
+    assert not reader.partial
+    assert not reader.has_frame()
+
+
+@given(st.lists(st.sampled_from(SIZES), max_size=6), st.integers(1, 40_000))
+def test_any_cut_gives_the_same_frames(sizes: list[int], step: int) -> None:
+    bodies = [bytes([index & 255]) * size for index, size in enumerate(sizes)]
+    reader = FrameReader()
+    assert feed(reader, b"".join(map(frame, bodies)), step) == bodies
+    assert not reader.partial
+
+
+def test_a_second_frame_read_along_is_known_without_more_bytes() -> None:
+    reader = FrameReader()
+    buffer, start, _ = reader.target()
+    data = frame(b"one") + frame(b"two") + b"\0\0"
+    memoryview(buffer)[start : start + len(data)] = data
+    reader.received(len(data))
+    assert bytes(reader.next_frame() or b"") == b"one"
+    assert reader.has_frame()
+    assert bytes(reader.next_frame() or b"") == b"two"
+    assert not reader.has_frame()
+    assert reader.partial
+    assert feed(reader, b"\0\1x") == [b"x"]
+
+
+@pytest.mark.parametrize(("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")])
+def test_a_bad_size_is_refused_before_anything_is_allocated(size: int, says: str) -> None:
+    reader = FrameReader(100, "10.0.0.1:9092")
+    with pytest.raises(CorruptDataError, match=says) as caught:
+        feed(reader, size.to_bytes(4, "big", signed=True), step=1)
+    assert "10.0.0.1:9092" in str(caught.value)
+    assert reader.has_frame()  # it stays an error, not a wait
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    assert feed(FrameReader(100), frame(b"x" * 100)) == [b"x" * 100]
+
+
+def test_a_large_frame_is_given_memory_in_steps() -> None:
+    """The size field alone commits a bounded buffer; it doubles as bytes arrive."""
+    reader = FrameReader()
+    size = 3 * connection.FIRST_STEP_BYTES
+    feed(reader, size.to_bytes(4, "big"))
+    buffer, _, room = reader.target()
+    assert buffer.nbytes == connection.FIRST_STEP_BYTES == room
+    chunk = bytes(range(256)) * 4096
+    sent = 0
+    seen = set()
+    frames: list[memoryview] = []
+    while sent < size:
+        buffer, start, room = reader.target()
+        seen.add(buffer.nbytes)
+        part = memoryview(chunk)[: min(room, len(chunk))]
+        memoryview(buffer)[start : start + len(part)] = part
+        reader.received(len(part))
+        sent += len(part)
+        payload = reader.next_frame()
+        if payload is not None:
+            frames.append(payload)
+    assert seen == {connection.FIRST_STEP_BYTES, 2 * connection.FIRST_STEP_BYTES, size}
+    assert len(frames) == 1
+    assert bytes(frames[0]) == chunk * (size // len(chunk))
+
+
+def test_payloads_are_writable_and_outlive_the_reader() -> None:
+    reader = FrameReader()
+    buffer, start, _ = reader.target()
+    memoryview(buffer)[start : start + 7] = frame(b"abc")
+    reader.received(7)
+    payload = reader.next_frame()
+    assert payload is not None
+    feed(reader, frame(b"zzz"))
+    del reader
+    payload[0] = ord("X")  # brokers stamp offsets into the batches they received
+    assert bytes(payload) == b"Xbc"

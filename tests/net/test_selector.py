@@ -1,0 +1,449 @@
+"""Selector: what a poll reports, and when; scripted transports and real sockets."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError
+from kafkacore.net.channel import MuteEvent, NetworkSend
+from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
+from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
+
+ADDRESS = Address(socket.AF_INET, ("192.0.2.1", 9092), "broker")
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+class Script:
+    """Transports whose far ends the test holds."""
+
+    def __init__(self, *, connected: bool = True, capacity_bytes: int = 1 << 20) -> None:
+        self.connected = connected
+        self.capacity_bytes = capacity_bytes
+        self.near: list[MemoryTransport] = []
+        self.far: list[MemoryTransport] = []
+        self.refuse: OSError | None = None
+
+    def connect(self, address: Address) -> Transport:
+        if self.refuse is not None:
+            raise self.refuse
+        near, far = memory_pair(connected=self.connected, capacity_bytes=self.capacity_bytes)
+        self.near.append(near)
+        self.far.append(far)
+        return near
+
+    def accept(self, sock: socket.socket) -> Transport:
+        return PlaintextTransport(sock)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000)
+
+
+@pytest.fixture
+def selector(script: Script, clock: ManualClock) -> Iterator[Selector]:
+    made = Selector(clock, transports=script, connections_max_idle_ms=10_000, max_receive_bytes=1 << 20)
+    yield made
+    made.close()
+
+
+def connect(selector: Selector, id: int = 1) -> None:
+    selector.connect(id, ADDRESS)
+    selector.poll(0)
+    assert selector.connected == [id]
+
+
+def taken(end: MemoryTransport) -> bytes:
+    buffer = bytearray(1 << 16)
+    count = end.read_into(buffer, 0, len(buffer))
+    return bytes(buffer[: max(0, count)])
+
+
+def test_an_immediate_connection_is_reported_by_the_next_poll(selector: Selector) -> None:
+    selector.connect(1, ADDRESS)
+    assert selector.connected == []
+    selector.poll(60_000)  # does not wait: there is something to report
+    assert selector.connected == [1]
+    assert selector.is_channel_ready(1)
+    selector.poll(0)
+    assert selector.connected == []
+
+
+def test_a_pending_connection_is_reported_when_it_is_made(selector: Selector, script: Script) -> None:
+    script.connected = False
+    selector.connect(1, ADDRESS)
+    selector.poll(0)
+    assert selector.connected == []
+    assert not selector.is_channel_ready(1)
+    script.far[0].accept()
+    selector.poll(60_000)
+    assert selector.connected == [1]
+
+
+def test_a_failed_connection_says_why(selector: Selector, script: Script) -> None:
+    script.connected = False
+    selector.connect(1, ADDRESS)
+    script.near[0].connect_error = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    selector.poll(60_000)
+    assert isinstance(selector.disconnected[1], NetworkError)
+    assert "Connection refused" in str(selector.disconnected[1])
+    assert selector.connected == []
+    connect(selector_with(script, selector))
+
+
+def selector_with(script: Script, selector: Selector) -> Selector:
+    script.connected = True
+    return selector
+
+
+def test_an_id_is_used_once(selector: Selector) -> None:
+    connect(selector)
+    with pytest.raises(IllegalStateError, match="already"):
+        selector.connect(1, ADDRESS)
+
+
+def test_a_send_is_written_at_once_and_reported_by_the_next_poll(selector: Selector, script: Script) -> None:
+    connect(selector)
+    send = NetworkSend(1, [frame(b"ping")])
+    selector.send(send)
+    assert taken(script.far[0]) == frame(b"ping")
+    assert selector.completed_sends == []
+    selector.poll(60_000)  # returns at once, to report it
+    assert selector.completed_sends == [send]
+
+
+def test_a_send_nobody_waits_for_does_not_end_a_wait() -> None:
+    clock = ManualClock()
+    waits: list[int] = []
+    script = Script()
+    selector = Selector(clock, transports=script, poller=RecordingPoller(waits), connections_max_idle_ms=-1)
+    connect(selector)
+    waits.clear()
+    selector.send(NetworkSend(1, [frame(b"ping")], await_completion=False))
+    selector.poll(5_000)
+    assert waits == [5_000]
+    assert len(selector.completed_sends) == 1
+    selector.close()
+
+
+class RecordingPoller(SelectorsPoller):
+    """Notes how long it was asked to wait, and does not."""
+
+    __slots__ = ("waits",)
+
+    def __init__(self, waits: list[int]) -> None:
+        super().__init__()
+        self.waits = waits
+
+    def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
+        self.waits.append(timeout_ms)
+        return super().poll(0)
+
+
+def test_one_byte_reads_and_writes(selector: Selector, script: Script) -> None:
+    connect(selector)
+    script.near[0].max_read_bytes = script.near[0].max_write_bytes = 1
+    send = NetworkSend(1, [frame(b"abc")])
+    selector.send(send)
+    polls = 0
+    while not selector.completed_sends:
+        selector.poll(60_000)
+        polls += 1
+    assert polls == 6  # one byte went at once, one more with every poll
+    assert taken(script.far[0]) == frame(b"abc")
+    script.far[0].write([frame(b"xyz")], 0)
+    while not selector.completed_receives:
+        selector.poll(60_000)
+    assert [(one.source, bytes(one.payload)) for one in selector.completed_receives] == [(1, b"xyz")]
+
+
+def test_one_receive_per_channel_and_poll_and_no_wait_for_the_second(selector: Selector, script: Script) -> None:
+    connect(selector)
+    script.far[0].write([frame(b"one") + frame(b"two") + frame(b"three")], 0)
+    got = []
+    for _ in range(3):
+        selector.poll(60_000)
+        assert len(selector.completed_receives) == 1
+        got.append(bytes(selector.completed_receives[0].payload))
+    assert got == [b"one", b"two", b"three"]
+    selector.poll(0)
+    assert selector.completed_receives == []
+
+
+def test_muted_channels_are_not_read(selector: Selector, script: Script) -> None:
+    connect(selector)
+    selector.mute(1)
+    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    selector.poll(0)
+    assert selector.completed_receives == []
+    selector.unmute(1)
+    selector.poll(60_000)
+    assert bytes(selector.completed_receives[0].payload) == b"one"
+    selector.mute(1)
+    selector.poll(0)  # the second frame is in memory already, and still not wanted
+    assert selector.completed_receives == []
+    selector.unmute(1)
+    selector.poll(60_000)
+    assert bytes(selector.completed_receives[0].payload) == b"two"
+
+
+def test_unmute_is_refused_while_a_response_is_pending(selector: Selector, script: Script) -> None:
+    connect(selector)
+    selector.mute(1)
+    channel = selector.channel(1)
+    assert channel is not None
+    channel.handle_mute_event(MuteEvent.REQUEST_RECEIVED)
+    selector.unmute(1)
+    script.far[0].write([frame(b"one")], 0)
+    selector.poll(0)
+    assert selector.completed_receives == []
+    channel.handle_mute_event(MuteEvent.RESPONSE_SENT)
+    selector.unmute(1)
+    selector.poll(60_000)
+    assert len(selector.completed_receives) == 1
+
+
+def test_frames_before_the_end_are_delivered_before_the_disconnect(selector: Selector, script: Script) -> None:
+    connect(selector)
+    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    script.far[0].close()
+    seen: list[object] = []
+    for _ in range(3):
+        selector.poll(60_000)
+        seen += [bytes(one.payload) for one in selector.completed_receives]
+        seen += [type(error) for error in selector.disconnected.values()]
+    assert seen == [b"one", b"two", DisconnectError]
+
+
+def test_responses_are_read_out_after_a_write_failed(selector: Selector, script: Script) -> None:
+    connect(selector)
+    script.far[0].write([frame(b"one") + frame(b"two")], 0)
+    script.far[0].close()
+    selector.send(NetworkSend(1, [frame(b"x")]))
+    seen: list[object] = []
+    selector.poll(60_000)
+    assert selector.failed_sends == [1]
+    for _ in range(3):
+        seen += [bytes(one.payload) for one in selector.completed_receives]
+        seen += [id for id in selector.disconnected]
+        selector.poll(60_000)
+    assert seen == [b"one", b"two", 1]
+    assert not selector.closing
+
+
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
+def test_a_hostile_size_ends_the_connection(selector: Selector, script: Script, size: bytes) -> None:
+    connect(selector)
+    script.far[0].write([size], 0)
+    selector.poll(60_000)
+    assert isinstance(selector.disconnected[1], CorruptDataError)
+    assert selector.disconnected[1].broker == 1
+    assert not selector.channels
+
+
+def test_idle_connections_expire_one_per_poll_least_recent_first(selector: Selector, script: Script, clock: ManualClock) -> None:
+    for id in (1, 2, 3):
+        connect(selector, id)
+    clock.advance(6_000)
+    script.far[0].write([frame(b"alive")], 0)
+    selector.poll(0)
+    clock.advance(4_000)
+    expired = []
+    for _ in range(4):
+        selector.poll(0)
+        expired += list(selector.disconnected)
+        assert all(isinstance(error, IdleDisconnect) for error in selector.disconnected.values())
+    assert expired == [2, 3]
+    clock.advance(6_000)
+    selector.poll(0)
+    assert list(selector.disconnected) == [1]
+
+
+def test_a_wait_ends_when_a_connection_expires() -> None:
+    clock = ManualClock()
+    waits: list[int] = []
+    selector = Selector(clock, transports=Script(), poller=RecordingPoller(waits), connections_max_idle_ms=10_000)
+    connect(selector)
+    clock.advance(3_000)
+    selector.poll(1 << 40)
+    selector.poll(2_000)
+    assert waits[-2:] == [7_000, 2_000]
+    selector.close()
+
+
+def test_close_is_silent(selector: Selector, script: Script) -> None:
+    connect(selector)
+    selector.close(1)
+    selector.poll(0)
+    assert not selector.disconnected
+    assert script.far[0].read_into(bytearray(1), 0, 1) == 0
+    connect(selector)  # the id is free again
+    with pytest.raises(IllegalStateError, match="no connection 9"):
+        selector.send(NetworkSend(9, [b""]))
+
+
+def test_fail_is_reported(selector: Selector) -> None:
+    connect(selector)
+    selector.fail(1, CorruptDataError("nonsense"))
+    selector.poll(60_000)
+    assert "nonsense" in str(selector.disconnected[1])
+
+
+def test_a_wakeup_from_another_thread_ends_a_wait(selector: Selector) -> None:
+    thread = threading.Timer(0, selector.wakeup)
+    thread.start()
+    selector.poll(-1)
+    thread.join()
+    selector.wakeup()
+    selector.wakeup()
+    selector.poll(-1)  # a wakeup before the poll counts too
+    assert selector.statistics()["polls"] == 2
+
+
+# ---- real sockets
+
+
+@pytest.fixture(params=["epoll", "selectors"])
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Selector, tuple[str, int]]]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    made = Selector(SystemClock(), poller=None if request.param == "epoll" else SelectorsPoller())
+    made.listen(listener)
+    yield made, listener.getsockname()
+    made.close()
+    listener.close()
+
+
+def until_accepted(selector: Selector) -> str:
+    while not selector.accepted:
+        selector.poll(5_000)
+    return str(selector.accepted[0])
+
+
+def until_received(selector: Selector) -> bytes:
+    while True:
+        selector.poll(5_000)
+        if selector.completed_receives:
+            return bytes(selector.completed_receives[0].payload)
+
+
+def test_client_and_server_over_tcp(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    client = Selector(SystemClock())
+    client.connect(7, Address(socket.AF_INET, address, "localhost"))
+    id = until_accepted(serving)
+    while not client.connected:
+        client.poll(5_000)
+    host, port = address
+    assert id.startswith(f"{host}:{port}-127.0.0.1:")
+    client.send(NetworkSend(7, [frame(b"question")]))
+    assert until_received(serving) == b"question"
+    serving.send(NetworkSend(id, [frame(b"answer " * 100_000)]))
+    got: list[bytes] = []
+    while not got:
+        client.poll(0)
+        serving.poll(0)
+        got += [bytes(one.payload) for one in client.completed_receives]
+    assert got == [b"answer " * 100_000]
+    client.close()
+    while not serving.disconnected:
+        serving.poll(5_000)
+    assert list(serving.disconnected) == [id]
+
+
+def test_a_refused_connection_over_tcp() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    client = Selector(SystemClock())
+    client.connect(7, Address(socket.AF_INET, address, "localhost"))
+    while not client.disconnected:
+        client.poll(5_000)
+    assert "refused" in str(client.disconnected[7])
+    assert f"localhost:{address[1]}" in str(client.disconnected[7])
+    client.close()
+
+
+def test_a_muted_channel_with_waiting_bytes_does_not_spin(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    with socket.create_connection(address) as peer:
+        id = until_accepted(serving)
+        serving.mute(id)
+        peer.sendall(frame(b"one"))
+        serving.poll(5_000)  # the event arrives, and takes the channel out of the poller
+        assert serving.completed_receives == []
+        channel = serving.channel(id)
+        assert channel is not None
+        assert channel.armed == 0
+        serving.unmute(id)
+        assert channel.armed == READ
+        assert until_received(serving) == b"one"
+
+
+def test_a_half_written_frame_waits_for_room(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    with socket.create_connection(address) as peer:
+        id = until_accepted(serving)
+        data = frame(b"z" * 20_000_000)
+        serving.send(NetworkSend(id, [data]))
+        channel = serving.channel(id)
+        assert channel is not None
+        assert channel.armed == READ | WRITE
+        peer.setblocking(False)
+        received = 0
+        while not serving.completed_sends:
+            serving.poll(0)
+            try:
+                received += len(peer.recv(1 << 20))
+            except BlockingIOError:
+                pass
+        assert channel.armed == READ
+        peer.setblocking(True)
+        while received < len(data):
+            received += len(peer.recv(1 << 20))
+
+
+def test_a_reset_peer_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    peer = socket.create_connection(address)
+    id = until_accepted(serving)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    peer.close()
+    while not serving.disconnected:
+        serving.poll(5_000)
+    assert isinstance(serving.disconnected[id], DisconnectError)
+
+
+def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    first = socket.create_connection(address)
+    id = until_accepted(serving)
+    fd = next(iter(serving._listeners))
+
+    class Starved:
+        def accept(self) -> tuple[socket.socket, object]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    real, transports = serving._listeners[fd]
+    serving._listeners[fd] = (Starved(), transports)  # type: ignore[assignment]
+    second = socket.create_connection(address)
+    serving.poll(5_000)
+    assert serving.accepted == []
+    serving.poll(0)
+    assert serving._starved == [fd]
+    serving._listeners[fd] = (real, transports)
+    serving.close(id)
+    assert until_accepted(serving)
+    first.close()
+    second.close()

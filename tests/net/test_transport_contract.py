@@ -1,0 +1,235 @@
+"""One contract for every transport: what the rules at the top of transport.py say, on sockets, TLS and in-process pipes."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import pytest
+import trustme
+from kafkacore.errors import AuthenticationFailedError
+from kafkacore.net.transport import PlaintextTransport, TlsTransport, Transport, memory_pair
+
+Pair = tuple[Transport, Transport]
+
+
+@pytest.fixture(scope="module")
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = trustme.CA()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("broker.test").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return client, server
+
+
+def sockets() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair()
+    for sock in pair:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16384)
+    return pair
+
+
+def tls_pair(contexts: tuple[ssl.SSLContext, ssl.SSLContext], name: str = "broker.test") -> Pair:
+    left, right = sockets()
+    return TlsTransport(left, contexts[0], server_hostname=name), TlsTransport(right, contexts[1], server_side=True)
+
+
+def shake(pair: Pair) -> None:
+    for _ in range(20):
+        done = [end.handshake() for end in pair]
+        if all(done):
+            return
+    raise AssertionError("the handshake does not end")
+
+
+@pytest.fixture(params=["plaintext", "tls", "memory"])
+def pair(request: pytest.FixtureRequest, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> Iterator[Pair]:
+    made: Pair
+    if request.param == "plaintext":
+        left, right = sockets()
+        made = PlaintextTransport(left), PlaintextTransport(right)
+    elif request.param == "tls":
+        made = tls_pair(contexts)
+    else:
+        made = memory_pair(capacity_bytes=20_000)
+    shake(made)
+    yield made
+    for end in made:
+        end.close()
+
+
+def wait_readable(end: Transport) -> None:
+    if end.fd >= 0 and not end.buffered:
+        assert select.select([end.fd], [], [], 5)[0]
+
+
+def read_all(end: Transport, wanted: int, step: int = 65536) -> bytes:
+    got = bytearray()
+    buffer = bytearray(step)
+    while len(got) < wanted:
+        count = end.read_into(buffer, 0, min(step, wanted - len(got)))
+        assert count != 0, "end of stream too early"
+        if count < 0:
+            wait_readable(end)
+            continue
+        got += buffer[:count]
+    return bytes(got)
+
+
+def test_would_block_is_minus_one(pair: Pair) -> None:
+    assert pair[0].read_into(bytearray(10), 0, 10) == -1
+    assert pair[1].read_into(bytearray(10), 0, 10) == -1
+
+
+def test_bytes_go_both_ways_into_the_place_asked_for(pair: Pair) -> None:
+    for sender, receiver in (pair, pair[::-1]):
+        assert sender.write([b"he", bytearray(b"llo"), memoryview(b"!")], 0) == 6
+        wait_readable(receiver)
+        buffer = bytearray(b"..........")
+        assert receiver.read_into(buffer, 2, 6) == 6
+        assert buffer == b"..hello!.."
+
+
+def test_a_read_takes_no_more_than_asked(pair: Pair) -> None:
+    pair[0].write([b"abcdef"], 0)
+    wait_readable(pair[1])
+    buffer = bytearray(6)
+    assert pair[1].read_into(buffer, 0, 2) == 2
+    # What is left must be findable: announced by the system, or by `buffered`.
+    wait_readable(pair[1])
+    assert pair[1].read_into(buffer, 2, 4) == 4
+    assert buffer == b"abcdef"
+    assert pair[1].read_into(buffer, 0, 1) == -1
+    assert not pair[1].buffered
+
+
+def test_skip_bytes_begins_inside_the_gather_list(pair: Pair) -> None:
+    assert pair[0].write([b"0123", b"", b"4567", b"89"], 5) == 5
+    assert read_all(pair[1], 5) == b"56789"
+
+
+def test_a_full_peer_takes_part_and_then_nothing(pair: Pair) -> None:
+    data = bytes(range(256)) * 8192  # 2 MiB
+    buffers = [data[:1000], memoryview(data)[1000:]]
+    written = 0
+    while (count := pair[0].write(buffers, written)) > 0:
+        written += count
+    assert 0 < written < len(data)
+    received = bytearray()
+    buffer = bytearray(65536)
+    while len(received) < len(data):
+        if written < len(data):
+            count = pair[0].write(buffers, written)
+            written += max(0, count)
+        else:
+            pair[0].flush()
+        while (count := pair[1].read_into(buffer, 0, len(buffer))) > 0:
+            received += buffer[:count]
+        assert count == -1
+    assert received == data
+    assert pair[0].flush()
+    assert not pair[0].pending_writes
+
+
+def test_the_end_of_the_stream_comes_after_the_data(pair: Pair) -> None:
+    pair[0].write([b"bye"], 0)
+    pair[0].close()
+    pair[0].close()  # twice is fine
+    assert read_all(pair[1], 3) == b"bye"
+    wait_readable(pair[1])
+    assert pair[1].read_into(bytearray(10), 0, 10) == 0
+
+
+def test_writing_to_a_closed_peer_raises_oserror(pair: Pair) -> None:
+    pair[1].close()
+
+    def write_until_it_breaks() -> None:
+        for _ in range(100):
+            pair[0].write([b"x" * 100], 0)
+
+    with pytest.raises(OSError):
+        write_until_it_breaks()
+
+
+def test_tls_handshake_makes_progress_byte_by_byte(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """Handshake bytes that arrive in single bytes never block and never fail."""
+    client_side, wire_a = sockets()
+    server_side, wire_b = sockets()
+    client = TlsTransport(client_side, contexts[0], server_hostname="broker.test")
+    server = TlsTransport(server_side, contexts[1], server_side=True)
+
+    def carry(source: socket.socket, target: socket.socket, step: Callable[[], object]) -> None:
+        try:
+            data = source.recv(65536)
+        except BlockingIOError:
+            return
+        for at in range(len(data)):
+            if step():
+                target.send(data[at:])  # session tickets: the handshake is over and reads them later
+                return
+            target.send(data[at : at + 1])
+            step()
+
+    for _ in range(10):
+        done = client.handshake() & server.handshake()
+        carry(wire_a, wire_b, server.handshake)
+        carry(wire_b, wire_a, client.handshake)
+        if done:
+            break
+    assert client.handshake()
+    assert server.handshake()
+    client.write([b"ping"], 0)
+    wire_b.send(wire_a.recv(65536))
+    assert read_all(server, 4) == b"ping"
+    for closing in (client, server, wire_a, wire_b):
+        closing.close()
+
+
+def test_tls_refuses_the_wrong_name(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    pair = tls_pair(contexts, name="other.test")
+    with pytest.raises(AuthenticationFailedError, match="other.test"):
+        shake(pair)
+    for end in pair:
+        end.close()
+
+
+def test_tls_truncation_is_an_end_of_stream_not_a_wait(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    left, right = sockets()
+    pair = TlsTransport(left, contexts[0], server_hostname="broker.test"), TlsTransport(right, contexts[1], server_side=True)
+    shake(pair)
+    left.shutdown(socket.SHUT_WR)  # no closing alert
+    buffer = bytearray(10)
+    assert pair[1].read_into(buffer, 0, 10) == 0
+    for end in pair:
+        end.close()
+
+
+def test_tls_garbage_breaks_the_stream(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    left, right = sockets()
+    pair = TlsTransport(left, contexts[0], server_hostname="broker.test"), TlsTransport(right, contexts[1], server_side=True)
+    shake(pair)
+    left.send(b"\x17\x03\x03\x00\x20" + b"?" * 32)
+    with pytest.raises(ConnectionResetError, match="broken"):
+        pair[1].read_into(bytearray(10), 0, 10)
+    for end in pair:
+        end.close()
+
+
+def test_memory_pipe_can_be_scripted() -> None:
+    left, right = memory_pair()
+    left.max_write_bytes = 3
+    right.max_read_bytes = 2
+    assert left.write([b"abcdef"], 0) == 3
+    buffer = bytearray(6)
+    assert right.read_into(buffer, 0, 6) == 2
+    left.max_write_bytes = 0
+    assert left.write([b"abcdef"], 3) == -1
+    changes: list[str] = []
+    right.on_change = lambda: changes.append("right")
+    left.max_write_bytes = 10
+    left.write([b"x"], 0)
+    assert changes == ["right"]
