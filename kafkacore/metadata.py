@@ -24,10 +24,11 @@ from kafkacore.clock import Clock
 from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError
 from kafkacore.types import Node, TopicPartition
 
-__all__ = ["ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo"]
+__all__ = ["NEVER_MS", "ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo"]
 
 ZERO_ID = bytes(16)
 NEVER_MS = 2**62
+"""A deadline that is never reached."""
 
 _LEADER_NOT_AVAILABLE = 5
 _REBOOTSTRAP_REQUIRED = 129
@@ -37,7 +38,7 @@ _REPLICA_NOT_AVAILABLE = 9  # a replica is down, the leader is fine
 class PartitionInfo(NamedTuple):
     """One partition. `leader` is a node id, -1 for none; `leader_epoch` -1 when the broker did not say."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
     leader: int
     leader_epoch: int = -1
     replicas: Sequence[int] = ()
@@ -195,7 +196,7 @@ class Metadata:
         self._backoff_ms = config.retry_backoff_ms
         self._backoff_max_ms = config.retry_backoff_max_ms
         self._topic_idle_ms = topic_idle_ms
-        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._rng = rng or random.Random()
         self._changed = threading.Condition(threading.Lock())
         self._bootstrap: tuple[Node, ...] = ()
         self._topics: dict[str, int] = {}  # name -> last use
@@ -422,7 +423,9 @@ class Metadata:
         if error.fatal or isinstance(error, AuthenticationFailedError):
             self.fatal_error = error
 
-    def update_leaders(self, hints: Mapping[TopicPartition, LeaderHint | tuple[int, int]], nodes: Iterable[Node] = ()) -> set[TopicPartition]:
+    def update_leaders(
+        self, hints: Mapping[TopicPartition, LeaderHint | tuple[int, int]], nodes: Iterable[Node] = ()
+    ) -> set[TopicPartition]:
         """Takes in leaders named by Produce or Fetch answers (KIP-951).
 
         Args:

@@ -16,7 +16,7 @@ from enum import Enum, IntEnum
 from typing import Any, Protocol
 
 from kafkacore.errors import DisconnectError, IllegalStateError
-from kafkacore.net.connection import FrameReader
+from kafkacore.net.frames import FrameReader
 from kafkacore.net.transport import READ, WRITE, Transport
 
 __all__ = ["Authenticator", "ChannelState", "KafkaChannel", "MuteEvent", "MuteState", "NetworkReceive", "NetworkSend"]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Protocol
 
 from kafkacore import protocol
@@ -47,6 +46,7 @@ from kafkacore.net.connection import (
     NodeApiVersions,
     NodeConnection,
 )
+from kafkacore.net.request import USER, ClientRequest, ClientResponse, Kind
 from kafkacore.net.selector import IdleDisconnect, Selector
 from kafkacore.net.transport import Address
 from kafkacore.types import Node
@@ -93,108 +93,6 @@ def resolve(host: str, port: int) -> list[Address]:
     return list(found)
 
 
-class _Kind(Enum):
-    """Who asked: a user of the client, or the client itself."""
-
-    USER = 0
-    METADATA = 1
-    API_VERSIONS = 2
-
-
-class ClientRequest:
-    """A request and, once it is sent, its place in the stream (made by `NetworkClient.new_client_request`).
-
-    Attributes:
-        node_id: Where it goes.
-        api: Request class.
-        build: Called with the negotiated version to make the request.
-        created_ms: When it was made.
-        expect_response: False for acks=0.
-        timeout_ms: Time the answer may take, from the send on.
-        callback: Called with the ClientResponse at the end of a poll.
-        min_version: Lowest version that can express the request.
-        max_version: Highest version to use.
-        correlation_id: Number in the stream, -1 before the send.
-        version: Negotiated version, -1 before the send.
-        send: The frame, None before the send.
-        sent_ms: When it was sent.
-        deadline_ms: When the answer is late.
-    """
-
-    __slots__ = (
-        "api", "build", "callback", "correlation_id", "created_ms", "deadline_ms", "expect_response", "kind", "max_version", "min_version",
-        "node_id", "send", "sent_ms", "timeout_ms", "version",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        node_id: int,
-        api: type[Any],
-        build: Callable[[int], Any],
-        created_ms: int,
-        expect_response: bool,
-        timeout_ms: int,
-        callback: Callable[[ClientResponse], None] | None,
-        min_version: int,
-        max_version: int,
-    ) -> None:
-        self.node_id = node_id
-        self.api = api
-        self.build = build
-        self.created_ms = created_ms
-        self.expect_response = expect_response
-        self.timeout_ms = timeout_ms
-        self.callback = callback
-        self.min_version = min_version
-        self.max_version = max_version
-        self.kind = _Kind.USER
-        self.correlation_id = -1
-        self.version = -1
-        self.send: NetworkSend | None = None
-        self.sent_ms = -1
-        self.deadline_ms = NEVER_MS
-
-    def __repr__(self) -> str:
-        return f"ClientRequest({self.api.__name__} v{self.version}, node {self.node_id}, correlation id {self.correlation_id})"
-
-
-class ClientResponse:
-    """What became of a request.
-
-    Attributes:
-        request: The request.
-        response: Decoded message, None without one (acks=0, or a failure).
-        disconnected: The connection ended before the answer.
-        timed_out: It ended because this request, or one beside it, took too long.
-        error: Why there is no response, or None.
-        version: Version of the exchange, -1 when it never got that far.
-        latency_ms: From send to answer.
-    """
-
-    __slots__ = ("disconnected", "error", "latency_ms", "request", "response", "timed_out", "version")
-
-    def __init__(
-        self,
-        request: ClientRequest,
-        response: Any = None,
-        *,
-        disconnected: bool = False,
-        timed_out: bool = False,
-        error: KafkaError | None = None,
-        latency_ms: int = 0,
-    ) -> None:
-        self.request = request
-        self.response = response
-        self.disconnected = disconnected
-        self.timed_out = timed_out
-        self.error = error
-        self.version = request.version
-        self.latency_ms = latency_ms
-
-    def __repr__(self) -> str:
-        return f"ClientResponse({self.request!r}, error={self.error!r})"
-
-
 class NetworkClient:
     """Sends requests to nodes and keeps the metadata fresh; see the rules at the top of the file.
 
@@ -225,7 +123,7 @@ class NetworkClient:
         self.metadata = metadata
         self.in_flight = InFlightRequests(max_in_flight)
         self._clock = clock or selector.clock
-        self._rng = rng or random.Random()  # noqa: S311 - spreads load and retries, guards nothing
+        self._rng = rng or random.Random()
         self._resolver = resolver
         self._client_id = config.client_id
         self._request_timeout_ms = config.request_timeout_ms
@@ -546,9 +444,9 @@ class NetworkClient:
             throttle_ms = getattr(response, "throttle_time_ms", 0)
             if throttle_ms > 0:
                 self._throttle(request, throttle_ms, now_ms)
-            if request.kind is _Kind.USER:
+            if request.kind is USER:
                 responses.append(ClientResponse(request, response, latency_ms=now_ms - request.sent_ms))
-            elif request.kind is _Kind.METADATA:
+            elif request.kind is Kind.METADATA:
                 self._metadata_request = None
                 self.metadata.update(response, now_ms)
             else:
@@ -601,10 +499,12 @@ class NetworkClient:
             self._connections[node_id].setup_deadline_ms = NEVER_MS
             self._opening.pop(node_id, None)
             self._recompute_setup_deadline()
-            message = protocol.ApiVersionsRequest(client_software_name="kafkacore", client_software_version=self._software_version)
-            request = self.new_client_request(node_id, protocol.ApiVersionsRequest, lambda _version, message=message: message, now_ms)
-            request.kind = _Kind.API_VERSIONS
-            self._do_send(request, message, version, now_ms)
+            request = self.new_client_request(node_id, protocol.ApiVersionsRequest, self._build_api_versions, now_ms)
+            request.kind = Kind.API_VERSIONS
+            self._do_send(request, self._build_api_versions(version), version, now_ms)
+
+    def _build_api_versions(self, _version: int) -> Any:
+        return protocol.ApiVersionsRequest(client_software_name="kafkacore", client_software_version=self._software_version)
 
     def _handle_api_versions(self, request: ClientRequest, response: Any, responses: list[ClientResponse], now_ms: int) -> None:
         node_id = request.node_id
@@ -635,7 +535,9 @@ class NetworkClient:
             request = self.in_flight.oldest(node_id)
             what = "a request" if request is None else f"{request.api.__name__} v{request.version}"
             self.selector.close(node_id)
-            error = RequestTimedOut(f"{self._name(node_id)} did not answer {what} in time; the connection was closed", broker=_broker(node_id))
+            error = RequestTimedOut(
+                f"{self._name(node_id)} did not answer {what} in time; the connection was closed", broker=_broker(node_id)
+            )
             self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
 
     # ---- connections
@@ -699,11 +601,11 @@ class NetworkClient:
 
     def _cancel_in_flight(self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, timed_out: bool) -> None:
         for request in self.in_flight.clear_all(node_id):
-            if request.kind is _Kind.USER:
+            if request.kind is USER:
                 responses.append(
                     ClientResponse(request, disconnected=True, timed_out=timed_out, error=error, latency_ms=now_ms - request.sent_ms)
                 )
-            elif request.kind is _Kind.METADATA:
+            elif request.kind is Kind.METADATA:
                 self._metadata_request = None
                 self.metadata.failed(error, now_ms)
 
@@ -802,7 +704,7 @@ class NetworkClient:
 
         # v0 cannot ask for no topics, and only v4 can forbid their creation.
         request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=1 if auto_create else 4)
-        request.kind = _Kind.METADATA
+        request.kind = Kind.METADATA
         versions = self._connections[node_id].versions
         assert versions is not None  # a node that can be sent to has them
         try:

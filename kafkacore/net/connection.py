@@ -1,19 +1,13 @@
-"""What one Kafka connection needs without doing any I/O: frames, correlation ids, in-flight requests, version negotiation, back-off.
-
-Frame layout (both directions)::
-
-    int32 size, big-endian | size bytes of payload
+"""What one Kafka connection needs without doing any I/O: correlation ids, in-flight requests, version negotiation, back-off, state.
 
 Rules:
 
-1. A size is checked before anything is allocated from it: negative or above the limit is `CorruptDataError`. A large frame within the
-   limit starts with a bounded buffer that doubles only as bytes really arrive.
-2. `FrameReader` never asks for bytes past the frame it is filling once that frame has its own buffer, so the payload of a large frame
-   goes from the kernel straight to its final place. Small frames are read, size and body, by one call into a staging buffer.
-3. Responses come in the order of their requests. The oldest request in flight is the one a response must name.
-4. Nothing here reads a clock: every deadline is computed from the `now_ms` handed in.
+1. Responses come in the order of their requests. The oldest request in flight is the one a response must name.
+2. Nothing here reads a clock: every deadline is computed from the `now_ms` handed in.
 
-Source: Kafka's NetworkReceive, InFlightRequests, ClusterConnectionStates, NodeApiVersions, ExponentialBackoff.
+Frames are cut in frames.py.
+
+Source: Kafka's InFlightRequests, ClusterConnectionStates, NodeApiVersions, ExponentialBackoff.
 """
 
 from __future__ import annotations
@@ -21,150 +15,21 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
-from kafkacore._codec import PooledBuffer
-from kafkacore.errors import CorruptDataError, KafkaError, UnsupportedVersion
+from kafkacore.errors import KafkaError, UnsupportedVersion
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.channel import NetworkSend
+from kafkacore.net.request import ClientRequest
 from kafkacore.net.transport import Address
 
-if TYPE_CHECKING:
-    from kafkacore.net.channel import NetworkSend
-    from kafkacore.net.client import ClientRequest
-
-__all__ = ["NEVER_MS", "UNLIMITED", "CorrelationIds", "ExponentialBackoff", "FrameReader", "InFlightRequests", "NodeApiVersions", "NodeConnection"]
-
-UNLIMITED = 2**31 - 1
-"""The largest frame the size field can name; what a client accepts (Kafka's NetworkReceive.UNLIMITED)."""
-
-NEVER_MS = 2**62
-"""A deadline that is never reached."""
-
-STAGING_BYTES = 16 * 1024
-FIRST_STEP_BYTES = 4 * 1024 * 1024
-
-_EMPTY = memoryview(b"")
-
-
-class FrameReader:
-    """Cuts a byte stream into frames, keeping partial sizes and bodies between calls.
-
-    Use: `target()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives a complete payload.
-
-    Args:
-        max_bytes: Largest payload accepted.
-        where: Name of the peer for error messages.
-    """
-
-    __slots__ = ("_body", "_body_filled", "_body_size", "_end", "_max", "_staging", "_staging_view", "_start", "where")
-
-    def __init__(self, max_bytes: int = UNLIMITED, where: str = "") -> None:
-        self._max = max_bytes
-        self.where = where
-        # Made at the first read: a listening broker may hold many connections that never speak.
-        self._staging: bytearray | None = None
-        self._staging_view = _EMPTY
-        self._start = 0  # staged bytes not yet consumed are [start, end)
-        self._end = 0
-        self._body: Any = None  # PooledBuffer of the frame being filled, or None
-        self._body_size = 0
-        self._body_filled = 0
-
-    @property
-    def partial(self) -> bool:
-        """True when the stream stands in the middle of a frame."""
-        return self._body is not None or self._end > self._start
-
-    def target(self) -> tuple[Any, int, int]:
-        """Returns (buffer, start, nbytes): where the next bytes of the stream belong. nbytes is never 0."""
-        body = self._body
-        if body is not None:
-            filled = self._body_filled
-            room = min(body.nbytes, self._body_size) - filled
-            if room == 0:
-                body = self._grow()
-                room = min(body.nbytes, self._body_size) - filled
-            return body, filled, room
-        staging = self._staging
-        if staging is None:
-            staging = self._staging = bytearray(STAGING_BYTES)
-            self._staging_view = memoryview(staging)
-        elif self._start:
-            # Only a partial size or a short partial body is left here; moving it keeps room for one full read.
-            left = self._end - self._start
-            if left:
-                staging[:left] = staging[self._start : self._end]
-            self._start, self._end = 0, left
-        return staging, self._end, STAGING_BYTES - self._end
-
-    def received(self, nbytes: int) -> None:
-        """Accounts for `nbytes` put at the target."""
-        if self._body is not None:
-            self._body_filled += nbytes
-        else:
-            self._end += nbytes
-
-    def has_frame(self) -> bool:
-        """True when `next_frame` has something to say (a payload, or an error) without further bytes."""
-        if self._body is not None:
-            return self._body_filled == self._body_size
-        start = self._start
-        if self._end - start < 4:
-            return False
-        size = int.from_bytes(self._staging_view[start : start + 4], "big", signed=True)
-        return size <= self._end - start - 4 or size > self._max  # a negative size is an error to report, so it counts
-
-    def next_frame(self) -> memoryview | None:
-        """Returns the payload of the next complete frame (a view of a PooledBuffer, without the size), or None.
-
-        Raises:
-            CorruptDataError: The size is negative or above the limit; the connection cannot go on.
-        """
-        body = self._body
-        if body is not None:
-            if self._body_filled < self._body_size:
-                return None
-            self._body = None
-            view = memoryview(body)
-            return view if view.nbytes == self._body_size else view[: self._body_size]
-        start = self._start
-        staged = self._end - start - 4
-        if staged < 0:
-            return None
-        size = int.from_bytes(self._staging_view[start : start + 4], "big", signed=True)
-        if size < 0 or size > self._max:
-            raise CorruptDataError(
-                f"frame size {size} from {self.where or 'peer'} is "
-                + ("negative" if size < 0 else f"above the limit of {self._max} bytes")
-                + "; the stream is not Kafka's protocol or is out of step"
-            )
-        start += 4
-        if size <= staged:
-            self._start = start + size
-            if self._start == self._end:
-                self._start = self._end = 0
-            if size == 0:
-                return _EMPTY
-            view = memoryview(PooledBuffer(size))
-            if view.nbytes != size:
-                view = view[:size]
-            view[:] = self._staging_view[start : start + size]
-            return view
-        if size + 4 > STAGING_BYTES:
-            body = PooledBuffer(size if size <= FIRST_STEP_BYTES else FIRST_STEP_BYTES)
-            memoryview(body)[:staged] = self._staging_view[start : self._end]
-            self._body = body
-            self._body_size = size
-            self._body_filled = staged
-            self._start = self._end = 0
-        return None
-
-    def _grow(self) -> Any:
-        """Doubles the buffer of a large frame: the peer has sent as much as the buffer held, so the next step is earned."""
-        old = self._body
-        new = PooledBuffer(min(self._body_size, 2 * old.nbytes))
-        memoryview(new)[: self._body_filled] = memoryview(old)[: self._body_filled]
-        self._body = new
-        return new
+__all__ = [
+    "NEVER_MS",
+    "CorrelationIds",
+    "ExponentialBackoff",
+    "InFlightRequests",
+    "NodeApiVersions",
+    "NodeConnection",
+]
 
 
 class CorrelationIds:
@@ -197,12 +62,14 @@ class ExponentialBackoff:
 
     __slots__ = ("_exponent_max", "_initial", "_jitter", "_max", "_multiplier", "_rng")
 
-    def __init__(self, initial_ms: int, max_ms: int, *, multiplier: float = 2.0, jitter: float = 0.2, rng: random.Random | None = None) -> None:
+    def __init__(
+        self, initial_ms: int, max_ms: int, *, multiplier: float = 2.0, jitter: float = 0.2, rng: random.Random | None = None
+    ) -> None:
         self._initial = min(initial_ms, max_ms)
         self._max = max_ms
         self._multiplier = multiplier
         self._jitter = jitter
-        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._rng = rng or random.Random()
         # The power stops growing where the bound is reached, so attempts without end cannot overflow.
         exponent = 0
         term = float(self._initial)
@@ -283,9 +150,9 @@ class InFlightRequests:
 
     def complete_send(self, send: NetworkSend) -> ClientRequest | None:
         """Removes and returns the request whose frame is `send`, wherever it stands in its queue."""
-        queue = self._queues.get(send.destination, ())  # type: ignore[call-overload]
-        for request in queue:
-            if request.send is send:
+        queue = self._queues.get(send.destination)  # type: ignore[arg-type]
+        for request in queue or ():
+            if queue is not None and request.send is send:
                 queue.remove(request)
                 self.count -= 1
                 if not self.count:
@@ -340,7 +207,9 @@ class NodeApiVersions:
 
     __slots__ = ("_chosen", "broker", "finalized_features", "ranges")
 
-    def __init__(self, ranges: dict[int, tuple[int, int]], finalized_features: dict[str, int] | None = None, broker: int | None = None) -> None:
+    def __init__(
+        self, ranges: dict[int, tuple[int, int]], finalized_features: dict[str, int] | None = None, broker: int | None = None
+    ) -> None:
         self.ranges = ranges
         self.finalized_features = finalized_features or {}
         self.broker = broker
@@ -388,8 +257,8 @@ class NodeConnection:
     """
 
     __slots__ = (
-        "addresses", "attempts", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts", "last_attempt_ms",
-        "next_address", "node_id", "setup_deadline_ms", "state", "throttled_until_ms", "versions",
+        "addresses", "attempts", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts",
+        "last_attempt_ms", "next_address", "node_id", "setup_deadline_ms", "state", "throttled_until_ms", "versions",
     )  # fmt: skip
 
     def __init__(self, node_id: int) -> None:

@@ -30,8 +30,9 @@ from typing import Any, Protocol
 
 from kafkacore.clock import Clock
 from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
+from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
-from kafkacore.net.connection import NEVER_MS, UNLIMITED
+from kafkacore.net.frames import UNLIMITED
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
 
 __all__ = ["EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]

@@ -22,7 +22,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore._codec import recv_into, send_gather
@@ -87,7 +87,7 @@ class Transport(Protocol):
     def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
         """Reads up to `nbytes` into `buffer[start:]`: the count, 0 at end of stream, -1 when nothing is there yet."""
 
-    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+    def write(self, buffers: list[Any], skip_bytes: int) -> int:
         """Writes the gather list from byte `skip_bytes` on: the bytes accepted, or -1 when none could be."""
 
     @property
@@ -187,7 +187,9 @@ class TlsTransport:
     counts as complete only when it has gone.
     """
 
-    __slots__ = ("_cipher", "_cipher_pos", "_handshaken", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer", "sock")
+    __slots__ = (
+        "_cipher", "_cipher_pos", "_handshaken", "_incoming", "_outgoing", "_raw", "_ssl", "buffered", "connected", "fd", "peer", "sock",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -279,7 +281,8 @@ class TlsTransport:
         total = 0
         while total < nbytes:
             try:
-                got = self._ssl.read(nbytes - total, view[start + total : start + nbytes])  # type: ignore[call-overload]
+                # With a buffer the call returns a count; the type stubs know only the form that returns bytes.
+                got: int = self._ssl.read(nbytes - total, view[start + total : start + nbytes])  # type: ignore[assignment, arg-type, unused-ignore]
             except ssl.SSLWantReadError:
                 self.buffered = False
                 return total or -1
@@ -296,7 +299,7 @@ class TlsTransport:
         self.buffered = self._ssl.pending() > 0 or self._incoming.pending > 0
         return total
 
-    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+    def write(self, buffers: list[Any], skip_bytes: int) -> int:
         if not self.flush():
             return -1
         accepted = 0
@@ -429,7 +432,7 @@ class MemoryTransport:
             return total
         return 0 if ended else -1
 
-    def write(self, buffers: Sequence[Any], skip_bytes: int) -> int:
+    def write(self, buffers: list[Any], skip_bytes: int) -> int:
         accepted = bytearray()
         with self._lock:
             if self._closed or self.other._closed:

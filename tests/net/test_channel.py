@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError
 from kafkacore.net.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, NetworkSend
 from kafkacore.net.transport import READ, WRITE, MemoryTransport, Transport, memory_pair

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kafkacore.errors import CorruptDataError
-from kafkacore.net import connection
-from kafkacore.net.connection import FrameReader
+from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
 
 
 def frame(body: bytes) -> bytes:
@@ -30,7 +30,7 @@ def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[bytes]:
     return frames
 
 
-SIZES = [0, 1, 3, 4, 5, 1000, connection.STAGING_BYTES - 5, connection.STAGING_BYTES - 4, connection.STAGING_BYTES - 3, 70_000]
+SIZES = [0, 1, 3, 4, 5, 1000, STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3, 70_000]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -64,7 +64,9 @@ def test_a_second_frame_read_along_is_known_without_more_bytes() -> None:
     assert feed(reader, b"\0\1x") == [b"x"]
 
 
-@pytest.mark.parametrize(("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")])
+@pytest.mark.parametrize(
+    ("size", "says"), [(-1, "negative"), (-(2**31), "negative"), (101, "above the limit of 100"), (2**31 - 1, "above the limit")]
+)
 def test_a_bad_size_is_refused_before_anything_is_allocated(size: int, says: str) -> None:
     reader = FrameReader(100, "10.0.0.1:9092")
     with pytest.raises(CorruptDataError, match=says) as caught:
@@ -80,10 +82,10 @@ def test_the_limit_itself_is_allowed() -> None:
 def test_a_large_frame_is_given_memory_in_steps() -> None:
     """The size field alone commits a bounded buffer; it doubles as bytes arrive."""
     reader = FrameReader()
-    size = 3 * connection.FIRST_STEP_BYTES
+    size = 3 * FIRST_STEP_BYTES
     feed(reader, size.to_bytes(4, "big"))
     buffer, _, room = reader.target()
-    assert buffer.nbytes == connection.FIRST_STEP_BYTES == room
+    assert buffer.nbytes == FIRST_STEP_BYTES == room
     chunk = bytes(range(256)) * 4096
     sent = 0
     seen = set()
@@ -98,7 +100,7 @@ def test_a_large_frame_is_given_memory_in_steps() -> None:
         payload = reader.next_frame()
         if payload is not None:
             frames.append(payload)
-    assert seen == {connection.FIRST_STEP_BYTES, 2 * connection.FIRST_STEP_BYTES, size}
+    assert seen == {FIRST_STEP_BYTES, 2 * FIRST_STEP_BYTES, size}
     assert len(frames) == 1
     assert bytes(frames[0]) == chunk * (size // len(chunk))
 

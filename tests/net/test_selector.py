@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError
 from kafkacore.net.channel import MuteEvent, NetworkSend
@@ -238,8 +239,8 @@ def test_responses_are_read_out_after_a_write_failed(selector: Selector, script:
     assert selector.failed_sends == [1]
     for _ in range(3):
         seen += [bytes(one.payload) for one in selector.completed_receives]
-        seen += [id for id in selector.disconnected]
-        selector.poll(60_000)
+        seen += selector.disconnected
+        selector.poll(0)
     assert seen == [b"one", b"two", 1]
     assert not selector.closing
 

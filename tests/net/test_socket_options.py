@@ -6,6 +6,7 @@ import os
 import socket
 
 import pytest
+
 from kafkacore.net.transport import Address, PlaintextTransport, SocketTransports, configure_socket
 
 
