@@ -20,11 +20,11 @@ from kafkacore.protocol import admin, data, group, txn
 from kafkacore.protocol.admin import *  # noqa: F403 - the tables are the public names
 from kafkacore.protocol.data import *  # noqa: F403
 from kafkacore.protocol.group import *  # noqa: F403
-from kafkacore.protocol.txn import *  # noqa: F403
 from kafkacore.protocol.schema import ZERO_UUID as ZERO_UUID
 from kafkacore.protocol.schema import Message, Request, Response
 from kafkacore.protocol.schema import Records as Records
 from kafkacore.protocol.schema import Struct as Struct
+from kafkacore.protocol.txn import *  # noqa: F403
 
 if TYPE_CHECKING:
     from kafkacore._codec import Buffer

@@ -130,7 +130,7 @@ class Field:
 _UNSET: Any = object()
 
 
-def F(  # noqa: N802 - reads as a mark in the tables
+def F(  # a capital, so that it reads as a mark in the tables
     type: FieldType,
     versions: str = "0+",
     *,

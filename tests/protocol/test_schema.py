@@ -196,6 +196,6 @@ def test_a_list_that_changes_while_it_is_encoded_is_caught():
 
     partitions = [protocol.PartitionProduceData(records=Changing())]
     request = protocol.ProduceRequest(topic_data=[protocol.TopicProduceData(name="t", partition_data=partitions)])
-    with pytest.raises(UsageError, match="changed while|bytes-like"):
+    with pytest.raises(UsageError, match=r"changed while|bytes-like"):
         request.encode(3)
     assert whole(protocol.MetadataRequest(topics=Growing(topics)).encode(0)) == b"\0\0\0\2\0\1a\0\1b"
