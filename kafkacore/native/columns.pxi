@@ -143,6 +143,9 @@ cdef class ColumnSource:
             self._from_numpy(source)
         elif hasattr(source, "__arrow_c_stream__"):
             raise TypeError("a chunked Arrow array is read chunk by chunk: pass each chunk, or combine_chunks()")
+        elif getattr(getattr(source, "dtype", None), "kind", "O") != "O":
+            # its items would pass as buffers: their machine representation is never what was meant
+            raise TypeError(f"a column of {source.dtype} is not one of byte strings")
         else:
             self._from_tuple(tuple(source))
         self.c.count = self.count

@@ -1,0 +1,631 @@
+"""Record batches v2: golden bytes, round trips through every input layout, other clients as oracle, broken bytes."""
+
+import datetime
+import gc
+import pickle
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+
+from kafkacore import codec, compress
+from kafkacore.errors import CorruptDataError, IllegalStateError
+from kafkacore.records import (
+    BatchBuilder,
+    ColumnSource,
+    ConsumerRecord,
+    PartitionReader,
+    control_batch,
+    read_batches,
+    set_base_offset,
+    set_leader_epoch,
+    set_log_append_time,
+)
+
+# From a Kafka 0.11 broker: one record "123".
+GOLDEN = bytes.fromhex(
+    "00000000000000000000003b00000001020318a2700000000000000000015dff7b063c0000015dff7b063c"
+    "ffffffffffffffffffffffffffff0000000112000000010631323300"
+)
+BIG = 1 << 22
+
+byte_values = st.one_of(st.none(), st.binary(max_size=40), st.integers(120, 400).map(lambda n: b"v" * n))
+headers_of = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5))), max_size=3)
+timestamps = st.one_of(st.integers(0, 2**42), st.integers(-(2**63), 2**63 - 1))
+records_of = st.lists(st.tuples(byte_values, byte_values, headers_of, timestamps), max_size=30)
+
+
+def build(records, **options):
+    builder = BatchBuilder(max_bytes=BIG, **options)
+    for value, key, headers, timestamp_ms in records:
+        assert builder.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+    return builder.build()
+
+
+def read(buffer):
+    return [r for batch in read_batches(buffer) for r in batch.records()]
+
+
+def fields(records):
+    return [(r.value, r.key, list(r.headers), r.timestamp_ms) for r in records]
+
+
+def other_clients_read(module, buffer):
+    out, batches = [], module(bytes(buffer))
+    while batches.has_next():
+        batch = batches.next_batch()
+        assert batch.validate_crc()
+        out += [(r.value, r.key, list(r.headers), r.timestamp) for r in batch]
+    return out
+
+
+# ---- golden bytes ----
+
+
+def test_golden_batch():
+    builder = BatchBuilder(leader_epoch=1)
+    builder.append("123", timestamp_ms=1503229838908)
+    assert bytes(builder.build()) == GOLDEN
+    (batch,) = read_batches(GOLDEN)
+    assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.leader_epoch, batch.magic, batch.crc) == (
+        0,
+        0,
+        1,
+        1,
+        2,
+        0x0318A270,
+    )
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, batch.record_count) == (-1, -1, -1, -1, 1)
+    assert (batch.base_timestamp_ms, batch.max_timestamp_ms, batch.compression, batch.size_bytes) == (1503229838908, 1503229838908, 0, 71)
+    assert not batch.is_transactional and not batch.is_control and batch.control_type is None and batch.buffer == GOLDEN
+    (record,) = batch.records("t", 7)
+    assert record == ConsumerRecord(topic="t", partition=7, offset=0, timestamp_ms=1503229838908, value=b"123", leader_epoch=1)
+
+
+def test_golden_headers_and_producer_state():
+    builder = BatchBuilder(producer_id=123456, producer_epoch=123, base_sequence=9999, is_transactional=True)
+    headers = [("header1", b"aaa"), ("header2", b"bbb")]
+    for i in range(10):
+        builder.append(b"Super", b"test", headers, 9999999 + i)
+    (batch,) = read_batches(builder.build())
+    assert batch.crc == 3950153926 and batch.is_transactional and batch.last_sequence == 10008
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (123456, 123, 9999)
+
+
+def test_golden_empty_batch():
+    empty = bytearray(61)
+    struct.pack_into(">i", empty, 8, 49)
+    empty[16] = 2
+    empty[17:21] = bytes.fromhex("595fb7dd")
+    (batch,) = read_batches(empty)
+    assert batch.records() == [] and len(batch.columns()) == 0 and batch.next_offset == 1
+    assert read(BatchBuilder().build()) == []
+
+
+@pytest.mark.parametrize(("type", "number"), [("abort", 0), ("commit", 1)])
+def test_control_batch(type, number):
+    buffer = control_batch(number, producer_id=7, producer_epoch=3, coordinator_epoch=21, base_offset=40, timestamp_ms=5)
+    (batch,) = read_batches(buffer)
+    assert (
+        batch.is_control and batch.is_transactional and batch.control_type == number and (batch.producer_id, batch.producer_epoch) == (7, 3)
+    )
+    (record,) = batch.records()
+    assert (record.offset, record.key, record.value) == (40, struct.pack(">hh", 0, number), struct.pack(">hi", 0, 21))
+    theirs = KafkaPythonRecords(bytes(buffer)).next_batch()
+    assert theirs.is_control_batch and getattr(next(iter(theirs)), type)
+
+
+def test_control_batch_without_record_is_corrupt():
+    builder = BatchBuilder(is_control=True)
+    builder.append(b"v", key=b"abc")
+    (batch,) = read_batches(builder.build())
+    with pytest.raises(CorruptDataError, match="control"):
+        _ = batch.control_type
+
+
+# ---- round trips ----
+
+
+@given(records=records_of, codec_name=st.sampled_from(compress.NAMES))
+def test_objects_and_columns_round_trip(records, codec_name):
+    buffer = build(records, compression=codec_name, base_offset=1000)
+    got = read(buffer)
+    assert fields(got) == records
+    assert [r.offset for r in got] == list(range(1000, 1000 + len(records)))
+    (batch,) = read_batches(buffer)
+    columns = batch.columns()
+    assert columns.to_records() == got and columns.values == [r[0] for r in records] and columns.keys == [r[1] for r in records]
+    assert columns.timestamps_ms.tolist() == [r[3] for r in records] and [list(h) for h in columns.headers] == [r[2] for r in records]
+    assert batch.record_count == len(records) and batch.max_timestamp_ms == max((r[3] for r in records), default=-1)
+
+
+@given(records=records_of.filter(bool), cuts=st.lists(st.integers(1, 9), min_size=1))
+def test_append_many_equals_append(records, cuts):
+    values, keys, headers, times = (list(column) for column in zip(*records, strict=True))
+    one = build(records)
+    assert bytes(one) == bytes(build_many(values, keys, headers, times))
+    # the same column spread over batches that fill up
+    source, at, out, i = ColumnSource(values), 0, [], 0
+    while at < len(records):
+        builder = BatchBuilder(max_bytes=100 * cuts[i % len(cuts)])
+        n = builder.append_many(source, keys, headers, np.array(times), start=at)
+        assert n >= 1
+        at, i = at + n, i + 1
+        out += fields(read(builder.build()))
+    assert out == records
+
+
+def build_many(values, keys=None, headers=None, times=None):
+    builder = BatchBuilder(max_bytes=BIG)
+    times = 0 if times is None else np.array(times, "int64")
+    assert builder.append_many(values, keys, headers, times) == len(ColumnSource(values))
+    return builder.build()
+
+
+VALUES = [bytes([i % 256]) * (i % 150) for i in range(400)] + [b"L" * 5000, b"", b"after"] + [b"M" * 9000, b"M" * 70000, b"z"]
+NULLED = [None if i % 5 == 0 else v for i, v in enumerate(VALUES)]
+
+
+def column_layouts():
+    data = b"".join(VALUES)
+    offsets = np.cumsum([0] + [len(v) for v in VALUES])
+    eights = [v[:8].ljust(8, b"x") for v in VALUES]
+    stripped = [v[:9].rstrip(b"\0") for v in VALUES]
+    yield "list", VALUES, VALUES
+    yield "tuple", tuple(NULLED), NULLED
+    yield "generator", iter(VALUES), VALUES
+    yield "buffers", [bytearray(v) if i % 2 else memoryview(v) for i, v in enumerate(VALUES)], VALUES
+    yield "str", ["gr\u00fc\u00df", None, "\U0001f600", ""], ["gr\u00fc\u00df".encode(), None, "\U0001f600".encode(), b""]
+    yield "pair32", (data, offsets.astype("int32")), VALUES
+    yield "pair64", (bytearray(data), offsets), VALUES
+    yield "pair of a slice", (data, offsets[5:50]), VALUES[5:49]
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        yield f"{kind}", pa.array(VALUES, kind), VALUES
+        yield f"{kind} nulls", pa.array(NULLED, kind), NULLED
+        yield f"{kind} slice", pa.array(NULLED, kind)[13:377], NULLED[13:377]
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        yield f"{kind}", pa.array(["a", None, "\u00fc" * 20], kind), [b"a", None, "\u00fc".encode() * 20]
+    yield "fixed", pa.array([None, *eights], pa.binary(8))[1:], eights
+    yield "arrow null", pa.nulls(3), [None] * 3
+    yield "arrow empty", pa.array([], pa.binary()), []
+    yield "numpy S", np.array(stripped, "S9"), stripped
+    yield "numpy V", np.array(eights, "V8"), eights
+    yield "numpy strided", np.array(eights, "V8")[::-3], eights[::-3]
+
+
+LAYOUTS = list(column_layouts())
+
+
+@pytest.mark.parametrize(("source", "expected"), [x[1:] for x in LAYOUTS], ids=[x[0] for x in LAYOUTS])
+def test_column_layouts(source, expected):
+    column = ColumnSource(source)
+    assert [column[i] for i in range(len(column))] == expected
+    gc.collect()
+    for keys in (None, column):
+        got = read(build_many(column, keys))
+        assert [r.value for r in got] == expected
+        assert [r.key for r in got] == (expected if keys else [None] * len(expected))
+    with pytest.raises(IndexError):
+        column[len(column)]
+
+
+def test_column_outlives_its_source():
+    column = ColumnSource(pa.array([b"x" * 50] * 1000))
+    pa.array([b"y" * 50] * 1000)
+    gc.collect()
+    assert column[999] == b"x" * 50
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        (b"one value", TypeError),
+        ("text", TypeError),
+        (5, TypeError),
+        ([5], TypeError),
+        (pa.array([1, 2]), TypeError),
+        (pa.chunked_array([[b"x"]]), TypeError),
+        (np.zeros((2, 2), "S1"), TypeError),
+        (np.zeros(3), TypeError),
+        ((b"abc", np.array([], "int32")), ValueError),
+        ((b"abc", np.array([0, 4], "int32")), ValueError),
+        ((b"abc", np.array([-1, 2])), ValueError),
+        ((b"abc", np.array([2, 1])), ValueError),
+        ((b"abc", np.array([0, 1 << 40])), ValueError),
+    ],
+)
+def test_bad_columns_are_refused(source, error):
+    with pytest.raises(error):
+        BatchBuilder().append_many(source)
+
+
+def test_column_lengths_must_agree():
+    for options in ({"keys": [b"k"]}, {"timestamps_ms": [1, 2, 3]}, {"headers": [()]}):
+        with pytest.raises(ValueError, match="differ in length"):
+            BatchBuilder().append_many([b"a", b"b"], **options)
+
+
+def test_bad_item_keeps_what_was_before_it():
+    builder = BatchBuilder()
+    with pytest.raises(ValueError, match="item 2"):
+        builder.append_many((b"abcd", np.array([0, 1, 2, 99])))
+    assert [r.value for r in read(builder.build())] == [b"a", b"b"]
+
+
+def test_timestamps():
+    moments = [datetime.datetime(2020, 1, 1, 0, 0, i) for i in range(3)]
+    for times in (np.array(moments, "datetime64[s]"), [int(m.replace(tzinfo=datetime.UTC).timestamp()) * 1000 for m in moments]):
+        builder = BatchBuilder()
+        builder.append_many([b"a", b"b", b"c"], timestamps_ms=times)
+        assert [r.timestamp_ms for r in read(builder.build())] == [1577836800000, 1577836801000, 1577836802000]
+    with pytest.raises(TypeError):
+        BatchBuilder().append_many([b"a"], timestamps_ms=[1.5])
+
+
+# ---- the builder ----
+
+
+def test_full_batch_refuses_and_first_record_always_fits():
+    builder = BatchBuilder(max_bytes=200)
+    assert builder.append(b"x" * 1000)
+    assert not builder.append(b"") and len(builder) == 1
+    builder = BatchBuilder(max_bytes=200)
+    while builder.append(b"0123456789"):
+        assert builder.size_bytes <= 200
+    assert len(builder) == 8 and builder.append_many([b"0123456789"]) == 0
+    assert len(builder.build()) == builder.size_bytes or len(builder.build()) <= 200
+    builder = BatchBuilder(max_bytes=200)
+    assert builder.append_many((b"x" * 1000, np.array([0, 1000, 1000]))) == 1
+
+
+def test_built_batch_is_closed_and_stays_good():
+    builder = BatchBuilder()
+    builder.append(b"kept")
+    buffer = builder.build()
+    assert builder.build() is buffer
+    with pytest.raises(IllegalStateError):
+        builder.append(b"late")
+    with pytest.raises(IllegalStateError):
+        builder.append_many([b"late"])
+    del builder
+    others = [BatchBuilder() for _ in range(20)]
+    assert all(other.append(b"over") for other in others)
+    assert read(buffer)[0].value == b"kept"
+
+
+def test_sparse_offsets():
+    builder = BatchBuilder(base_offset=10)
+    for delta in (0, 5, None, 100):
+        builder.append(b"", offset_delta=delta)
+    with pytest.raises(ValueError, match="rise"):
+        builder.append(b"", offset_delta=3)
+    (batch,) = read_batches(builder.build())
+    assert [r.offset for r in batch.records()] == [10, 15, 16, 110] and (batch.last_offset, batch.record_count) == (110, 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"magic": 3},
+        {"compression": "brotli"},
+        {"compression": "gzip", "compression_level": 99},
+        {"max_bytes": -1},
+        {"timestamp_type": 2},
+        {"magic": 1, "compression": "zstd"},
+        {"magic": 0, "is_transactional": True},
+    ],
+)
+def test_builder_options_are_checked(options):
+    with pytest.raises(ValueError):
+        BatchBuilder(**options)
+
+
+def test_failed_append_changes_nothing():
+    builder = BatchBuilder()
+    builder.append(b"a", timestamp_ms=1)
+    for bad in (
+        {"value": 5},
+        {"value": b"", "key": 5},
+        {"value": b"", "headers": [(None, b"")]},
+        {"value": b"", "headers": [("k",)]},
+        {"value": "\ud800"},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            builder.append(**bad)
+    builder.append(b"b", timestamp_ms=2)
+    assert fields(read(builder.build())) == [(b"a", None, [], 1), (b"b", None, [], 2)]
+
+
+# ---- other clients ----
+
+SAMPLE = [
+    (None if i % 7 == 3 else b"v" * i, None if i % 3 else b"key%d" % i, [("h", b"x"), ("n", None)][: i % 3], 1_600_000_000_000 + 50 * i)
+    for i in range(200)
+]
+
+
+@pytest.mark.parametrize("name", compress.NAMES)
+@pytest.mark.parametrize("reader", [AiokafkaRecords, KafkaPythonRecords], ids=["aiokafka", "kafka-python"])
+def test_other_clients_read_ours(reader, name):
+    assert other_clients_read(reader, build(SAMPLE, compression=name)) == SAMPLE
+
+
+@pytest.mark.parametrize("codec_number", range(5))
+@pytest.mark.parametrize("builder", [AiokafkaBuilder, KafkaPythonBuilder], ids=["aiokafka", "kafka-python"])
+def test_we_read_theirs(builder, codec_number):
+    theirs = builder(
+        magic=2,
+        compression_type=codec_number,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 20,
+    )
+    for i, (value, key, headers, timestamp) in enumerate(SAMPLE):
+        theirs.append(i, timestamp, key, value, headers)
+    assert fields(read(bytes(theirs.build()))) == SAMPLE
+
+
+def test_bytes_equal_aiokafka():
+    theirs = AiokafkaBuilder(
+        magic=2, compression_type=0, is_transactional=False, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=1 << 20
+    )
+    for i, (value, key, headers, timestamp) in enumerate(SAMPLE):
+        theirs.append(i, timestamp, key, value, headers)
+    assert bytes(build(SAMPLE))[16:] == bytes(theirs.build())[16:]  # offsets and leader epoch are the broker's
+
+
+# ---- the partition reader ----
+
+
+def fetched(*parts):
+    return b"".join(bytes(p) for p in parts)
+
+
+@given(portion=st.integers(1, 50), start=st.integers(0, 250), name=st.sampled_from(compress.NAMES))
+def test_portions_over_several_batches(portion, start, name):
+    parts = [
+        build(SAMPLE[:70], compression=name),
+        build(SAMPLE[70:71], base_offset=70),
+        build(SAMPLE[71:], compression=name, base_offset=100),
+    ]
+    parts.append(parts[0][:-1])  # a broker cuts the last one off
+    expected = [r for r in PartitionReader(fetched(*parts), topic="t", partition=1).records() if r.offset >= start]
+    for columnar in (False, True):
+        reader = PartitionReader(fetched(*parts), topic="t", partition=1, start_offset=start)
+        got = []
+        while piece := list(reader.columns(portion)) if columnar else reader.records(portion):
+            assert len(piece) <= portion
+            got += piece
+            assert reader.next_offset == (229 if len(got) == len(expected) else reader.next_offset)
+        assert got == expected and reader.exhausted and reader.next_offset == max(start, 229)
+
+
+def transaction(producer_id, base_offset, *, transactional=True, count=2):
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=transactional, base_offset=base_offset
+    )
+    for _ in range(count):
+        builder.append(b"%d" % producer_id)
+    return builder.build()
+
+
+def test_aborted_transactions_are_left_out():
+    buffer = fetched(
+        transaction(1, 0),  # aborted below
+        transaction(2, 2),  # committed
+        transaction(1, 4),  # aborted too
+        control_batch(0, producer_id=1, producer_epoch=0, base_offset=6),
+        transaction(1, 7),  # the next transaction of 1 commits
+        control_batch(1, producer_id=2, producer_epoch=0, base_offset=9),
+        transaction(1, 10, transactional=False),
+        control_batch(1, producer_id=1, producer_epoch=0, base_offset=12),
+        transaction(3, 13),  # aborted, its marker is not fetched yet
+    )
+    uncommitted = PartitionReader(buffer)
+    assert [r.offset for r in uncommitted.records()] == [0, 1, 2, 3, 4, 5, 7, 8, 10, 11, 13, 14]
+    for columnar in (False, True):
+        reader = PartitionReader(buffer, aborted=[(1, 0), (3, 13)])
+        got = reader.columns() if columnar else reader.records()
+        assert [r.offset for r in got] == [2, 3, 7, 8, 10, 11] and reader.next_offset == 15
+    # the fetch may start inside the aborted transaction
+    assert [r.offset for r in PartitionReader(buffer, start_offset=5, aborted=[(1, 0), (3, 13)]).records()] == [7, 8, 10, 11]
+
+
+def test_what_is_before_a_broken_batch_is_handed_out_first():
+    bad = bytearray(build(SAMPLE, base_offset=200))
+    bad[-1] ^= 1
+    for portion in (None, 150):
+        for method in ("records", "columns"):
+            reader = PartitionReader(fetched(build(SAMPLE), bad), topic="t", partition=3)
+            got = []
+            with pytest.raises(CorruptDataError, match="CRC") as caught:
+                while piece := list(getattr(reader, method)(portion)):
+                    got += piece
+            assert fields(got) == SAMPLE and reader.next_offset == 200
+            with pytest.raises(CorruptDataError):
+                reader.records()
+    assert caught.value.offset == len(build(SAMPLE))
+    assert len(PartitionReader(bad, check_crcs=False, start_offset=399).columns()) <= 1
+
+
+def test_log_append_time_and_leader_epochs():
+    buffer = bytearray(build(SAMPLE))
+    set_base_offset(buffer, 1 << 40)
+    set_leader_epoch(buffer, 9)
+    set_log_append_time(buffer, 77)
+    (batch,) = read_batches(buffer)
+    assert (batch.base_offset, batch.leader_epoch, batch.timestamp_type, batch.max_timestamp_ms) == (1 << 40, 9, 1, 77)
+    both = fetched(buffer, build(SAMPLE, base_offset=(1 << 40) + 200, compression="lz4"))
+    for records in (PartitionReader(both).records(), PartitionReader(both).columns().to_records()):
+        assert {(r.timestamp_ms, r.timestamp_type, r.leader_epoch) for r in records[:200]} == {(77, 1, 9)}
+        assert {(r.timestamp_type, r.leader_epoch) for r in records[200:]} == {(0, -1)}
+    assert other_clients_read(KafkaPythonRecords, buffer)[0][3] == 77
+    for bad in (b"", bytes(100), GOLDEN[:-1]):
+        with pytest.raises((ValueError, CorruptDataError)):
+            set_base_offset(bytearray(bad), 1)
+
+
+# ---- columns ----
+
+
+def test_columns_to_arrow():
+    parts = fetched(build(SAMPLE), build(SAMPLE, compression="zstd", base_offset=200), build(SAMPLE, base_offset=400))
+    columns = PartitionReader(parts, topic="t", partition=4).columns()
+    for view, kind in ((False, pa.binary()), (True, pa.binary_view())):
+        table = columns.to_arrow(view=view)
+        table.validate(full=True)
+        assert table.schema.field("value").type == kind
+        assert table["value"].to_pylist() == 3 * [r[0] for r in SAMPLE] and table["key"].to_pylist() == 3 * [r[1] for r in SAMPLE]
+        assert table["offset"].to_pylist() == list(range(600)) and set(table["topic"].to_pylist()) == {"t"}
+        assert table["timestamp"].cast(pa.int64()).to_pylist() == 3 * [r[3] for r in SAMPLE]
+        assert [[(h["key"], h["value"]) for h in row] for row in table["headers"].to_pylist()] == 3 * [r[2] for r in SAMPLE]
+        del table
+        columns = PartitionReader(parts, topic="t", partition=4).columns()
+    empty = PartitionReader(b"").columns().to_arrow()
+    assert empty.num_rows == 0 and empty.schema.names == [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "headers",
+    ]
+
+
+def test_columns_sequences():
+    columns = PartitionReader(build(SAMPLE), topic="t").columns()
+    values = columns.values
+    assert values[5] == SAMPLE[5][0] and values[-1] == SAMPLE[-1][0] and values[10:12] == [SAMPLE[10][0], SAMPLE[11][0]]
+    assert values.view(5) == SAMPLE[5][0] and values.view(3) is None and list(values) == [r[0] for r in SAMPLE]
+    assert values.lengths.tolist() == [-1 if r[0] is None else len(r[0]) for r in SAMPLE] and len(values) == len(columns) == 200
+    assert columns[7] == columns.to_records()[7] and columns[-1].offset == 199 and columns.has_headers
+    for bad in (200, -201):
+        with pytest.raises(IndexError):
+            values[bad]
+        with pytest.raises(IndexError):
+            columns[bad]
+    offsets = columns.offsets
+    del columns, values
+    gc.collect()
+    assert offsets.sum() == 199 * 100 and offsets.dtype == np.int64
+
+
+def test_consumer_record_is_a_value():
+    record = read(build(SAMPLE[:9]))[8]
+    assert pickle.loads(pickle.dumps(record)) == record and hash(record) == hash(pickle.loads(pickle.dumps(record)))
+    assert record != read(build(SAMPLE[:9]))[7] and record != 5 and eval(repr(record)) == record
+    with pytest.raises(AttributeError):
+        record.value = b""
+
+
+def test_header_keys_that_are_not_utf8_stay_readable():
+    builder = BatchBuilder()
+    builder.append(b"", headers=[(b"\xff\xfe", b"v")])
+    assert read(builder.build())[0].headers == (("\ufffd\ufffd", b"v"),)
+
+
+# ---- broken bytes ----
+
+
+def use_everything(buffer, check_crcs):
+    for batch in read_batches(buffer, check_crcs=check_crcs, max_decompressed_bytes=1 << 20):
+        batch.records()
+        columns = batch.columns()
+        assert len(columns.headers) == len(columns.values.to_pylist()) == len(columns.keys.to_pylist()) == len(columns)
+        _ = (repr(batch), batch.control_type, batch.last_sequence, batch.next_offset)
+    for aborted in (None, [(123, 0)]):
+        reader = PartitionReader(buffer, check_crcs=check_crcs, aborted=aborted, max_decompressed_bytes=1 << 20)
+        while reader.records(3) or len(reader.columns(3)):
+            pass
+
+
+def only_corrupt(buffer, check_crcs=False):
+    try:
+        use_everything(buffer, check_crcs)
+    except CorruptDataError:
+        return True
+    return False
+
+
+SMALL = {
+    "plain": bytes(build(SAMPLE[:12])),
+    "zstd": bytes(build(SAMPLE[:12], compression="zstd")),
+    "control": bytes(control_batch(0, producer_id=123, producer_epoch=1, timestamp_ms=5)),
+    "headers": bytes(build([(b"v", b"k", [("a", b"1"), ("b", None)], 9)])),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_bit_flip(name):
+    sound = SMALL[name]
+    for bit in range(8 * len(sound)):
+        flipped = bytearray(sound)
+        flipped[bit // 8] ^= 1 << bit % 8
+        only_corrupt(flipped)
+        # offset and leader epoch are not covered; a longer length makes the batch a cut off one
+        if bit // 8 not in range(16) and bit // 8 != 16:
+            assert only_corrupt(flipped, check_crcs=True)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_truncation(name):
+    sound = SMALL[name]
+    for size in range(len(sound)):
+        assert not only_corrupt(sound[:size]) and read(sound[:size]) == []
+        shorter = bytearray(sound[:size])
+        if size >= 12:
+            struct.pack_into(">i", shorter, 8, size - 12)  # the length says so too
+            assert only_corrupt(shorter) or size < 17
+
+
+@settings(max_examples=300)
+@given(junk=st.binary(max_size=300), length=st.integers(-5, 300), magic=st.integers(-1, 3), count=st.integers(-1, 2**31 - 1))
+def test_junk(junk, length, magic, count):
+    junk = bytearray(junk.ljust(62, b"\0"))
+    only_corrupt(junk)
+    struct.pack_into(">i", junk, 8, length)
+    struct.pack_into(">b", junk, 16, magic)
+    struct.pack_into(">h", junk, 21, 0)
+    only_corrupt(junk)
+    struct.pack_into(">i", junk, 57, count)
+    only_corrupt(junk)
+
+
+@given(body=st.binary(max_size=80), count=st.integers(0, 4))
+def test_junk_records(body, count):
+    buffer = bytearray(GOLDEN[:61]) + body
+    struct.pack_into(">i", buffer, 8, len(buffer) - 12)
+    struct.pack_into(">i", buffer, 57, count)
+    only_corrupt(buffer)
+    struct.pack_into(">I", buffer, 17, codec.crc32c(buffer[21:]))
+    only_corrupt(buffer, check_crcs=True)
+
+
+def test_record_count_sizes_nothing():
+    lying = bytearray(GOLDEN)
+    struct.pack_into(">i", lying, 57, 2**31 - 1)
+    with pytest.raises(CorruptDataError, match="declares 2147483647 records in 10 bytes"):
+        next(read_batches(lying, check_crcs=False)).columns()
+    struct.pack_into(">i", lying, 57, 0)
+    with pytest.raises(CorruptDataError, match="does not account for"):
+        next(read_batches(lying, check_crcs=False)).records()
+
+
+def test_decompression_is_capped():
+    builder = BatchBuilder(compression="gzip", max_bytes=1 << 24)
+    builder.append(bytes(5_000_000))
+    buffer = builder.build()
+    assert len(read(buffer)[0].value) == 5_000_000
+    with pytest.raises(CorruptDataError, match="more than 1000000 bytes"):
+        next(read_batches(buffer, max_decompressed_bytes=1_000_000)).records()
