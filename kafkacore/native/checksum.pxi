@@ -16,6 +16,9 @@ cdef extern from "crc32c.h" nogil:
 cdef extern from "murmur2.h" nogil:
     int32_t kc_murmur2(const uint8_t* p, size_t n)
 
+cdef extern from "Python.h":
+    int PyUnicode_CompareWithASCIIString(object text, const char* other)
+
 cdef enum:
     CRC_NOGIL_BYTES = 4 * 1024 * 1024
 
@@ -72,7 +75,7 @@ def crc32c_with(str name not None, buffer not None, uint32_t value=0):
     cdef uint32_t crc
     cdef int i
     for i in range(kc_crc_kernel_count):
-        if kc_crc_kernels[i].name.decode("ascii") == name:
+        if PyUnicode_CompareWithASCIIString(name, kc_crc_kernels[i].name) == 0:
             PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
             crc = ~kc_crc_kernels[i].fn(~value, <const uint8_t*>view.buf, view.len)
             PyBuffer_Release(&view)

@@ -109,9 +109,9 @@ TARGET static uint32_t THREE(uint32_t c, const uint8_t *p, size_t n) {          
 }
 
 #if KC_CRC_X86
-#define KC_SSE42 __attribute__((target("sse4.2,pclmul")))
-#define KC_AVX512VL __attribute__((target("sse4.2,pclmul,avx512f,avx512vl")))
-#define KC_VPCLMUL __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq")))
+#define KC_SSE42 __attribute__((target("sse4.2,crc32,pclmul")))
+#define KC_AVX512VL __attribute__((target("sse4.2,crc32,pclmul,avx512f,avx512vl")))
+#define KC_VPCLMUL __attribute__((target("sse4.2,crc32,pclmul,avx512f,avx512vl,vpclmulqdq")))
 
 KC_SSE42 static inline uint32_t kc_x86_crc64(uint32_t c, uint64_t w) { return (uint32_t)_mm_crc32_u64(c, w); }
 KC_SSE42 static inline uint32_t kc_x86_join(uint32_t a, uint32_t b) {
