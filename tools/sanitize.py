@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
 TESTS = ("test_codec*.py", "test_crc*.py", "test_compress*.py", "test_records*.py", "protocol/test_*.py")
-FUZZ = ROOT / "tests" / "fuzz_codec.py"
+FUZZ = ROOT / "tests" / "fuzz_loop.py"
 
 
 def runtime(compiler: str, name: str) -> str | None:

@@ -1,0 +1,322 @@
+"""Feeds mutated and random bytes to everything that reads bytes; only CorruptDataError may come out.
+
+    python tests/fuzz_loop.py --seconds 60 --seed 1 --target batches
+
+Every target has valid samples to start from, since pure noise rarely gets past the first length. A run is repeated by its seed: the same
+seed gives the same inputs in the same order, also when one of them ends the process. `make sanitize` runs it on a build with
+ASAN and UBSAN; tests/test_fuzz.py runs a short piece of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import random
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkacore import codec, compress, protocol, records
+from kafkacore.errors import CorruptDataError
+from kafkacore.protocol import schema
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+MAX_DECOMPRESSED_BYTES = 1 << 16
+
+
+class Target(NamedTuple):
+    """A reader: `sample` makes valid bytes for it, `read` must take them, and either take or refuse anything else."""
+
+    sample: Callable[[random.Random], bytes]
+    read: Callable[[Buffer, random.Random], object]
+
+
+class Found(Exception):
+    """A reader let something else than CorruptDataError out."""
+
+
+def exact(data: bytes) -> memoryview:
+    """The bytes in a block of exactly their size: a bytes object ends with a zero that hides the first byte read past it from a sanitizer."""
+    return memoryview(array.array("B", data))
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """The bytes with a few wounds: flipped bits, edge values in place of integers, cuts, doublings, noise."""
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        at = rng.randrange(len(out) + 1)
+        kind = rng.randrange(8)
+        if kind == 0 and at < len(out):
+            out[at] ^= 1 << rng.randrange(8)
+        elif kind == 1 and at < len(out):
+            out[at] = rng.randrange(256)
+        elif kind == 2:
+            size = rng.choice((1, 2, 4, 8))
+            out[at : at + size] = (rng.choice(EDGES) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
+        elif kind == 3:
+            del out[at:]
+        elif kind == 4:
+            del out[at : at + rng.randrange(1, 9)]
+        elif kind == 5:
+            out[at:at] = rng.randbytes(rng.randrange(1, 9))
+        elif kind == 6:
+            out[at:at] = out[at : at + rng.randrange(1, 40)]
+        else:
+            out[at : at + 10] = b"\xff" * rng.randrange(1, 11)
+    return bytes(out)
+
+
+# ---- varints -----------------------------------------------------------------------------------------------------------------------
+
+
+def sample_varints(rng: random.Random) -> bytes:
+    return b"".join(codec.encode_varint(rng.getrandbits(rng.randrange(1, 64))) for _ in range(rng.randrange(40)))
+
+
+def read_varints(data: Buffer, rng: random.Random) -> object:
+    size = memoryview(data).nbytes
+    count = rng.choice((rng.randrange(size + 2), rng.choice(EDGES) >> 1))
+    refusals: list[CorruptDataError] = []
+    for decode in (codec.decode_varints, codec.decode_unsigned_varints):
+        try:
+            values, pos = decode(data, count, rng.randrange(size + 1))
+            if len(values) != count or pos > size:
+                raise Found(f"{len(values)} of {count} varints, up to {pos} of {size}")
+        except CorruptDataError as error:
+            refusals.append(error)
+    for one in (codec.decode_varint, codec.decode_unsigned_varint):
+        pos = 0
+        while pos < size:
+            _, pos = one(data, pos)
+    if refusals:
+        raise refusals[0]
+    return count
+
+
+# ---- compression -------------------------------------------------------------------------------------------------------------------
+
+
+def read_compressed(kind: int) -> Callable[[Buffer, random.Random], object]:
+    def read(data: Buffer, rng: random.Random) -> object:
+        out = compress.decompress(kind, data, MAX_DECOMPRESSED_BYTES)
+        if len(out) > MAX_DECOMPRESSED_BYTES:
+            raise Found(f"{len(out)} bytes came out of decompress")
+        return out
+
+    return read
+
+
+def sample_compressed(kind: int) -> Callable[[random.Random], bytes]:
+    def sample(rng: random.Random) -> bytes:
+        return bytes(compress.compress(kind, rng.randbytes(rng.randrange(60)) * rng.randrange(1, 40)))
+
+    return sample
+
+
+# ---- record batches ----------------------------------------------------------------------------------------------------------------
+
+
+def sample_batches(rng: random.Random) -> bytes:
+    out = b""
+    for _ in range(rng.randrange(1, 4)):
+        magic = rng.choice((0, 1, 2, 2, 2, 2))
+        kinds = ("none", "gzip", "snappy", "lz4", "zstd") if magic == 2 else ("none", "gzip", "snappy", "lz4")
+        builder = records.BatchBuilder(magic=magic, compression=rng.choice(kinds), base_offset=rng.getrandbits(40))
+        for _ in range(rng.randrange(1, 12)):
+            key = rng.choice((None, b"", rng.randbytes(5)))
+            value = rng.choice((None, b"", rng.randbytes(rng.randrange(60))))
+            headers = [("h", rng.choice((None, b"v")))] * rng.randrange(3) if magic == 2 else ()
+            builder.append(value, key, headers, rng.getrandbits(41) if magic else None)
+        out += bytes(builder.build())
+    if rng.random() < 0.1:
+        out += bytes(records.control_batch(rng.randrange(2), producer_id=5, producer_epoch=1))
+    return out
+
+
+def mend_crcs(data: Buffer) -> Buffer:
+    """Gives every batch v2 the checksum of its bytes, so that mutations reach what lies behind the check."""
+    out, at = bytearray(data), 0
+    while at + 61 <= len(out):
+        size = 12 + struct.unpack_from(">i", out, at + 8)[0]
+        if size < 61 or at + size > len(out):
+            break
+        if out[at + 16] == 2:
+            struct.pack_into(">I", out, at + 17, codec.crc32c(memoryview(out)[at + 21 : at + size]))
+        at += size
+    return exact(bytes(out))
+
+
+def read_batches(data: Buffer, rng: random.Random) -> object:
+    check_crcs = rng.random() < 0.7
+    if check_crcs and rng.random() < 0.8:
+        data = mend_crcs(data)
+    total = 0
+    for batch in records.read_batches(data, check_crcs, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+        repr(batch)
+        for name in ("base_offset", "last_offset", "next_offset", "is_control", "max_timestamp_ms", "record_count", "size_bytes"):
+            getattr(batch, name)
+        if rng.random() < 0.6:
+            for record in batch.records("t", 0):
+                total += len(record.key or b"") + len(record.value or b"") + len(record.headers)
+                repr((record.offset, record.timestamp_ms, record.headers))
+        else:
+            columns = batch.columns()
+            total += len(columns.values)
+            total += sum(len(columns.values[i] or b"") + len(columns.keys[i] or b"") for i in range(len(columns.values)))
+    return total
+
+
+# ---- protocol ----------------------------------------------------------------------------------------------------------------------
+
+
+def random_value(kind: schema.WireType, rng: random.Random) -> object:
+    match kind.name:
+        case "bool":
+            return rng.random() < 0.5
+        case "string":
+            return "".join(rng.choices("abcß漢", k=rng.randrange(8)))
+        case "bytes" | "records":
+            return rng.randbytes(rng.randrange(20))
+        case "uuid":
+            return rng.randbytes(16)
+        case "float64":
+            return rng.random()
+        case name:
+            unsigned = name.startswith("uint")
+            bits = int(name.removeprefix("u").removeprefix("int"))
+            value = rng.getrandbits(bits)
+            return value if unsigned else value - (1 << (bits - 1))
+
+
+def random_message(kind: type[schema.Struct], version: int, rng: random.Random) -> schema.Struct:
+    """A message whose fields are filled where the version has them."""
+    values: dict[str, object] = {}
+    for name, field in kind.FIELDS.items():
+        if not field.versions.has(version):
+            continue
+        if field.nullable.has(version) and rng.random() < 0.2:
+            values[name] = None
+            continue
+
+        def one(inner: object = field.type) -> object:
+            if isinstance(inner, schema.WireType):
+                return random_value(inner, rng)
+            return random_message(inner, version, rng)  # type: ignore[arg-type]
+
+        values[name] = [one() for _ in range(rng.randrange(4))] if field.is_array else one()
+    return kind(**values)
+
+
+def pick_message(rng: random.Random) -> tuple[type[schema.Message], int]:
+    api = protocol.APIS[rng.choice(list(protocol.APIS))]
+    return rng.choice((api.request, api.response)), rng.randint(api.min_version, api.max_version)
+
+
+def sample_message(rng: random.Random) -> bytes:
+    """Two bytes that say which message it is (a seed for pick_message), then the message."""
+    choice = rng.randbytes(2)
+    kind, version = pick_message(random.Random(choice))
+    return choice + b"".join(bytes(part) for part in random_message(kind, version, rng).encode(version))
+
+
+def read_message(data: Buffer, rng: random.Random) -> object:
+    view = memoryview(data)
+    if len(view) < 2:
+        return None
+    kind, version = pick_message(random.Random(bytes(view[:2])))
+    message = kind.decode(version, data, 2)
+    again = b"".join(bytes(part) for part in message.encode(version))
+    if kind.decode(version, again) != message and "nan" not in repr(message):
+        raise Found(f"{kind.label(version)} reads differently the second time")
+    return message
+
+
+def sample_request(rng: random.Random) -> bytes:
+    api = protocol.APIS[rng.choice(list(protocol.APIS))]
+    version = rng.randint(api.min_version, api.max_version)
+    parts = protocol.encode_request(random_message(api.request, version, rng), version, rng.getrandbits(31), rng.choice((None, "", "me")))
+    return b"".join(bytes(part) for part in parts)[4:]
+
+
+def read_request(data: Buffer, rng: random.Random) -> object:
+    try:
+        header, _ = protocol.decode_request(data)
+    except protocol.UnsupportedVersion:  # a whole and well-formed answer: the frame asks for what the tables lack
+        return None
+    return header, protocol.decode_response_header(header.request_api_key, header.request_api_version, data)
+
+
+TARGETS = {
+    "varints": Target(sample_varints, read_varints),
+    **{name: Target(sample_compressed(kind), read_compressed(kind)) for kind, name in enumerate(("gzip", "snappy", "lz4", "zstd"), 1)},
+    "batches": Target(sample_batches, read_batches),
+    "messages": Target(sample_message, read_message),
+    "requests": Target(sample_request, read_request),
+}
+
+
+def run(name: str, rng: random.Random, rounds: int) -> tuple[int, int]:
+    """Feeds one target.
+
+    Args:
+        name: which one.
+        rng: all randomness.
+        rounds: how many inputs.
+
+    Returns:
+        How many inputs were read, and how many refused.
+
+    Raises:
+        Found: with the input that broke the rule.
+    """
+    target = TARGETS[name]
+    taken = refused = 0
+    for _ in range(rounds):
+        sample = target.sample(rng)
+        way = rng.random()
+        data = mutate(sample, rng) if way < 0.9 else rng.randbytes(rng.randrange(120)) if way < 0.95 else sample
+        try:
+            target.read(data if rng.random() < 0.3 else exact(data), rng)  # bytes objects have paths of their own
+            taken += 1
+        except CorruptDataError:
+            refused += 1
+        except Exception as error:
+            raise Found(f"{name}: {type(error).__name__}: {error}; input {data.hex()}") from error
+    return taken, refused
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=30, help="how long in all (default 30)")
+    parser.add_argument("--seed", type=int, default=None, help="repeat the run with this seed")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="only this one (may be repeated)")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(32)
+    names = options.target or list(TARGETS)
+    print(f"fuzz: seed {seed}, {', '.join(names)}", flush=True)
+    rngs = {name: random.Random(f"{seed} {name}") for name in names}
+    counts = {name: [0, 0] for name in names}
+    end = time.monotonic() + options.seconds
+    try:
+        while time.monotonic() < end:
+            for name in names:
+                taken, refused = run(name, rngs[name], 200)
+                counts[name][0] += taken
+                counts[name][1] += refused
+    except Found as found:
+        print(f"fuzz: {found}", file=sys.stderr)
+        if found.__cause__ is not None:
+            sys.excepthook(type(found.__cause__), found.__cause__, found.__cause__.__traceback__)
+        return 1
+    for name, (taken, refused) in counts.items():
+        print(f"fuzz: {name:10} {taken + refused:9,} inputs, {refused:9,} refused")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

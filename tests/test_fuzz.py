@@ -1,0 +1,38 @@
+"""A short, repeatable piece of the fuzz loop; `make sanitize` and tests/fuzz_loop.py run it for longer."""
+
+import random
+
+import pytest
+from fuzz_loop import TARGETS, Found, Target, run
+
+from kafkacore.errors import CorruptDataError
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_only_corrupt_data_errors_come_out(name: str) -> None:
+    taken, refused = run(name, random.Random(f"1 {name}"), 400)
+    assert taken > 0
+    assert refused > 0
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_samples_are_valid(name: str) -> None:
+    rng = random.Random(f"2 {name}")
+    for _ in range(30):
+        sample = TARGETS[name].sample(rng)
+        if name != "varints":  # their reader also asks for more values than there are
+            TARGETS[name].read(sample, rng)
+
+
+def test_the_loop_tells_what_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(data: object, rng: random.Random) -> object:
+        raise IndexError("past the end")
+
+    def refusing(data: object, rng: random.Random) -> object:
+        raise CorruptDataError("no")
+
+    monkeypatch.setitem(TARGETS, "broken", Target(lambda rng: b"\x01", broken))
+    monkeypatch.setitem(TARGETS, "refusing", Target(lambda rng: b"\x01", refusing))
+    with pytest.raises(Found, match="broken: IndexError: past the end; input "):
+        run("broken", random.Random(1), 1)
+    assert run("refusing", random.Random(1), 3) == (0, 3)
