@@ -115,8 +115,8 @@ class Table:
             ratios = [f"{timings[name].median_ns / base:.2f}" if name in timings else "-" for name in names[1:]]
             lines.append([label, *times, *ratios])
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        body = ["  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))) for line in lines]
-        return "\n".join([f"{self.title} ({self.unit}, medians)", *body])
+        aligned = [[line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))] for line in lines]
+        return "\n".join([f"{self.title} ({self.unit}, medians)", *map("  ".join, aligned)])
 
 
 def _number(value: float) -> str:
@@ -131,9 +131,7 @@ def machine() -> dict[str, object]:
             model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
     except OSError:
         pass
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return {
         "cpu": model,
         "cores": os.cpu_count(),

@@ -15,11 +15,11 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkacore import codec, compress, protocol, records
-from kafkacore.errors import CorruptDataError
+from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol import schema
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Found(Exception):
 
 
 def exact(data: bytes) -> memoryview:
-    """The bytes in a block of exactly their size: a bytes object ends with a zero that hides the first byte read past it from a sanitizer."""
+    """The bytes in a block of exactly their size: the zero at the end of a bytes object would hide an over-read from a sanitizer."""
     return memoryview(array.array("B", data))
 
 
@@ -121,10 +121,10 @@ def sample_compressed(kind: int) -> Callable[[random.Random], bytes]:
 # ---- record batches ----------------------------------------------------------------------------------------------------------------
 
 
-def sample_batches(rng: random.Random) -> bytes:
+def sample_batches(rng: random.Random, magics: Sequence[int] = (0, 1, 2, 2, 2, 2)) -> bytes:
     out = b""
     for _ in range(rng.randrange(1, 4)):
-        magic = rng.choice((0, 1, 2, 2, 2, 2))
+        magic = rng.choice(magics)
         kinds = ("none", "gzip", "snappy", "lz4", "zstd") if magic == 2 else ("none", "gzip", "snappy", "lz4")
         builder = records.BatchBuilder(magic=magic, compression=rng.choice(kinds), base_offset=rng.getrandbits(40))
         for _ in range(rng.randrange(1, 12)):
@@ -151,24 +151,71 @@ def mend_crcs(data: Buffer) -> Buffer:
     return exact(bytes(out))
 
 
+def touch_columns(columns: records.RecordColumns) -> int:
+    """Reads everything that lies behind the positions which the columns hold."""
+    total = sum(len(columns.values[i] or b"") + len(columns.keys[i] or b"") for i in range(len(columns)))
+    return total + int(columns.offsets.sum()) + len(columns.to_records())
+
+
+def touch_records(found: list[records.ConsumerRecord]) -> int:
+    for record in found:
+        repr((record.offset, record.timestamp_ms, record.timestamp_type, record.leader_epoch))
+    return sum(len(record.key or b"") + len(record.value or b"") + len(record.headers) for record in found)
+
+
 def read_batches(data: Buffer, rng: random.Random) -> object:
     check_crcs = rng.random() < 0.7
     if check_crcs and rng.random() < 0.8:
         data = mend_crcs(data)
-    total = 0
     for batch in records.read_batches(data, check_crcs, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
         repr(batch)
-        for name in ("base_offset", "last_offset", "next_offset", "is_control", "max_timestamp_ms", "record_count", "size_bytes"):
+        for name in BATCH_FACTS:
             getattr(batch, name)
-        if rng.random() < 0.6:
-            for record in batch.records("t", 0):
-                total += len(record.key or b"") + len(record.value or b"") + len(record.headers)
-                repr((record.offset, record.timestamp_ms, record.headers))
+        if len(batch.buffer) != batch.size_bytes:
+            raise Found("a batch's buffer is not its size")
+        if rng.random() < 0.5:
+            touch_records(batch.records("t", 0))
         else:
-            columns = batch.columns()
-            total += len(columns.values)
-            total += sum(len(columns.values[i] or b"") + len(columns.keys[i] or b"") for i in range(len(columns.values)))
-    return total
+            touch_columns(batch.columns())
+    return None
+
+
+BATCH_FACTS = [name for name in vars(records.Batch) if not name.startswith("_") and not callable(getattr(records.Batch, name))]
+
+
+def read_partition(data: Buffer, rng: random.Random) -> object:
+    if rng.random() < 0.8:
+        data = mend_crcs(data)
+    reader = records.PartitionReader(
+        data,
+        topic="t",
+        partition=1,
+        start_offset=rng.choice((0, 0, rng.getrandbits(40))),
+        check_crcs=rng.random() < 0.7,
+        aborted=rng.choice((None, [(5, 0)], [(-1, 3), (5, 7)])),
+        max_decompressed_bytes=MAX_DECOMPRESSED_BYTES,
+    )
+    while not reader.exhausted:
+        portion = rng.choice((None, 1, 3))
+        if rng.random() < 0.5:
+            touch_records(reader.records(portion))
+        else:
+            touch_columns(reader.columns(portion))
+    return reader.next_offset
+
+
+def patch_batch(data: Buffer, rng: random.Random) -> object:
+    batch = bytearray(data)
+    try:
+        records.set_base_offset(batch, rng.getrandbits(62))
+    except ValueError as error:  # the caller gave something else than a batch
+        raise CorruptDataError(str(error)) from None
+    records.set_leader_epoch(batch, 7)
+    records.set_log_append_time(batch, 1_700_000_000_000)
+    first = next(iter(records.read_batches(batch)))  # renewed, so the CRC must be right
+    if (first.leader_epoch, first.timestamp_type, first.max_timestamp_ms) != (7, 1, 1_700_000_000_000):
+        raise Found("a patched batch lacks its patches")
+    return first
 
 
 # ---- protocol ----------------------------------------------------------------------------------------------------------------------
@@ -245,16 +292,21 @@ def sample_request(rng: random.Random) -> bytes:
 
 def read_request(data: Buffer, rng: random.Random) -> object:
     try:
-        header, _ = protocol.decode_request(data)
-    except protocol.UnsupportedVersion:  # a whole and well-formed answer: the frame asks for what the tables lack
+        protocol.decode_response_header(rng.choice(list(protocol.APIS)), rng.randrange(14), data)
+    except CorruptDataError:
+        pass  # a request need not look like a response
+    try:
+        return protocol.decode_request(data)
+    except UnsupportedVersion:  # a proper answer too: the frame asks for what the tables lack
         return None
-    return header, protocol.decode_response_header(header.request_api_key, header.request_api_version, data)
 
 
 TARGETS = {
     "varints": Target(sample_varints, read_varints),
     **{name: Target(sample_compressed(kind), read_compressed(kind)) for kind, name in enumerate(("gzip", "snappy", "lz4", "zstd"), 1)},
     "batches": Target(sample_batches, read_batches),
+    "partitions": Target(sample_batches, read_partition),
+    "patches": Target(lambda rng: sample_batches(rng, [2]), patch_batch),
     "messages": Target(sample_message, read_message),
     "requests": Target(sample_request, read_request),
 }

@@ -52,8 +52,13 @@ cdef extern from "columns.h":
 cdef Py_ssize_t COLUMN_ITEM_MAX = 0x7fffffff
 
 
+@cython.final
+@cython.no_gc
 cdef class HeldBuffer:
-    """A buffer export held open, so that raw pointers into it stay good as long as this object lives."""
+    """A buffer export held open, so that raw pointers into it stay good as long as this object lives.
+
+    Not for the garbage collector: it would clear view.obj without releasing the export, and would clear a memoryview that still has one.
+    """
     cdef Py_buffer view
     cdef bint held
     cdef object source
