@@ -475,13 +475,17 @@ class BrokerConfig(_Config):
         default_replication_factor: of topics created without one.
         delete_topic_enable: DeleteTopics is served.
         message_max_bytes: bytes of one record batch.
-        max_request_partition_size_limit: partitions one request may name.
         socket_request_max_bytes: bytes of one request.
         socket_send_buffer_bytes, socket_receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1 leaves the system's default.
         connections_max_idle_ms: connections unused for so long are closed; -1 never.
         fetch_max_bytes: bytes of one Fetch answer, whatever the client asks for.
         log_message_timestamp_type: CreateTime or LogAppendTime.
-        compression_type: producer, uncompressed, gzip, snappy, lz4 or zstd.
+        log_message_timestamp_after_max_ms: how far ahead of the broker a producer's timestamp may be.
+        log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
+        log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
+        log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
+        log_retention_check_interval_ms: how often retention is applied and idle producers are forgotten.
+        min_insync_replicas: replicas that must be in sync for a write with acks=all.
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
         broker_rack: told to clients with the metadata.
@@ -492,14 +496,18 @@ class BrokerConfig(_Config):
     default_replication_factor: int = _between(1, 1)
     delete_topic_enable: bool = True
     message_max_bytes: int = _between(1_048_588, 0)
-    max_request_partition_size_limit: int = _between(2_000, 1)
     socket_request_max_bytes: int = _between(104_857_600, 1)
     socket_send_buffer_bytes: int = _between(102_400, -1)
     socket_receive_buffer_bytes: int = _between(102_400, -1)
     connections_max_idle_ms: int = _between(600_000, -1)
     fetch_max_bytes: int = _between(57_671_680, 1_024)
     log_message_timestamp_type: str = _one_of("CreateTime", "CreateTime", "LogAppendTime")
-    compression_type: str = _one_of("producer", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+    log_message_timestamp_after_max_ms: int = _between(3_600_000, 0, INT64_MAX)
+    log_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
+    log_retention_bytes: int = _between(-1, -1, INT64_MAX)
+    log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
+    log_retention_check_interval_ms: int = _between(300_000, 1)
+    min_insync_replicas: int = _between(1, 1)
     max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
     producer_id_expiration_ms: int = _between(86_400_000, 1)
     broker_rack: str | None = None

@@ -1,0 +1,41 @@
+"""What is served: API key -> versions and handler.
+
+A handler is `handler(state, call, request)` and returns the response or an `Outcome`; see broker/state.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kafkacore.broker.handlers import admin, data, txn
+from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.protocol import Response
+
+Handler = Callable[[BrokerState, Call, Any], Response | Outcome]
+
+
+class Served(NamedTuple):
+    """One API: the versions advertised, and its handler."""
+
+    min_version: int
+    max_version: int
+    handler: Handler
+
+
+SERVED: dict[int, Served] = {
+    0: Served(0, 13, data.produce),
+    1: Served(4, 18, data.fetch),
+    2: Served(1, 11, data.list_offsets),
+    3: Served(0, 13, data.metadata),
+    18: Served(0, 4, data.api_versions),
+    19: Served(2, 7, admin.create_topics),
+    20: Served(1, 6, admin.delete_topics),
+    22: Served(0, 5, txn.init_producer_id),
+    23: Served(2, 4, data.offset_for_leader_epoch),
+    37: Served(0, 3, admin.create_partitions),
+    60: Served(0, 2, admin.describe_cluster),
+}
+
+API_VERSIONS: dict[int, tuple[int, int]] = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}
+"""The table a broker advertises unless it is started with another."""
