@@ -12,7 +12,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.config import BrokerConfig
@@ -99,7 +99,7 @@ class TopicConfig:
         """
         values: dict[str, int | str] = {}
         for name, setting in TOPIC_SETTINGS.items():
-            value = setting.fixed if setting.broker_setting is None else getattr(broker, setting.broker_setting)
+            value: Any = setting.fixed if setting.broker_setting is None else getattr(broker, setting.broker_setting)
             text = overrides.get(name)
             if text is not None:
                 try:
@@ -298,9 +298,7 @@ class ClusterImage:
                 raise errors.InvalidReplicaAssignment("all partitions of a topic have the same number of replicas")
         return [list(assignments[index]) for index in range(len(assignments))]
 
-    def create_partitions(
-        self, name: str, count: int, assignments: list[list[int]] | None = None, validate_only: bool = False
-    ) -> None:
+    def create_partitions(self, name: str, count: int, assignments: list[list[int]] | None = None, validate_only: bool = False) -> None:
         """Adds partitions to a topic.
 
         Args:

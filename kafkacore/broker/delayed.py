@@ -47,7 +47,7 @@ class DelayedOperation(ABC):
     def on_complete(self) -> None:
         """The work; runs exactly once."""
 
-    def on_expiration(self) -> None:
+    def on_expiration(self) -> None:  # noqa: B027 - optional on purpose
         """Runs after `on_complete` when time ended the wait; nothing by default."""
 
 

@@ -90,8 +90,18 @@ def read_one_batch(buffer: memoryview | bytes, max_bytes: int) -> Batch:
 class Segment:
     """One block of batches and its index. Source: org.apache.kafka.storage.internals.log.LogSegment."""
 
-    __slots__ = ("base_offset", "base_offsets", "capacity", "largest_timestamp_ms", "log_position", "max_timestamps", "positions", "size",
-                 "view", "writable")
+    __slots__ = (
+        "base_offset",
+        "base_offsets",
+        "capacity",
+        "largest_timestamp_ms",
+        "log_position",
+        "max_timestamps",
+        "positions",
+        "size",
+        "view",
+        "writable",
+    )
 
     def __init__(self, base_offset: int, capacity: int, log_position: int) -> None:
         """Maps the block.
@@ -116,7 +126,9 @@ class Segment:
         self.max_timestamps = array("q")
         self.largest_timestamp_ms = NO_TIMESTAMP
 
-    def append(self, batch: memoryview | bytes, base_offset: int, leader_epoch: int, max_timestamp_ms: int, append_time_ms: int | None) -> None:
+    def append(
+        self, batch: memoryview | bytes, base_offset: int, leader_epoch: int, max_timestamp_ms: int, append_time_ms: int | None
+    ) -> None:
         """Copies a batch in and stamps it; there must be room."""
         start, stop = self.size, self.size + len(batch)
         stored = self.writable[start:stop]
@@ -140,12 +152,10 @@ class Segment:
         stop = self.positions[row + 1] if row + 1 < len(self.positions) else self.size
         return next(iter(records.read_batches(self.view[self.positions[row] : stop], check_crcs=False)))
 
-    def position_of(self, offset: int) -> int:
-        """Where the batch containing an offset starts; the size for offsets past the last batch."""
-        row = bisect_left(self.base_offsets, offset)
-        if row < len(self.base_offsets) and self.base_offsets[row] == offset:
-            return self.positions[row]
-        return self.positions[row - 1] if row else 0
+    def position_of(self, upper_offset: int) -> int:
+        """Where the batches below an offset end."""
+        row = bisect_left(self.base_offsets, upper_offset)
+        return self.positions[row] if row < len(self.positions) else self.size
 
     def read(self, offset: int, upper_offset: int, max_bytes: int, at_least_one: bool) -> memoryview:
         """Whole batches from the one containing `offset`, below `upper_offset`, within max_bytes (but for the first, if asked)."""
@@ -254,8 +264,6 @@ class Log:
         first = self.segments[self._segment_row(offset)]
         last = self.segments[self._segment_row(upper_offset)]
         start = first.log_position + first.positions[first.row_of(offset)]
-        if upper_offset >= self.end_offset:
-            return last.log_position + last.size - start
         return last.log_position + last.position_of(upper_offset) - start
 
     def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> OffsetPosition | None:

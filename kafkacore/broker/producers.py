@@ -72,9 +72,7 @@ class ProducerStates:
             raise errors.InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the batch {epoch}")
         if epoch > entry.epoch:
             if base_sequence != 0:
-                raise errors.OutOfOrderSequence(
-                    f"producer {producer_id} starts epoch {epoch} at sequence {base_sequence} instead of 0"
-                )
+                raise errors.OutOfOrderSequence(f"producer {producer_id} starts epoch {epoch} at sequence {base_sequence} instead of 0")
             return None
         last_sequence = add_sequence(base_sequence, record_count - 1)
         for batch in entry.batches:

@@ -111,7 +111,9 @@ class Partition:
         self.check_leader()
         config, registration = self.config, self.registration
         if acks == -1 and len(registration.isr) < config.min_insync_replicas:
-            raise errors.NotEnoughReplicas(f"{len(registration.isr)} replicas are in sync, min.insync.replicas is {config.min_insync_replicas}")
+            raise errors.NotEnoughReplicas(
+                f"{len(registration.isr)} replicas are in sync, min.insync.replicas is {config.min_insync_replicas}"
+            )
         batch = read_one_batch(data, config.max_message_bytes)
         if batch.compression == ZSTD and version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
             raise errors.UnsupportedCompressionType(f"Produce v{version} does not know zstd")
@@ -120,7 +122,8 @@ class Partition:
         append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else None
         if append_time_ms is None and batch.max_timestamp_ms - wall_ms > config.message_timestamp_after_max_ms:
             raise errors.InvalidTimestamp(
-                f"timestamp {batch.max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's {wall_ms}"
+                f"timestamp {batch.max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms"
+                f" ahead of the broker's {wall_ms}"
             )
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER_ID:
@@ -148,7 +151,7 @@ class Partition:
 class ReplicaManager(TopicListener):
     """All partitions of one broker, created and dropped as the cluster's image changes."""
 
-    def __init__(self, node_id: int, on_change: Callable[[tuple[str, int]], None]) -> None:
+    def __init__(self, node_id: int, on_change: Callable[[tuple[str, int]], object]) -> None:
         """Holds nothing yet.
 
         Args:

@@ -39,7 +39,8 @@ from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, Ka
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
-from kafkacore.protocol import APIS, ApiVersionsRequest, Request, Response, decode_request, encode_response
+from kafkacore.protocol import APIS, ApiVersionsRequest, decode_request, encode_response
+from kafkacore.protocol.schema import Request, Response
 from kafkacore.types import Node
 
 logger = logging.getLogger(__name__)
@@ -433,7 +434,11 @@ class Broker:
         except KafkaError as error:
             self._refuse(connection, error)
             return
-        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), lambda it: self._respond(connection, version, correlation_id, it))
+
+        def respond(response: Response) -> None:
+            self._respond(connection, version, correlation_id, response)
+
+        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond)
         try:
             control = self._controls.get(api_key)
             if control is None:

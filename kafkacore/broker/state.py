@@ -10,7 +10,7 @@ from kafkacore.broker.delayed import DelayedOperation, DelayedOperations
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol import Response
+from kafkacore.protocol.schema import Response
 
 
 class Outcome(enum.Enum):

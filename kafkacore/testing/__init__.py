@@ -97,9 +97,7 @@ class EmbeddedCluster:
         """Runs a function where the image may be touched: with several brokers this will be the controller's thread."""
         return next(iter(self._brokers.values())).call(fn)
 
-    def create_topic(
-        self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None
-    ) -> None:
+    def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
         """Creates a topic.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore.broker.handlers import admin, data, txn
 from kafkacore.broker.state import BrokerState, Call, Outcome
-from kafkacore.protocol import Response
+from kafkacore.protocol.schema import Response
 
 Handler = Callable[[BrokerState, Call, Any], Response | Outcome]
 

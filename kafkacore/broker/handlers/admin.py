@@ -77,7 +77,9 @@ def _created(topic: Topic) -> CreatableTopicResult:
 def delete_topics(state: BrokerState, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """DeleteTopics v1-6 (v6 by id too). The data goes at once."""
     wanted: list[tuple[str | None, bytes]] = (
-        [(topic.name, topic.topic_id) for topic in request.topics] if call.version >= 6 else [(name, ZERO_ID) for name in request.topic_names]
+        [(topic.name, topic.topic_id) for topic in request.topics]
+        if call.version >= 6
+        else [(name, ZERO_ID) for name in request.topic_names]
     )
     responses = []
     for name, topic_id in wanted:
@@ -141,6 +143,8 @@ def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterReq
         endpoint_type=BROKERS_ENDPOINT,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in cluster.nodes.values()],
+        brokers=[
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in cluster.nodes.values()
+        ],
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
     )

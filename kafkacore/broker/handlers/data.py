@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker.cluster import Topic, check_topic_name
@@ -81,7 +82,8 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
     ):
         return ApiVersionsResponse(error_code=Code.INVALID_REQUEST, api_keys=[])
     return ApiVersionsResponse(
-        error_code=Code.NONE, api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()]
+        error_code=Code.NONE,
+        api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()],
     )
 
 
@@ -211,10 +213,15 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
                     raise errors.UnsupportedVersion(f"Produce v{call.version} is gone since Kafka 4.0 (KIP-896)")
                 if request.acks not in (-1, 0, 1):
                     raise errors.InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
-                if partition.records is None:
+                if not isinstance(partition.records, memoryview):  # null
                     raise errors.InvalidRecord("exactly one record batch per partition is required")
                 appended = state.replicas.append(
-                    _topic_name(state, key), partition.index, partition.records, request.acks, call.version, call.wall_ms  # type: ignore[arg-type]
+                    _topic_name(state, key),
+                    partition.index,
+                    partition.records,
+                    request.acks,
+                    call.version,
+                    call.wall_ms,
                 )
             except KafkaError as error:
                 failure = error
@@ -319,7 +326,7 @@ class _Reading:
         partition = _partition(self.state, topic, wanted)
         log = partition.log
         diverging = FetchEpochEndOffset()
-        records: list[memoryview] = []
+        records: list[Any] = []
         if wanted.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
             if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
@@ -330,7 +337,7 @@ class _Reading:
             limit = min(wanted.partition_max_bytes, self.max_bytes - self.read_bytes)
             at_least_one = self.read_bytes == 0
             if limit > 0 or at_least_one:
-                records = partition.read(wanted.fetch_offset, max(limit, 0), isolation_level, at_least_one)
+                records += partition.read(wanted.fetch_offset, max(limit, 0), isolation_level, at_least_one)
                 self.read_bytes += sum(view.nbytes for view in records)
         return PartitionData(
             partition_index=wanted.partition,
@@ -391,7 +398,9 @@ def _refuse_follower(context: FetchContext) -> FetchResponse:
         refused.setdefault(topic, []).append(answer)
     return FetchResponse(
         responses=[
-            FetchableTopicResponse(topic_id=topic, partitions=each) if isinstance(topic, bytes) else FetchableTopicResponse(topic=topic, partitions=each)
+            FetchableTopicResponse(topic_id=topic, partitions=each)
+            if isinstance(topic, bytes)
+            else FetchableTopicResponse(topic=topic, partitions=each)
             for topic, each in refused.items()
         ]
     )
@@ -418,7 +427,9 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
     return ListOffsetsResponse(topics=topics)
 
 
-def _list_offset(state: BrokerState, version: int, isolation_level: int, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+def _list_offset(
+    state: BrokerState, version: int, isolation_level: int, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
     partition = state.replicas.partition(topic, wanted.partition_index)
     partition.check_leader(wanted.current_leader_epoch)
     log, upper_offset = partition.log, partition.upper_offset(isolation_level)

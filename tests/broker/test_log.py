@@ -1,0 +1,250 @@
+"""The in-memory log: offsets, reads by bytes and offsets, timestamps, epochs, retention, and what is refused."""
+
+import struct
+
+import pytest
+from brokering import T0, batch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore import errors, records
+from kafkacore.broker import log as log_module
+from kafkacore.broker.log import Log, Segment, read_one_batch
+from kafkacore.codec import crc32c
+
+MAX = 1 << 20
+
+
+def append(log: Log, values=(b"a", b"b", b"c"), epoch=0, append_time_ms=None, **kwargs) -> int:
+    return log.append(read_one_batch(batch(values, **kwargs), MAX), epoch, append_time_ms)
+
+
+def offsets(views) -> list[int]:
+    return [record.offset for view in views for each in records.read_batches(view) for record in each.records()]
+
+
+def test_offsets_follow_each_other_and_the_stored_batch_carries_offset_and_epoch():
+    log = Log()
+    assert [append(log), append(log, [b"d"]), append(log, epoch=3)] == [0, 3, 4]
+    assert log.end_offset == 7
+    stored = [each for view in log.read(0, MAX, 7, True) for each in records.read_batches(view, check_crcs=True)]
+    assert [(each.base_offset, each.last_offset, each.leader_epoch) for each in stored] == [(0, 2, 0), (3, 3, 0), (4, 6, 3)]
+
+
+def test_a_read_starts_with_the_whole_batch_that_holds_the_offset():
+    log = Log()
+    append(log)
+    append(log)
+    assert offsets(log.read(4, MAX, 6, True)) == [3, 4, 5]
+    assert offsets(log.read(6, MAX, 6, True)) == []
+
+
+def test_the_first_batch_comes_even_if_it_is_larger_than_asked():
+    log = Log()
+    append(log, [b"x" * 1000])
+    append(log, [b"y" * 1000])
+    assert offsets(log.read(0, 10, 2, True)) == [0]
+    assert log.read(0, 10, 2, False) == []
+
+
+def test_a_read_stops_at_the_upper_offset():
+    log = Log()
+    for _ in range(3):
+        append(log)
+    assert offsets(log.read(0, MAX, 6, True)) == [0, 1, 2, 3, 4, 5]
+    assert log.read(3, MAX, 3, True) == []
+
+
+@pytest.mark.parametrize("offset", [-1, 4])
+def test_an_offset_outside_the_log_is_refused(offset):
+    log = Log()
+    append(log)
+    with pytest.raises(errors.OffsetOutOfRange):
+        log.read(offset, MAX, 3, True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=30),
+    st.integers(0, 100),
+    st.integers(0, 3000),
+    st.integers(0, 100),
+)
+def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
+    small = Log()
+    model = []
+    # Segments of about 400 bytes, so that reads cross them.
+    old = log_module.SEGMENT_MIN_BYTES, log_module.SEGMENT_MAX_BYTES
+    log_module.SEGMENT_MIN_BYTES = log_module.SEGMENT_MAX_BYTES = 400
+    try:
+        for count in counts:
+            data = batch([b"v" * 20] * count)
+            base = small.append(read_one_batch(data, MAX), 0)
+            model.append((base, base + count - 1, len(data)))
+    finally:
+        log_module.SEGMENT_MIN_BYTES, log_module.SEGMENT_MAX_BYTES = old
+    offset = min(offset, small.end_offset)
+    upper = min((base for base, _, _ in model if base >= upper), default=small.end_offset)  # batches are visible as a whole
+    expected, left = [], max_bytes
+    for base, last, size in model:
+        if last < offset or base >= upper:
+            continue
+        if size > left and expected:
+            break
+        expected.append(base)
+        left -= size
+        if left <= 0:
+            break
+    got = [each.base_offset for view in small.read(offset, max_bytes, upper, True) for each in records.read_batches(view)]
+    assert got == (expected if offset < upper else [])
+    wanted = sum(size for base, last, size in model if last >= offset and base < upper) if offset < upper else 0
+    assert small.bytes_between(offset, upper) == wanted
+
+
+def test_stored_bytes_do_not_change_when_the_frame_does():
+    log = Log()
+    frame = bytearray(batch())
+    log.append(read_one_batch(memoryview(frame), MAX), 0)
+    frame[:] = bytes(len(frame))
+    assert offsets(log.read(0, MAX, 3, True)) == [0, 1, 2]
+
+
+def test_log_append_time_is_stamped_and_the_crc_holds():
+    log = Log()
+    append(log, append_time_ms=T0 + 999)
+    (stored,) = records.read_batches(log.read(0, MAX, 3, True)[0], check_crcs=True)
+    assert stored.timestamp_type == 1
+    assert stored.max_timestamp_ms == T0 + 999
+    assert {record.timestamp_ms for record in stored.records()} == {T0 + 999}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_the_first_record_at_or_after_a_time_is_found(compression):
+    log = Log()
+    append(log, timestamps_ms=[T0, T0 + 10, T0 + 20], compression=compression)
+    append(log, timestamps_ms=[T0 + 15, T0 + 40, T0 + 30], compression=compression)
+    assert log.offset_for_timestamp(T0 - 5, 6)[:2] == (0, T0)
+    assert log.offset_for_timestamp(T0 + 11, 6)[:2] == (2, T0 + 20)
+    assert log.offset_for_timestamp(T0 + 21, 6)[:2] == (4, T0 + 40)
+    assert log.offset_for_timestamp(T0 + 21, 3) is None
+    assert log.offset_for_timestamp(T0 + 41, 6) is None
+    assert log.max_timestamp(6)[:2] == (4, T0 + 40)
+    assert log.max_timestamp(3)[:2] == (2, T0 + 20)
+    assert Log().max_timestamp(0) is None
+
+
+def test_epochs_know_where_they_began_and_ended():
+    log = Log()
+    assert log.end_offset_for_epoch(0) == (-1, -1)
+    assert log.epoch_at(0) == -1
+    append(log, epoch=1)
+    append(log, epoch=4)
+    append(log, epoch=4)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 3, 4, 9)] == [(-1, -1), (1, 3), (1, 3), (4, 9), (4, 9)]
+    assert [log.epoch_at(offset) for offset in (0, 2, 3, 8)] == [1, 1, 4, 4]
+
+
+def small_segments(monkeypatch, count: int, nbytes: int = 300) -> Log:
+    monkeypatch.setattr(log_module, "SEGMENT_MIN_BYTES", nbytes)
+    monkeypatch.setattr(log_module, "SEGMENT_MAX_BYTES", nbytes)
+    log = Log()
+    for nth in range(count):
+        append(log, [b"v" * 180], timestamps_ms=[T0 + nth * 1000])
+    return log
+
+
+def test_retention_by_size_drops_whole_old_segments(monkeypatch):
+    log = small_segments(monkeypatch, 5)
+    assert len(log.segments) == 5
+    one = log.segments[0].size
+    assert log.delete_old_segments(-1, one * 2 + 1, T0) == 2
+    assert (log.start_offset, log.end_offset) == (2, 5)
+    with pytest.raises(errors.OffsetOutOfRange):
+        log.read(1, MAX, 5, True)
+    assert offsets(log.read(2, MAX, 5, True)) == [2, 3, 4]
+    assert log.bytes_between(2, 5) == one * 3
+
+
+def test_retention_by_size_never_takes_the_active_segment(monkeypatch):
+    log = small_segments(monkeypatch, 2)
+    log.delete_old_segments(-1, 0, T0)
+    assert (log.start_offset, log.end_offset) == (1, 2)
+
+
+def test_retention_by_time_may_empty_the_log_but_offsets_go_on(monkeypatch):
+    log = small_segments(monkeypatch, 3)
+    assert log.delete_old_segments(1500, -1, T0 + 3000) == 2
+    assert log.delete_old_segments(1500, -1, T0 + 60_000) == 1
+    assert (log.start_offset, log.end_offset, log.segments) == (3, 3, [])
+    assert log.read(3, MAX, 3, True) == []
+    assert append(log) == 3
+    assert offsets(log.read(4, MAX, 6, True)) == [3, 4, 5]
+
+
+def test_a_view_outlives_its_segment(monkeypatch):
+    log = small_segments(monkeypatch, 2)
+    (view, _) = log.read(0, MAX, 2, True)
+    log.delete_old_segments(-1, 0, T0)
+    assert offsets([view]) == [0]
+
+
+def test_blocks_double_and_a_large_batch_gets_its_own():
+    log = Log()
+    append(log)
+    assert log.segments[0].capacity == log_module.SEGMENT_MIN_BYTES
+    big = batch([b"x" * (3 << 20)])
+    log.append(read_one_batch(big, 4 << 20), 0)
+    assert log.segments[1].capacity == len(big)
+    assert isinstance(log.segments[1], Segment)
+
+
+# ---- what is refused
+
+
+def patched(at: int, form: str, value: int, recrc: bool = True) -> bytes:
+    data = bytearray(batch())
+    struct.pack_into(form, data, at, value)
+    if recrc:
+        struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"", errors.InvalidRecord),
+        (bytes(60), errors.InvalidRecord),
+        (patched(16, ">b", 1), errors.InvalidRecord),
+        (patched(16, ">b", 0), errors.InvalidRecord),
+        (patched(17, ">I", 12345, recrc=False), errors.CorruptDataError),
+        (patched(57, ">i", 2), errors.InvalidRecord),
+        (patched(57, ">i", 4), errors.InvalidRecord),
+        (patched(57, ">i", -1), (errors.InvalidRecord, errors.CorruptDataError)),
+        (patched(23, ">i", 7), errors.InvalidRecord),
+        (patched(23, ">i", -5), (errors.InvalidRecord, errors.CorruptDataError)),
+        (patched(8, ">i", 10), errors.CorruptDataError),
+        (patched(8, ">i", 2**31 - 1), errors.InvalidRecord),
+        (patched(8, ">i", -1), errors.CorruptDataError),
+        (patched(21, ">h", 0x20), errors.InvalidRecord),
+        (patched(21, ">h", 7), (errors.UnsupportedCompressionType, errors.CorruptDataError)),
+        (bytes(batch()) * 2, errors.InvalidRecord),
+        (bytes(batch()) + b"\0", (errors.InvalidRecord, errors.CorruptDataError)),
+        (bytes(batch())[:-1], errors.InvalidRecord),
+        (bytes(batch([b"x" * 2000])), errors.RecordTooLarge),
+    ],
+)
+def test_bad_batches_are_refused(data, error):
+    with pytest.raises(error):
+        read_one_batch(memoryview(data), 1500)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 90))
+def test_no_bytes_crash_the_reader(noise, at):
+    data = bytearray(batch())
+    data[at : at + len(noise)] = noise
+    for candidate in (noise, bytes(data)):
+        try:
+            read_one_batch(memoryview(candidate), MAX)
+        except (errors.BrokerError, errors.CorruptDataError):
+            pass
