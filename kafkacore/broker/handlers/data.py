@@ -203,7 +203,7 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     min.insync.replicas. Transactional batches are refused. The timeout has nothing to wait for."""
     responses: list[TopicProduceResponse] = []
     leaders: set[int] = set()
-    failure: KafkaError | None = None
+    failure: str | None = None  # not the error: with its traceback it would hold this frame, and so the records, in a cycle
     for topic in request.topic_data:
         key: TopicKey = topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name
         answers: list[PartitionProduceResponse] = []
@@ -224,7 +224,7 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
                     call.wall_ms,
                 )
             except KafkaError as error:
-                failure = error
+                failure = str(error)
                 code = code_of(error)
                 leader = LeaderIdAndEpoch()
                 if code in _STALE_LEADER and call.version >= 10:

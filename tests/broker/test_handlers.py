@@ -1,0 +1,591 @@
+"""Every handler without sockets: op(request, now) -> response, also through the codec in every served version."""
+
+import pytest
+from brokering import T0, batch
+from wire import produce_request
+
+from kafkacore import protocol as p
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.handlers import API_VERSIONS, SERVED
+from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+from kafkacore.records import read_batches
+from kafkacore.types import Node
+
+
+class Bench:
+    """A broker's state, a clock moved by hand, and requests that go through the wire format of their version both ways."""
+
+    def __init__(self, **config):
+        self.clock = ManualClock(wall_ms=T0)
+        self.config = BrokerConfig(**config)
+        self.cluster = ClusterImage(self.config)
+        self.cluster.register_broker(Node(1, "127.0.0.1", 9092))
+        self.state = BrokerState(self.config, 1, self.cluster, API_VERSIONS)
+        self.late = []
+
+    def ask(self, request, version):
+        frame = b"".join(bytes(part) for part in p.encode_request(request, version, 5, "bench"))
+        header, decoded = p.decode_request(memoryview(frame)[4:])
+        call = Call(
+            version, header.client_id, self.clock.now_ms(), self.clock.wall_ms(), lambda it: self.late.append(self.wire(it, version))
+        )
+        result = SERVED[type(request).API_KEY].handler(self.state, call, decoded)
+        return result if isinstance(result, Outcome) else self.wire(result, version)
+
+    @staticmethod
+    def wire(response, version):
+        frame = b"".join(bytes(part) for part in p.encode_response(response, version, 5))
+        _, start = p.decode_response_header(type(response).API_KEY, version, frame[4:])
+        return type(response).decode(version, frame[4:], start)
+
+    def topic(self, name="t", partitions=1, **configs):
+        return self.cluster.create_topic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
+
+    def produce(self, data=None, version=9, topic_id=bytes(16), **kwargs):
+        answer = self.ask(produce_request(batch() if data is None else data, topic_id=topic_id, **kwargs), version)
+        return answer if isinstance(answer, Outcome) else answer.responses[0].partition_responses[0]
+
+    def fetch(self, offset=0, version=12, topic="t", topic_id=bytes(16), **kwargs):
+        return self.ask(fetch_request([(0, offset)], topic=topic, topic_id=topic_id, **kwargs), version)
+
+
+def fetch_request(
+    partitions, *, topic="t", topic_id=bytes(16), max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, partition_bytes=1 << 20, epoch=-1, **kwargs
+):
+    wanted = [
+        p.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes, current_leader_epoch=epoch)
+        for index, offset in partitions
+    ]
+    topics = [p.FetchTopic(topic=topic, topic_id=topic_id, partitions=wanted)] if wanted else []
+    return p.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics, **kwargs)
+
+
+def offsets(response):
+    return [
+        (part.partition_index, record.offset)
+        for topic in response.responses
+        for part in topic.partitions
+        for each in read_batches(part.records or b"")
+        for record in each.records()
+    ]
+
+
+def only(response):
+    return response.responses[0].partitions[0]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# ---- ApiVersions
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_answers_the_table(bench, version):
+    answer = bench.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1.0"), version)
+    assert answer.error_code == 0
+    assert {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys} == API_VERSIONS
+    assert API_VERSIONS[0] == (0, 13)  # old librdkafka needs the 0 to compress
+    assert 71 not in API_VERSIONS
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ä", "x\n"])
+def test_client_software_names_are_checked(bench, name):
+    assert bench.ask(p.ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3).error_code == Code.INVALID_REQUEST
+    assert bench.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version=name), 4).error_code == Code.INVALID_REQUEST
+
+
+def test_every_served_version_is_in_the_tables():
+    for key, served in SERVED.items():
+        api = p.APIS[key]
+        assert api.min_version <= served.min_version <= served.max_version <= api.max_version, api.name
+
+
+# ---- Metadata
+
+
+def named(*names):
+    return [p.MetadataRequestTopic(name=name) for name in names]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_creates_and_describes(bench, version):
+    answer = bench.ask(p.MetadataRequest(topics=named("new")), version)
+    (topic,) = answer.topics
+    (partition,) = topic.partitions
+    assert (topic.error_code, topic.name, partition.error_code, partition.leader_id) == (0, "new", 0, 1)
+    assert (partition.replica_nodes, partition.isr_nodes) == ([1], [1])
+    assert [(each.node_id, each.host, each.port) for each in answer.brokers] == [(1, "127.0.0.1", 9092)]
+    if version >= 1:
+        assert answer.controller_id == 1
+    if version >= 2:
+        assert answer.cluster_id == bench.cluster.cluster_id
+    if version >= 7:
+        assert partition.leader_epoch == 0
+    if version >= 10:
+        assert topic.topic_id == bench.cluster.topics["new"].topic_id
+
+
+def test_metadata_of_all_and_of_none(bench):
+    bench.topic("a")
+    bench.topic("b")
+    assert [each.name for each in bench.ask(p.MetadataRequest(topics=[]), 0).topics] == ["a", "b"]
+    assert [each.name for each in bench.ask(p.MetadataRequest(topics=None), 1).topics] == ["a", "b"]
+    assert bench.ask(p.MetadataRequest(topics=[]), 1).topics == []
+
+
+def test_metadata_does_not_create_where_it_may_not(bench):
+    request = p.MetadataRequest(topics=named("x"), allow_auto_topic_creation=False)
+    assert bench.ask(request, 4).topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert Bench(auto_create_topics_enable=False).ask(p.MetadataRequest(topics=named("x")), 12).topics[0].error_code == 3
+    assert bench.ask(p.MetadataRequest(topics=named("a/b")), 12).topics[0].error_code == Code.INVALID_TOPIC_EXCEPTION
+    assert bench.cluster.topics == {}
+
+
+def test_metadata_by_id(bench):
+    topic_id = bench.topic().topic_id
+    wanted = [p.MetadataRequestTopic(topic_id=topic_id, name=None), p.MetadataRequestTopic(topic_id=b"x" * 16, name=None)]
+    known, unknown = bench.ask(p.MetadataRequest(topics=wanted), 12).topics
+    assert (known.name, known.error_code) == ("t", 0)
+    assert (unknown.name, unknown.error_code) == (None, Code.UNKNOWN_TOPIC_ID)
+    assert bench.ask(p.MetadataRequest(topics=wanted), 10).topics[0].error_code == Code.INVALID_REQUEST
+
+
+# ---- Produce
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_produce_answers_offsets(bench, version, acks):
+    topic_id = bench.topic().topic_id if version >= 13 else bytes(16)
+    if version < 13:
+        bench.topic()
+    first = bench.produce(version=version, acks=acks, topic_id=topic_id)
+    second = bench.produce(version=version, acks=acks, topic_id=topic_id)
+    assert [(each.error_code, each.base_offset, each.log_append_time_ms) for each in (first, second)] == [(0, 0, -1), (0, 3, -1)]
+    assert offsets(bench.fetch()) == [(0, n) for n in range(6)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_produce_is_refused_by_name(bench, version):
+    bench.topic()
+    assert bench.produce(version=version).error_code == Code.UNSUPPORTED_VERSION
+    assert offsets(bench.fetch()) == []
+
+
+def test_acks_0_is_silent_and_an_error_closes(bench):
+    bench.topic()
+    assert bench.produce(acks=0) is Outcome.SILENT
+    assert bench.produce(acks=0, topic="missing") is Outcome.CLOSE
+    assert bench.produce(batch()[:40], acks=0) is Outcome.CLOSE
+    assert offsets(bench.fetch()) == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, {"topic": "missing"}),
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, {"partition": 7}),
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, {"partition": -1}),
+        (Code.INVALID_REQUIRED_ACKS, {"acks": 2}),
+        (Code.INVALID_RECORD, {"data": b""}),
+        (Code.INVALID_RECORD, {"data": bytes(batch()) * 2}),
+        (Code.INVALID_RECORD, {"data": batch(is_control=True)}),
+        (Code.CORRUPT_MESSAGE, {"data": bytes(batch())[:-1] + b"!"}),
+        (Code.MESSAGE_TOO_LARGE, {"data": batch([b"x" * 1_048_600])}),
+        (Code.INVALID_TIMESTAMP, {"data": batch(timestamps_ms=[T0 + 3_600_001] * 3)}),
+        (Code.INVALID_TXN_STATE, {"data": batch(is_transactional=True, producer_id=1, epoch=0, sequence=0)}),
+        (Code.UNSUPPORTED_COMPRESSION_TYPE, {"data": batch(compression="zstd"), "version": 6}),
+    ],
+)
+def test_produce_refuses(bench, code, arguments):
+    bench.topic()
+    assert bench.produce(**arguments).error_code == code
+    assert offsets(bench.fetch()) == []
+
+
+def test_produce_by_an_unknown_id(bench):
+    assert bench.produce(version=13, topic_id=b"?" * 16).error_code == Code.UNKNOWN_TOPIC_ID
+
+
+def test_produce_null_records_is_refused(bench):
+    bench.topic()
+    answer = bench.ask(produce_request(None), 9)
+    assert answer.responses[0].partition_responses[0].error_code == Code.INVALID_RECORD
+
+
+def test_one_bad_partition_does_not_spoil_the_others(bench):
+    bench.topic(partitions=2)
+    parts = [p.PartitionProduceData(index=index, records=batch()) for index in (0, 9, 1)]
+    request = p.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[p.TopicProduceData(name="t", partition_data=parts)])
+    answers = bench.ask(request, 9).responses[0].partition_responses
+    assert [(each.index, each.error_code) for each in answers] == [(0, 0), (9, 3), (1, 0)]
+
+
+def test_min_insync_replicas_holds_back_acks_all_only(bench):
+    bench.topic(min_insync_replicas="2")
+    assert bench.produce(acks=-1).error_code == Code.NOT_ENOUGH_REPLICAS
+    assert bench.produce(acks=1).error_code == 0
+
+
+def test_log_append_time(bench):
+    bench.topic(message_timestamp_type="LogAppendTime")
+    bench.clock.advance(77)
+    assert bench.produce(batch(timestamps_ms=[1, 2, 3])).log_append_time_ms == T0 + 77
+    (each,) = read_batches(only(bench.fetch()).records, check_crcs=True)
+    assert (each.timestamp_type, each.max_timestamp_ms) == (1, T0 + 77)
+
+
+def test_a_lost_leadership_is_told_with_the_current_leader(bench):
+    topic = bench.topic()
+    bench.cluster.register_broker(Node(2, "other", 9093))
+    topic.partitions[0].leader, topic.partitions[0].leader_epoch = 2, 5
+    answer = bench.ask(produce_request(batch()), 10)
+    part = answer.responses[0].partition_responses[0]
+    assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (Code.NOT_LEADER_OR_FOLLOWER, 2, 5)
+    assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == [(2, "other", 9093)]
+    fetched = bench.fetch(version=16, topic_id=topic.topic_id)
+    assert (only(fetched).error_code, only(fetched).current_leader.leader_id) == (Code.NOT_LEADER_OR_FOLLOWER, 2)
+    assert [each.node_id for each in fetched.node_endpoints] == [2]
+    assert bench.produce(version=9).error_code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+# ---- idempotence
+
+
+def test_idempotent_produce(bench):
+    bench.topic()
+    pid = bench.ask(p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 4)
+    assert (pid.error_code, pid.producer_epoch) == (0, 0)
+
+    def send(sequence, epoch=0):
+        answer = bench.produce(batch(producer_id=pid.producer_id, epoch=epoch, sequence=sequence))
+        return answer.error_code, answer.base_offset
+
+    assert [send(0), send(3)] == [(0, 0), (0, 3)]
+    assert [send(3), send(0)] == [(0, 3), (0, 0)]
+    assert send(9) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert send(6) == (0, 6)
+    assert send(0, epoch=1) == (0, 9)
+    assert send(9) == (Code.INVALID_PRODUCER_EPOCH, -1)
+    assert len(offsets(bench.fetch())) == 12
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_producer_ids_differ(bench, version):
+    request = p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+    assert bench.ask(request, version).producer_id != bench.ask(request, version).producer_id
+
+
+def test_transactional_ids_are_refused_for_good(bench):
+    request = p.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1)
+    assert bench.ask(request, 4).error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+# ---- Fetch
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_gives_whole_batches(bench, version):
+    topic_id = bench.topic().topic_id
+    bench.produce()
+    bench.produce()
+    answer = bench.fetch(4, version, topic_id=topic_id if version >= 13 else bytes(16))
+    assert offsets(answer) == [(0, 3), (0, 4), (0, 5)]
+    part = only(answer)
+    assert (part.high_watermark, part.last_stable_offset) == (6, 6)
+    if version >= 13:
+        assert answer.responses[0].topic_id == topic_id
+
+
+def test_fetch_errors(bench):
+    topic = bench.topic()
+    bench.produce()
+    topic.partitions[0].leader_epoch = 3
+    assert only(bench.fetch(4)).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert only(bench.fetch(-1)).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert only(bench.fetch(topic="missing")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert only(bench.fetch(version=13, topic_id=b"?" * 16)).error_code == Code.UNKNOWN_TOPIC_ID
+    fenced = only(bench.fetch(epoch=2))
+    assert (fenced.error_code, fenced.current_leader.leader_epoch) == (Code.FENCED_LEADER_EPOCH, 3)
+    assert only(bench.fetch(epoch=4)).error_code == Code.UNKNOWN_LEADER_EPOCH
+    assert only(bench.fetch(epoch=3)).error_code == 0
+    assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.REPLICA_NOT_AVAILABLE
+
+
+def test_fetch_limits(bench):
+    bench.topic(partitions=3)
+    for partition in range(3):
+        for _ in range(2):
+            bench.produce(batch([b"x" * 500]), partition=partition)
+    every = [(0, 0), (1, 0), (2, 0)]
+    assert offsets(bench.ask(fetch_request(every, max_bytes=1), 12)) == [(0, 0)]
+    assert offsets(bench.ask(fetch_request(every, partition_bytes=1), 12)) == [(0, 0)]
+    assert offsets(bench.ask(fetch_request(every, partition_bytes=600), 12)) == [(0, 0), (1, 0), (2, 0)]
+    assert offsets(bench.ask(fetch_request(every, max_bytes=1800), 12)) == [(0, 0), (0, 1), (1, 0)]
+    assert len(offsets(bench.ask(fetch_request(every), 12))) == 6
+
+
+def test_a_fetch_waits_for_bytes_and_an_append_wakes_it(bench):
+    bench.topic()
+    assert bench.fetch(max_wait_ms=500, min_bytes=150) is Outcome.LATER
+    bench.produce()
+    assert bench.late == []
+    bench.produce()
+    (answer,) = bench.late
+    assert len(offsets(answer)) == 6
+    bench.clock.advance(1000)
+    assert bench.state.fetches.advance(bench.clock.now_ms()) == 0
+    assert len(bench.late) == 1
+
+
+def test_a_waiting_fetch_is_answered_by_time_with_what_there_is(bench):
+    bench.topic()
+    bench.fetch(max_wait_ms=500, min_bytes=10_000)
+    bench.produce()
+    assert bench.state.fetches.next_deadline_ms() == bench.clock.now_ms() + 500
+    bench.clock.advance(500)
+    bench.state.fetches.advance(bench.clock.now_ms())
+    assert len(offsets(bench.late[0])) == 3
+
+
+def test_a_waiting_fetch_is_answered_when_its_topic_goes(bench):
+    topic = bench.topic()
+    bench.fetch(max_wait_ms=500)
+    bench.cluster.delete_topic(topic)
+    assert only(bench.late[0]).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("arguments", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"offset": 99}, {"topic": "missing"}])
+def test_some_fetches_never_wait(bench, arguments):
+    bench.topic()
+    assert not isinstance(bench.fetch(**{"max_wait_ms": 500, **arguments}), Outcome)
+
+
+# ---- fetch sessions
+
+
+def session_fetch(bench, partitions, session_id, epoch, version=12, **kwargs):
+    return bench.ask(fetch_request(partitions, session_id=session_id, session_epoch=epoch, **kwargs), version)
+
+
+def test_a_session_tells_only_news(bench):
+    bench.topic(partitions=3)
+    full = session_fetch(bench, [(0, 0), (1, 0), (2, 0)], 0, 0)
+    assert full.session_id > 0
+    assert [part.partition_index for part in full.responses[0].partitions] == [0, 1, 2]
+    assert session_fetch(bench, [], full.session_id, 1).responses == []
+    bench.produce(partition=1)
+    assert offsets(session_fetch(bench, [], full.session_id, 2)) == [(1, 0), (1, 1), (1, 2)]
+    assert session_fetch(bench, [(1, 3)], full.session_id, 3).responses == []
+    bench.produce(partition=2)
+    forgotten = [p.ForgottenTopic(topic="t", partitions=[2])]
+    assert session_fetch(bench, [], full.session_id, 4, forgotten_topics_data=forgotten).responses == []
+
+
+def test_served_partitions_move_to_the_end(bench):
+    bench.topic(partitions=2)
+    bench.produce(batch([b"x" * 500]), partition=0)
+    bench.produce(batch([b"x" * 500]), partition=1)
+    full = session_fetch(bench, [(0, 0), (1, 0)], 0, 0, max_bytes=1)
+    assert offsets(full) == [(0, 0)]
+    assert offsets(session_fetch(bench, [], full.session_id, 1, max_bytes=1)) == [(1, 0)]
+
+
+def test_session_errors(bench):
+    bench.topic()
+    full = session_fetch(bench, [(0, 0)], 0, 0)
+    assert session_fetch(bench, [], full.session_id, 5).error_code == Code.INVALID_FETCH_SESSION_EPOCH
+    assert session_fetch(bench, [], full.session_id + 1, 1).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert session_fetch(bench, [], full.session_id, 1, version=13).error_code == Code.FETCH_SESSION_TOPIC_ID_ERROR
+    final = session_fetch(bench, [(0, 0)], full.session_id, -1)
+    assert (final.error_code, final.session_id) == (0, 0)
+    assert session_fetch(bench, [], full.session_id, 1).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_session_cache_is_bounded_and_old_sessions_make_room():
+    bench = Bench(max_incremental_fetch_session_cache_slots=2)
+    bench.topic()
+    first, second = (session_fetch(bench, [(0, 0)], 0, 0).session_id for _ in range(2))
+    assert session_fetch(bench, [(0, 0)], 0, 0).session_id == 0
+    bench.clock.advance(120_001)
+    assert session_fetch(bench, [], first, 1).error_code == 0
+    assert session_fetch(bench, [(0, 0)], 0, 0).session_id > 0
+    assert session_fetch(bench, [], second, 1).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert session_fetch(bench, [], first, 2).error_code == 0
+
+
+def test_a_session_with_topic_ids(bench):
+    topic_id = bench.topic().topic_id
+    full = session_fetch(bench, [(0, 0)], 0, 0, version=15, topic_id=topic_id)
+    bench.produce()
+    answer = session_fetch(bench, [], full.session_id, 1, version=15)
+    assert answer.responses[0].topic_id == topic_id
+    assert len(offsets(answer)) == 3
+    bench.cluster.delete_topic(bench.cluster.topics["t"])
+    assert only(session_fetch(bench, [], full.session_id, 2, version=15)).error_code == Code.UNKNOWN_TOPIC_ID
+
+
+# ---- offsets
+
+
+def list_offset(bench, timestamp, version=11, topic="t", epoch=-1):
+    wanted = p.ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch)
+    request = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name=topic, partitions=[wanted])])
+    return bench.ask(request, version).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_list_offsets(bench, version):
+    bench.topic()
+    assert [list_offset(bench, stamp, version).offset for stamp in (-2, -1)] == [0, 0]
+    bench.produce(batch(timestamps_ms=[T0, T0 + 20, T0 + 10]))
+    found = [list_offset(bench, stamp, version) for stamp in (-2, -1, T0 + 5, T0 + 21)]
+    assert [(each.error_code, each.offset, each.timestamp) for each in found] == [(0, 0, -1), (0, 3, -1), (0, 1, T0 + 20), (0, -1, -1)]
+    if version >= 4:
+        assert [each.leader_epoch for each in found] == [0, 0, 0, -1]
+
+
+@pytest.mark.parametrize(("timestamp", "since", "offset"), [(-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)])
+def test_special_timestamps_since_their_version(bench, timestamp, since, offset):
+    bench.topic()
+    bench.produce(batch(timestamps_ms=[T0, T0 + 20, T0 + 10]))
+    assert list_offset(bench, timestamp, since).offset == offset
+    assert list_offset(bench, timestamp, since - 1).error_code == Code.UNSUPPORTED_VERSION
+
+
+def test_list_offsets_errors(bench):
+    bench.topic()
+    assert list_offset(bench, -1, topic="missing").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert list_offset(bench, -1, epoch=9).error_code == Code.UNKNOWN_LEADER_EPOCH
+    assert list_offset(bench, -99).error_code == Code.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_offset_for_leader_epoch(bench, version):
+    topic = bench.topic()
+    bench.produce()
+    topic.partitions[0].leader_epoch = 2
+    bench.produce()
+
+    def ask(epoch):
+        wanted = p.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+        request = p.OffsetForLeaderEpochRequest(topics=[p.OffsetForLeaderTopic(topic="t", partitions=[wanted])])
+        answer = bench.ask(request, version).topics[0].partitions[0]
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    assert [ask(epoch) for epoch in (0, 1, 2)] == [(0, 0, 3), (0, 0, 3), (0, 2, 6)]
+
+
+# ---- topics
+
+
+def create(bench, version, *topics, validate_only=False):
+    return bench.ask(p.CreateTopicsRequest(topics=list(topics), validate_only=validate_only), version).topics
+
+
+def creatable(name, partitions=2, replicas=1, **configs):
+    wanted = [p.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    return p.CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, assignments=[], configs=wanted)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_create_and_delete_topics(bench, version):
+    (made,) = create(bench, version, creatable("t", retention_ms="5"))
+    assert (made.name, made.error_code) == ("t", 0)
+    assert len(bench.cluster.topics["t"].partitions) == 2
+    if version >= 5:
+        assert (made.num_partitions, made.replication_factor) == (2, 1)
+        assert {(each.name, each.value, each.config_source) for each in made.configs} >= {("retention.ms", "5", 1)}
+    if version >= 7:
+        assert made.topic_id == bench.cluster.topics["t"].topic_id
+    assert create(bench, version, creatable("t"))[0].error_code == Code.TOPIC_ALREADY_EXISTS
+    bench.ask(p.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), min(version, 5))
+    assert bench.cluster.topics == {}
+    assert bench.state.replicas.partitions == {}
+
+
+def test_create_topics_errors(bench):
+    answers = create(
+        bench,
+        7,
+        creatable("twice"),
+        creatable("twice"),
+        creatable("a/b"),
+        creatable("p", 0),
+        creatable("r", 1, 3),
+        creatable("c", cleanup_policy="compact"),
+    )
+    assert [each.error_code for each in answers] == [
+        Code.INVALID_REQUEST,
+        Code.INVALID_REQUEST,
+        Code.INVALID_TOPIC_EXCEPTION,
+        Code.INVALID_PARTITIONS,
+        Code.INVALID_REPLICATION_FACTOR,
+        Code.INVALID_CONFIG,
+    ]
+    assert "cleanup.policy" in answers[5].error_message
+    assert create(bench, 7, creatable("v"), validate_only=True)[0].error_code == 0
+    assert bench.cluster.topics == {}
+
+
+def test_delete_topics_by_name_and_id(bench):
+    topic_id = bench.topic("a").topic_id
+    bench.topic("b")
+    wanted = [
+        p.DeleteTopicState(topic_id=topic_id),
+        p.DeleteTopicState(name="b"),
+        p.DeleteTopicState(name="b"),
+        p.DeleteTopicState(topic_id=topic_id),
+        p.DeleteTopicState(name="x", topic_id=topic_id),
+    ]
+    answers = bench.ask(p.DeleteTopicsRequest(topics=wanted, timeout_ms=1), 6).responses
+    assert [each.error_code for each in answers] == [0, 0, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INVALID_REQUEST]
+    assert answers[0].name == "a"
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_topic_deletion_may_be_off(version):
+    bench = Bench(delete_topic_enable=False)
+    bench.topic()
+    (answer,) = bench.ask(p.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), version).responses
+    assert answer.error_code == (Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_create_partitions(bench, version):
+    bench.topic()
+    wanted = p.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    (answer,) = bench.ask(p.CreatePartitionsRequest(topics=[wanted], timeout_ms=1, validate_only=False), version).results
+    assert (answer.name, answer.error_code) == ("t", 0)
+    assert bench.produce(partition=2).error_code == 0
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster(bench, version):
+    answer = bench.ask(p.DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, bench.cluster.cluster_id, 1)
+    assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(1, "127.0.0.1", 9092)]
+    assert answer.cluster_authorized_operations > 0
+    if version >= 1:
+        assert bench.ask(p.DescribeClusterRequest(endpoint_type=2), version).error_code == Code.MISMATCHED_ENDPOINT_TYPE
+
+
+# ---- housekeeping
+
+
+def test_clean_up_applies_retention_and_forgets_producers(bench):
+    bench.topic(retention_ms="1000")
+    bench.produce(batch(producer_id=5, epoch=0, sequence=0))
+    partition = bench.state.replicas.partition("t", 0)
+    bench.state.replicas.clean_up(T0 + 500, 1000)
+    assert (partition.log.start_offset, len(partition.producers.entries)) == (0, 1)
+    bench.state.replicas.clean_up(T0 + 5000, 1000)
+    assert (partition.log.start_offset, len(partition.producers.entries)) == (3, 0)
+    assert only(bench.fetch(0)).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert only(bench.fetch(3)).log_start_offset == 3
