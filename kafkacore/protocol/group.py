@@ -160,7 +160,6 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: int = F(INT32)
     committed_offset: int = F(INT64)
     committed_leader_epoch: int = F(INT32, "6+", default=-1, ignorable=True)
-    commit_timestamp: int = F(INT64, "1", default=-1)
     committed_metadata: str | None = F(STRING, nullable="0+")
 
 
