@@ -63,9 +63,7 @@ def main():
 
     batch = bytes(MIB)
     data = [
-        protocol.TopicProduceData(
-            name="flights", partition_data=[protocol.PartitionProduceData(index=p, records=batch) for p in range(4)]
-        )
+        protocol.TopicProduceData(name="flights", partition_data=[protocol.PartitionProduceData(index=p, records=batch) for p in range(4)])
     ]
     request = protocol.ProduceRequest(acks=-1, timeout_ms=30000, topic_data=data)
 

@@ -369,6 +369,7 @@ class OffsetDeleteResponse(Response, api_key=47, versions="0"):
     throttle_time_ms: int = F(INT32, ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = F([OffsetDeleteResponseTopic])
 
+
 # The KIP-848 protocol: the broker assigns, members reconcile.
 
 

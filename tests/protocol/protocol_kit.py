@@ -12,9 +12,7 @@ from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Message, Struct
 
 API_MESSAGES = [message for api in protocol.APIS.values() for message in (api.request, api.response)]
-STORED_MESSAGES = [
-    kind for kind in vars(stored).values() if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
-]
+STORED_MESSAGES = [kind for kind in vars(stored).values() if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message]
 MESSAGES = API_MESSAGES + STORED_MESSAGES
 
 

@@ -78,7 +78,7 @@ def test_the_path_names_the_broken_field():
     where = r"Fetch v12 response, responses\[3\]\.partitions\[1\]\.records, offset \d+: length 50 goes past"
     with pytest.raises(CorruptDataError, match=where):
         protocol.FetchResponse.decode(12, body[:-10])
-    with pytest.raises(CorruptDataError, match="Fetch v12 response, offset .*: 3 bytes left over"):
+    with pytest.raises(CorruptDataError, match=r"Fetch v12 response, offset .*: 3 bytes left over"):
         protocol.FetchResponse.decode(12, body + b"abc")
     bad = body.replace(b"\x022", b"\x02\xff")
     with pytest.raises(CorruptDataError, match=r"responses\[2\]\.topic, offset \d+: string is not valid UTF-8"):

@@ -73,17 +73,20 @@ def official_rows(fields, common, present, path=""):
             continue
         inner = field.get("fields") or common.get(kind)
         nullable = Versions.parse(field.get("nullableVersions", ""))
-        yield here, {
-            "versions": versions,
-            "type": "struct" if inner else kind,
-            "array": field["type"].startswith("[]"),
-            "nullable": {v for v in versions if nullable.has(v)},
-            "tag": field.get("tag"),
-            "tagged": {v for v in versions if Versions.parse(field.get("taggedVersions", "")).has(v)},
-            "default": official_default(field, inner is not None),
-            "ignorable": bool(field.get("ignorable")),
-            "classic": field.get("flexibleVersions") == "none",
-        }
+        yield (
+            here,
+            {
+                "versions": versions,
+                "type": "struct" if inner else kind,
+                "array": field["type"].startswith("[]"),
+                "nullable": {v for v in versions if nullable.has(v)},
+                "tag": field.get("tag"),
+                "tagged": {v for v in versions if Versions.parse(field.get("taggedVersions", "")).has(v)},
+                "default": official_default(field, inner is not None),
+                "ignorable": bool(field.get("ignorable")),
+                "classic": field.get("flexibleVersions") == "none",
+            },
+        )
         if inner:
             yield from official_rows(inner, common, versions, here + ".")
 
@@ -97,17 +100,20 @@ def our_rows(kind, present, path=""):
             default = "empty" if field.is_array else "struct"
         elif isinstance(default, Struct):
             default = "struct"
-        yield path + name, {
-            "versions": versions,
-            "type": "struct" if is_struct else field.type.name,
-            "array": field.is_array,
-            "nullable": {v for v in versions if field.nullable.has(v)},
-            "tag": field.tag,
-            "tagged": {v for v in versions if field.tagged.has(v)},
-            "default": default,
-            "ignorable": field.ignorable,
-            "classic": not field.flexible,
-        }
+        yield (
+            path + name,
+            {
+                "versions": versions,
+                "type": "struct" if is_struct else field.type.name,
+                "array": field.is_array,
+                "nullable": {v for v in versions if field.nullable.has(v)},
+                "tag": field.tag,
+                "tagged": {v for v in versions if field.tagged.has(v)},
+                "default": default,
+                "ignorable": field.ignorable,
+                "classic": not field.flexible,
+            },
+        )
         if is_struct:
             yield from our_rows(field.type, versions, path + name + ".")
 
@@ -160,7 +166,7 @@ def test_names_are_unique_and_reachable():
         if module is not stored:
             assert all(getattr(protocol, name) is getattr(module, name) for name in own)
     assert [name for name, count in names.items() if count > 1] == []
-            assert own <= {struct.__name__ for kind in MESSAGES for struct in structs_of(kind)}
+    assert set(names) <= {struct.__name__ for kind in MESSAGES for struct in structs_of(kind)}
 
 
 def test_requests_and_responses_know_each_other():
