@@ -629,3 +629,56 @@ def test_decompression_is_capped():
     assert len(read(buffer)[0].value) == 5_000_000
     with pytest.raises(CorruptDataError, match="more than 1000000 bytes"):
         next(read_batches(buffer, max_decompressed_bytes=1_000_000)).records()
+
+
+def test_a_reader_tells_where_the_next_fetch_begins_and_when_it_is_done():
+    parts = [BatchBuilder(base_offset=base, leader_epoch=base) for base in (0, 3, 6)]
+    for builder in parts:
+        for value in (b"a", b"b", b"c"):
+            builder.append(value)
+    whole = b"".join(bytes(builder.build()) for builder in parts)
+    reader = PartitionReader(whole, start_offset=1)
+    assert (reader.end_offset, reader.leader_epoch, reader.exhausted) == (9, -1, False)
+    assert len(reader.records(4)) == 4
+    assert (reader.next_offset, reader.leader_epoch, reader.exhausted) == (5, 3, False)
+    assert len(reader.records(4)) == 4
+    assert (reader.next_offset, reader.leader_epoch, reader.exhausted) == (9, 6, True)
+    cut = PartitionReader(whole[:-1])
+    assert cut.end_offset == 6
+    assert len(cut.records(6)) == 6
+    assert cut.exhausted
+    broken = PartitionReader(whole[: len(whole) // 3] + b"\xff" * 40)
+    assert broken.end_offset == 3
+    assert len(broken.records(3)) == 3
+    assert not broken.exhausted  # what is broken has still to be said
+    with pytest.raises(CorruptDataError):
+        broken.records(3)
+
+
+def test_a_reader_in_a_garbage_cycle_is_collected():
+    """The error kept by the reader leads through its traceback back to the reader, which exports a memoryview."""
+    builder = BatchBuilder()
+    builder.append(b"value")
+    bad = bytearray(builder.build())
+    bad[-1] ^= 1
+
+    def fail():
+        reader = PartitionReader(memoryview(memoryview(bytes(bad)))[0:])
+        with pytest.raises(CorruptDataError):
+            reader.records()
+        cycle = [reader]
+        cycle.append(cycle)
+
+    for _ in range(20):
+        fail()
+        gc.collect()
+
+
+def test_a_record_with_another_value():
+    builder = BatchBuilder(base_offset=7, leader_epoch=2)
+    builder.append(b"1", b"k", [("h", b"x")], timestamp_ms=5)
+    (record,) = PartitionReader(builder.build(), topic="t", partition=3).records()
+    other = record.replace(key=None, value=1)
+    assert (other.key, other.value, record.value) == (None, 1, b"1")
+    for name in ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "headers", "leader_epoch"):
+        assert getattr(other, name) == getattr(record, name)
