@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import re
 import ssl
 import types
 import typing
@@ -30,14 +29,23 @@ INT64_MAX = 2**63 - 1
 
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-Serializer = Callable[[str, Any], "bytes | None"]
-"""`serializer(topic, value) -> bytes`; called once per key or value."""
+Serializer = Callable[[Any], Any]
+"""`serializer(value) -> bytes-like or str`; called once per key or value that is not None (None stays null)."""
+
+
+@typing.runtime_checkable
+class TopicSerializer(typing.Protocol):
+    """A serializer that needs to know the topic (org.apache.kafka.common.serialization.Serializer)."""
+
+    def serialize(self, topic: str, value: Any, /) -> Any:
+        """Returns bytes-like or str."""
+
 
 Deserializer = Callable[[str, "memoryview | bytes"], Any]
 """`deserializer(topic, data) -> value`; called once per key or value."""
 
-Partitioner = Callable[[str, "bytes | None", "bytes | None", int], int]
-"""`partitioner(topic, key, value, partition_count) -> partition`."""
+Partitioner = Callable[[str, Any, Any, Any], int]
+"""`partitioner(topic, key, value, cluster) -> partition`: key and value as given to send, the cluster as a ClusterSnapshot."""
 
 
 class _Range(typing.NamedTuple):
@@ -160,22 +168,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not rest.startswith("[")):
         raise ConfigError(f"{text!r} is not an address of the form host:port")
     return host, int(port)
-
-
-_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
-
-
-def reset_duration_ms(text: str) -> int:
-    """The milliseconds of auto_offset_reset=by_duration:<ISO 8601 duration of days and less> (KIP-1106).
-
-    Raises:
-        ConfigError: the text is something else.
-    """
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise ConfigError(f"auto_offset_reset must be one of latest, earliest, none, or by_duration: and a duration as P1DT2H, not {text!r}")
-    days, hours, minutes, seconds = (float(group) if group else 0.0 for group in match.groups())
-    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
 @functools.cache
@@ -372,7 +364,7 @@ class ProducerConfig(ClientConfig):
         partitioner_ignore_keys: keyed records are spread like unkeyed ones.
         partitioner_adaptive_partitioning_enable: unkeyed records favour brokers with short queues (KIP-794).
         partitioner_availability_timeout_ms: brokers that took no batch for so long get no unkeyed records; 0 turns this off.
-        key_serializer, value_serializer: `f(topic, value) -> bytes`; None takes bytes-like and str (UTF-8).
+        key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and str (UTF-8).
         interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order.
     """
 
@@ -394,8 +386,8 @@ class ProducerConfig(ClientConfig):
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
     partitioner_availability_timeout_ms: int = _between(0, 0)
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    key_serializer: Serializer | TopicSerializer | None = None
+    value_serializer: Serializer | TopicSerializer | None = None
     interceptors: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
@@ -447,8 +439,7 @@ class ConsumerConfig(ClientConfig):
         fetch_max_bytes: bytes of one answer, as a soft limit: the first batch always comes whole.
         max_partition_fetch_bytes: the same for one partition.
         max_poll_records: records one poll returns at most.
-        auto_offset_reset: where a partition without position starts: latest, earliest, by_duration:P1DT2H (so long ago, KIP-1106) or none
-            (an error).
+        auto_offset_reset: where a partition without position starts: latest, earliest or none (an error).
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
         key_deserializer, value_deserializer: `f(topic, data) -> value`; None leaves bytes.
@@ -462,17 +453,12 @@ class ConsumerConfig(ClientConfig):
     fetch_max_wait_ms: int = _between(500, 0)
     max_partition_fetch_bytes: int = _between(1_048_576, 0)
     max_poll_records: int = _between(500, 1)
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: str = _one_of("latest", "latest", "earliest", "none")
     isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     client_rack: str = ""
-
-    def _check(self) -> None:
-        super()._check()
-        if self.auto_offset_reset not in ("latest", "earliest", "none"):
-            reset_duration_ms(self.auto_offset_reset)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -357,11 +357,10 @@ class MemoryTransport:
         max_write_bytes: Most bytes one `write` takes; 0 stalls the stream.
         capacity_bytes: Bytes the other end may hold unread.
         connect_error: OSError that `finish_connect` raises.
-        closed: This end was closed.
     """
 
     __slots__ = (
-        "_held", "_incoming", "_lock", "buffered", "capacity_bytes", "closed", "connect_error", "connected", "fd", "max_read_bytes",
+        "_closed", "_held", "_incoming", "_lock", "buffered", "capacity_bytes", "connect_error", "connected", "fd", "max_read_bytes",
         "max_write_bytes", "on_change", "other", "peer",
     )  # fmt: skip
 
@@ -378,7 +377,7 @@ class MemoryTransport:
         self.other: MemoryTransport = self
         self._incoming: deque[memoryview] = deque()
         self._held = 0
-        self.closed = False
+        self._closed = False
         self._lock = lock
 
     def ready_ops(self) -> int:
@@ -386,9 +385,9 @@ class MemoryTransport:
         ops = 0
         if not self.connected:
             return WRITE if self.connect_error is not None or self.other.connected else 0
-        if self._held or self.other.closed:
+        if self._held or self.other._closed:
             ops = READ
-        if self.max_write_bytes and (self.other._held < self.other.capacity_bytes or self.other.closed):
+        if self.max_write_bytes and (self.other._held < self.other.capacity_bytes or self.other._closed):
             ops |= WRITE
         return ops
 
@@ -415,7 +414,7 @@ class MemoryTransport:
         wanted = min(nbytes, self.max_read_bytes)
         total = 0
         with self._lock:
-            if self.closed:
+            if self._closed:
                 raise OSError(errno.EBADF, "transport is closed")
             while total < wanted and self._incoming:
                 chunk = self._incoming[0]
@@ -427,7 +426,7 @@ class MemoryTransport:
                 else:
                     self._incoming[0] = chunk[len(part) :]
             self._held -= total
-            ended = self.other.closed
+            ended = self.other._closed
         if total:
             self.other._changed()
             return total
@@ -436,7 +435,7 @@ class MemoryTransport:
     def write(self, buffers: list[Any], skip_bytes: int) -> int:
         accepted = bytearray()
         with self._lock:
-            if self.closed or self.other.closed:
+            if self._closed or self.other._closed:
                 raise BrokenPipeError(errno.EPIPE, "peer closed the in-memory connection")
             room = min(self.max_write_bytes, self.other.capacity_bytes - self.other._held)
             for buffer in buffers:
@@ -465,7 +464,7 @@ class MemoryTransport:
 
     def close(self) -> None:
         with self._lock:
-            self.closed = True
+            self._closed = True
             self._incoming.clear()
             self._held = 0
         self.other._changed()

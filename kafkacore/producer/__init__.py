@@ -1,0 +1,488 @@
+"""KafkaProducer: sends records; see `KafkaProducer`.
+
+How the pieces hang together: send() is compiled (native/append.pxi) and writes the record into its partition's open batch; the
+accumulator holds the batches; the Sender takes them to the brokers (sender.py says which thread does that); txn.py numbers them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from kafkacore import _codec
+from kafkacore._codec import ColumnSource, ManyProgress, PartitionQueue, ProducerCore, RecordFuture, TopicQueue
+from kafkacore.clock import Clock, SystemClock
+from kafkacore.config import ProducerConfig
+from kafkacore.errors import (
+    ClosedError,
+    DeliveryError,
+    ForkedClientError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    UsageError,
+)
+from kafkacore.metadata import Metadata
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.connection import ExponentialBackoff
+from kafkacore.net.selector import Selector
+from kafkacore.net.transport import SocketTransports
+from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
+from kafkacore.producer.futures import BatchFuture, BatchMetadata
+from kafkacore.producer.partitioner import StickyPartitioner
+from kafkacore.producer.sender import Sender
+from kafkacore.producer.txn import TransactionManager
+from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
+
+__all__ = ["BatchFuture", "BatchMetadata", "KafkaProducer", "RecordFuture"]
+
+log = logging.getLogger(__name__)
+
+METADATA_MAX_IDLE_MS = 300_000
+ATEXIT_MAX_S = 10.0
+FORCED_CLOSE_S = 1.0
+
+_codec._bind_producer_types(RecordMetadata, UsageError)
+
+_producers: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+_senders: set[Sender] = set()
+
+
+class KafkaProducer(ProducerCore):
+    """Sends records to Kafka. Threads may share one producer; a forked child makes its own.
+
+    Usable as a context manager: leaving it closes the producer, and so delivers what was sent.
+
+    Source: org.apache.kafka.clients.producer.KafkaProducer.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+        """Connects in the background; a wrong address shows at the first send.
+
+        Args:
+            config: settings under Kafka's dotted names.
+            clock: time; the system's by default.
+            **settings: the same with underscores, as in `kafkacore.config.ProducerConfig`.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range.
+        """
+        self.config = settings_ = ProducerConfig.from_user(config, **settings)
+        self._clock = clock or SystemClock()
+        self._pid = os.getpid()
+        self._closed = False
+        rng = random.Random()  # noqa: S311  for jitter
+        metadata = self._metadata = Metadata(
+            settings_,
+            self._clock,
+            topic_idle_ms=METADATA_MAX_IDLE_MS,
+            allow_auto_topic_creation=settings_.allow_auto_create_topics,
+            rng=rng,
+        )
+        self._metadata.bootstrap(settings_.bootstrap_addresses)
+        self._transactions = TransactionManager() if settings_.enable_idempotence else None
+        backoff = ExponentialBackoff(settings_.retry_backoff_ms, settings_.retry_backoff_max_ms, rng=rng)
+        batch_size = max(settings_.batch_size, _codec.BATCH_OVERHEAD_BYTES)
+        self._pool = BufferPool(settings_.buffer_memory, batch_size)
+        self._accumulator = RecordAccumulator(
+            batch_size=batch_size,
+            linger_ms=settings_.linger_ms,
+            delivery_timeout_ms=settings_.delivery_timeout_ms,
+            max_request_size=settings_.max_request_size,
+            pool=self._pool,
+            backoff_ms=backoff.backoff_ms,
+            transactions=self._transactions,
+            choose_sticky=StickyPartitioner(
+                lambda: metadata.snapshot,
+                adaptive=settings_.partitioner_adaptive_partitioning_enable,
+                unavailable=lambda: sender.unavailable_nodes(),
+                rng=rng,
+            ),
+        )
+        this = weakref.ref(self)             # the Sender thread must not keep its producer alive
+        client = NetworkClient(
+            _selector(self._clock, settings_), self._metadata, settings_, self._clock, rng, max_in_flight=settings_.max_in_flight_requests_per_connection
+        )
+        sender = self._sender = Sender(
+            client=client,
+            metadata=self._metadata,
+            accumulator=self._accumulator,
+            transactions=self._transactions,
+            config=settings_,
+            clock=self._clock,
+            backoff_ms=backoff.backoff_ms,
+            on_metadata=lambda: _update_topics(this()),
+        )
+        self._interceptors = tuple(settings_.interceptors)
+        self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
+        self._round_robin = settings_.partitioner == "round_robin"
+        self._ignore_keys = settings_.partitioner_ignore_keys
+        self._key_serializer, key_plain = _serializer(settings_.key_serializer)
+        self._value_serializer, value_plain = _serializer(settings_.value_serializer)
+        self._plain = key_plain and value_plain and not self._interceptors and self._partitioner is None
+        self._fast = self._plain
+        _producers.add(self)
+        _senders.add(self._sender)
+        self._sender.start()
+
+    # ---- sending -----------------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedClientError("this producer belongs to the parent process; make one in each process")
+        if self._closed:
+            raise ClosedError("the producer is closed")
+
+    def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> None:
+        """Called by the append path when the open batch does not take a record."""
+        self._check_open()
+        # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
+        max_block_ms = 0 if self._sender.in_io_thread else self.config.max_block_ms
+        self._accumulator.roll(queue, chosen, record_bytes, self._clock.now_ms(), max_block_ms)
+
+    def _send_general(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any
+    ) -> RecordFuture:
+        """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
+        self._check_open()
+        if isinstance(topic, ProducerRecord):
+            record = topic
+        elif isinstance(topic, str):
+            record = ProducerRecord(topic, value, key, headers or (), partition, timestamp_ms)
+        else:
+            raise TypeError(f"topic must be a str or a ProducerRecord, not {type(topic).__name__}")
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                log.exception("on_send of %r failed; the record goes on as it was", interceptor)
+        callback = on_delivery if not self._interceptors else self._acknowledge(on_delivery)
+        try:
+            queue = self._queue_of(record.topic)
+            partition = record.partition
+            if partition is None and self._partitioner is not None:
+                partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
+            elif partition is None and self._round_robin:
+                partition = self._next_in_turn(queue)
+            value = _serialize(self._value_serializer, record.topic, record.value)
+            key = _serialize(self._key_serializer, record.topic, record.key)
+            return self._append_serialized(queue, value, key, record.headers or None, partition, record.timestamp_ms, callback)
+        except Exception as error:
+            for interceptor in self._interceptors:
+                _notify(interceptor, None, error)
+            raise
+
+    def _acknowledge(self, on_delivery: Callable[[Any, Any], object] | None) -> Callable[[Any, Any], None]:
+        def acknowledged(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+            for interceptor in self._interceptors:
+                _notify(interceptor, metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return acknowledged
+
+    def _next_in_turn(self, queue: TopicQueue) -> int:
+        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions
+        queue.turn += 1
+        return available[queue.turn % len(available)].index
+
+    def _queue_of(self, topic: str) -> TopicQueue:
+        """The topic's queues; waits for its metadata up to max_block_ms."""
+        queue = self._topics.get(topic)
+        if queue is None:
+            self._await_topic(topic, self.config.max_block_ms)
+            queue = self._topics.get(topic)
+            if queue is None:
+                queue = TopicQueue(topic)
+                queue.grow(self._metadata.snapshot.partition_count(topic), TopicPartition)
+                first = random.randrange(len(queue.partitions))  # noqa: S311  spreads producers over partitions
+                queue.sticky = queue.partitions[first]
+                queue = self._topics.setdefault(topic, queue)
+            self._fast = self._plain and not self._round_robin and not self._closed
+        return queue
+
+    def _await_topic(self, topic: str, max_block_ms: int) -> None:
+        metadata = self._metadata
+        start_ms = now_ms = self._clock.now_ms()
+        metadata.add_topic(topic, now_ms)
+        while True:
+            version = metadata.version
+            info = metadata.snapshot.topics.get(topic)
+            if info is not None and info.partitions:
+                return
+            if info is not None and info.error is not None and not info.error.retriable:
+                raise info.error
+            left_ms = max_block_ms - (now_ms - start_ms)
+            if left_ms <= 0 or self._sender.in_io_thread:
+                reasons = list(metadata.attempts)
+                if info is not None and info.error is not None:
+                    reasons.append(info.error)
+                raise KafkaTimeoutError(f"no metadata of topic {topic} within {max_block_ms} ms", topic=topic, attempts=reasons)
+            metadata.request_update()
+            self._sender.wake(now_ms, True)
+            metadata.await_update(version, left_ms)
+            self._check_open()
+            now_ms = self._clock.now_ms()
+
+    def send_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partitions: Any = None,
+        timestamps_ms: Any = None,
+    ) -> BatchFuture:
+        """Queues many records, in order, with one call.
+
+        Args:
+            topic: topic name.
+            values: list of bytes-like, str or None; an Arrow binary or string array; a numpy S or V array; or (data, offsets).
+            keys: the same, one per value, or None.
+            headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record.
+            partitions: one number for all, or an array of numbers, or None for the partitioner.
+            timestamps_ms: one for all, or an int64 array, or None for now.
+
+        Returns:
+            BatchFuture.
+
+        Raises:
+            BufferFullError and what else send() raises: the records before stay queued; `error.appended` says how many, and
+                `error.future` is their BatchFuture.
+            ValueError: columns differ in length.
+        """
+        self._check_open()
+        if not self._plain or self._round_robin or self._value_serializer is not None or self._key_serializer is not None:
+            raise UsageError(
+                "send_many takes bytes as they are: not with serializers, interceptors, a custom partitioner or round_robin; use send()"
+            )
+        queue = self._queue_of(topic)
+        column = ColumnSource(values)
+        count = len(column)
+        key_column = None if keys is None else ColumnSource(keys)
+        if key_column is not None and len(key_column) != count:
+            raise ValueError(f"columns differ in length: {count} values, {len(key_column)} keys")
+        numbers = None
+        if partitions is not None:
+            numbers = np.ascontiguousarray(np.broadcast_to(np.asarray(partitions, np.int32), (count,)))
+            if count and not (0 <= numbers.min() and numbers.max() < len(queue.partitions)):
+                raise UsageError(f"topic {topic} has {len(queue.partitions)} partitions; asked for {numbers.min()}..{numbers.max()}")
+        one_ms, each_ms = -1, None
+        if timestamps_ms is not None:
+            if np.ndim(timestamps_ms) == 0:
+                one_ms = int(timestamps_ms)
+                lowest = one_ms
+            else:
+                each_ms = np.ascontiguousarray(timestamps_ms, np.int64)
+                if len(each_ms) != count:
+                    raise ValueError(f"columns differ in length: {count} values, {len(each_ms)} timestamps")
+                lowest = int(each_ms.min()) if count else 0
+            if lowest < 0:
+                raise ValueError(f"timestamps must not be negative, got {lowest} (topic {topic})")
+        owner = np.empty(count, np.int32)
+        index = np.empty(count, np.int32)
+        progress = ManyProgress(owner, index)
+        try:
+            self._append_many(queue, column, key_column, _headers_of_many(headers, count), numbers, one_ms, each_ms, progress)
+        except BaseException as error:
+            error.appended = progress.done  # type: ignore[attr-defined]
+            error.future = BatchFuture(topic, progress, owner, index)  # type: ignore[attr-defined]
+            if isinstance(error, KafkaError):
+                error.message += f" ({progress.done} of {count} records were queued)"
+            raise
+        return BatchFuture(topic, progress, owner, index)
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends everything queued now and waits for the outcome.
+
+        Args:
+            timeout: seconds, None = no limit (every record has an outcome after delivery_timeout_ms).
+
+        Raises:
+            DeliveryError: records failed since the last flush and nobody looked at their futures; counts and first causes.
+            KafkaTimeoutError: the time is over.
+        """
+        self._check_open()
+        if self._sender.in_io_thread:
+            raise IllegalStateError("a delivery callback cannot flush: the thread that would do it is this one")
+        end = None if timeout is None else time.monotonic() + timeout
+        self._accumulator.begin_flush()
+        try:
+            self._sender.wake(-1, True)
+            pending = dict.fromkeys(batch.delivery.root for batch in self._accumulator.incomplete())
+            for delivery in pending:
+                if not delivery.finished:
+                    self._sender.wait(delivery, None if end is None else max(0.0, end - time.monotonic()))
+        finally:
+            self._accumulator.end_flush()
+        failed, causes = self._sender.unobserved_failures()
+        if failed:
+            raise DeliveryError(failed=failed, causes=causes)
+
+    def close(self, timeout: float | None = 30) -> None:
+        """Delivers what is queued, then closes the connections. Never hangs; calling it again does nothing.
+
+        Args:
+            timeout: seconds for a graceful end, None = delivery_timeout_ms; then the rest fails with ClosedError.
+        """
+        if self._closed or os.getpid() != self._pid:
+            self._closed = True
+            self._fast = False
+            return
+        self._closed = True
+        self._fast = False
+        _close_sender(self._sender, self.config.delivery_timeout_ms / 1000 if timeout is None else timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        sender = self.__dict__.get("_sender") if hasattr(self, "__dict__") else None
+        if sender is not None and not self._closed and os.getpid() == self._pid:
+            sender.initiate_close()                       # the thread delivers what is queued, then ends
+
+    # ---- looking in --------------------------------------------------------------------------------------------------------------
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partition numbers of a topic; waits for its metadata up to max_block_ms.
+
+        Raises:
+            KafkaTimeoutError: no metadata in time.
+        """
+        self._check_open()
+        self._await_topic(topic, self.config.max_block_ms)
+        return {partition.index for partition in self._metadata.snapshot.topics[topic].partitions}
+
+    def metrics(self) -> dict[str, int]:
+        """Counts since the start (requests, batches, records, bytes, retries, ...) and the state of the buffer memory."""
+        return {
+            **self._sender.counters,
+            "buffer_total_bytes": self._pool.total_bytes,
+            "buffer_available_bytes": self._pool.available_bytes,
+            "waiting_threads": self._pool.queued,
+            "incomplete_batches": len(self._accumulator.incomplete()),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """State by partition: batches queued and on the wire, and with idempotence the sequence numbers."""
+        in_flight: dict[Any, int] = {}
+        for partition in self._sender.in_flight_batches():
+            in_flight[partition] = in_flight.get(partition, 0) + 1
+        return {
+            "partitions": {
+                queue.topic_partition: {
+                    "queued_batches": len(queue.batches),
+                    "in_flight_batches": in_flight.get(queue, 0),
+                    "muted": bool(queue.muted),
+                }
+                for topic in list(self._topics.values())
+                for queue in topic.partitions
+            },
+            "transactions": None if self._transactions is None else self._transactions.statistics(),
+        }
+
+
+def _selector(clock: Clock, config: ProducerConfig) -> Selector:
+    transports = SocketTransports(
+        send_buffer_bytes=config.send_buffer_bytes,
+        receive_buffer_bytes=config.receive_buffer_bytes,
+        ssl_context=config.make_ssl_context(),
+    )
+    return Selector(clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports)
+
+
+def _serializer(serializer: Any) -> tuple[Any, bool]:
+    """A callable for the fast path and whether it is fit for it: one with `serialize(topic, value)` needs the topic."""
+    if serializer is None or not hasattr(serializer, "serialize"):
+        return serializer, True
+    return serializer, False
+
+
+def _serialize(serializer: Any, topic: str, value: Any) -> Any:
+    if serializer is None or value is None:
+        return value
+    return serializer.serialize(topic, value) if hasattr(serializer, "serialize") else serializer(value)
+
+
+def _notify(interceptor: Any, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+    try:
+        interceptor.on_acknowledgement(metadata, error)
+    except Exception:
+        log.exception("on_acknowledgement of %r failed", interceptor)
+
+
+def _headers_of_many(headers: Any, count: int) -> bytes | list[bytes | None] | None:
+    """Encoded: the same for every record, or one (or None) per record."""
+    if headers is None:
+        return None
+    if isinstance(headers, Mapping):
+        return _codec.record_headers(headers.items())
+    headers = list(headers)
+    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
+        return _codec.record_headers(headers) if headers else None
+    if len(headers) != count:
+        raise ValueError(f"columns differ in length: {count} values, {len(headers)} lists of headers")
+    return [_codec.record_headers(each.items() if isinstance(each, Mapping) else each) if each else None for each in headers]
+
+
+def _update_topics(producer: KafkaProducer | None) -> None:
+    """Takes in partitions added to known topics."""
+    if producer is None:
+        return
+    snapshot = producer._metadata.snapshot
+    for name, queue in list(producer._topics.items()):
+        count = snapshot.partition_count(name)
+        if count is not None and count > len(queue.partitions):
+            queue.grow(count, TopicPartition)
+
+
+def _close_sender(sender: Sender, timeout_s: float) -> None:
+    sender.initiate_close(force=timeout_s <= 0)
+    if sender.in_io_thread:
+        return                                            # in a callback: the thread ends after it
+    try:
+        if not sender.join(max(0.0, timeout_s)):
+            sender.initiate_close(force=True)
+            if not sender.join(FORCED_CLOSE_S):
+                log.error("the producer's thread did not end within %.0f s; it is left behind", FORCED_CLOSE_S)
+    finally:
+        _senders.discard(sender)
+
+
+def _at_exit() -> None:
+    """Delivers what programs left queued, within a bound, and says loudly what was lost."""
+    for sender in list(_senders):
+        if os.getpid() != sender.pid:
+            continue
+        before = sender.counters["failed_records"]
+        unfinished = sum(batch.count for batch in sender.accumulator.incomplete())
+        _close_sender(sender, min(ATEXIT_MAX_S, sender.config.delivery_timeout_ms / 1000))
+        lost = sender.counters["failed_records"] - before
+        if lost:
+            log.warning(
+                "%d of %d records still queued at exit were LOST: call producer.flush() or close() before the program ends", lost, unfinished
+            )
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_producers):
+        producer._fast = False
+    _senders.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,670 @@
+"""Sender: takes batches from the accumulator to the brokers and their answers back. One thread, but not always the same.
+
+Who drives the I/O
+  `_io` is the right to touch the network client, the transaction books and the batches in flight. Whoever holds it calls `run_once`.
+  Mostly that is the Sender thread, asleep in the selector. A thread that waits for a result may take it instead: then a synchronous send
+  costs no thread switch. The moves:
+
+  * A caller in `wait` tries `_io`. If it is free it drives until its delivery is known, releases, and leaves through `_leave`.
+  * If it is taken, the caller puts its gate (a held lock) into `_callers` and into the delivery, tries `_io` ONCE MORE, and only then
+    sleeps on the gate. Whoever releases `_io` looks at `_callers` AFTER the release. So either the caller's second try succeeds or the
+    one leaving sees its gate: no wake-up is lost. A gate opened in vain costs one look.
+  * `_leave`: if callers wait, the first one's gate is opened; else, if batches are unfinished, the napping Sender thread is woken.
+  * The Sender thread, after each pass: if a caller has waited since the last pass (`_calls` moved), it passes `_io` on and naps, a bounded
+    time (`nap_ms`); a nap ends early when something urgent happens (a full batch, memory short, leftovers). After a nap: if `_io` is
+    taken, nap again; if callers came and nothing is unfinished, nap again; else go back into the selector, without any bound but real
+    deadlines. So single synchronous sends do not wake it, and an idle producer uses no CPU.
+
+Waking the selector
+  `_poll_until_ms` is when the poll under way will end by itself; -1 while nobody polls. It is set to NEVER_MS before the accumulator is
+  looked at and to the real time before the poll, so a batch added in between writes the wake-up byte. A poll that ends soon enough for a
+  new batch's linger is left alone.
+
+When a pass is cut short (Ctrl+C in the main thread while it drives, or a bug)
+  `_recover` forgets what was in flight, closes the connections and queues every unfinished batch again, in sequence order. The broker
+  recognises by its number what it had already; without idempotence such a record may be doubled, as after any lost answer.
+
+Source: org.apache.kafka.clients.producer.internals.Sender; KIP-91, KIP-126, KIP-360, KIP-467, KIP-516, KIP-951.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kafkacore import compress, errors
+from kafkacore._codec import Delivery, PartitionQueue, ProducerBatch
+from kafkacore.errors import ClosedError, Code, ForkedClientError, IllegalStateError, KafkaError, KafkaTimeoutError
+from kafkacore.metadata import ZERO_ID, LeaderHint, Metadata
+from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
+from kafkacore.protocol import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kafkacore.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.clock import Clock
+    from kafkacore.config import ProducerConfig
+    from kafkacore.net.client import NetworkClient
+    from kafkacore.net.request import ClientResponse
+    from kafkacore.producer.txn import TransactionManager
+
+log = logging.getLogger(__name__)
+
+NAP_MAX_MS = 5
+TOPIC_IDS_FROM = 13                # Produce names topics by id from this version on
+ZSTD_FROM = 7
+OLDEST_PRODUCE = 3                 # record batch v2
+ERROR_PAUSE_S = 0.1
+
+
+class Sender:
+    """The producer's I/O; see the top of the file for who may call what."""
+
+    def __init__(
+        self,
+        *,
+        client: NetworkClient,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        transactions: TransactionManager | None,
+        config: ProducerConfig,
+        clock: Clock,
+        backoff_ms: Callable[[int], int],
+        on_metadata: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes over the client; `start` makes the thread.
+
+        Args:
+            client: the connections.
+            metadata: the client's metadata.
+            accumulator: where batches come from.
+            transactions: the idempotent producer's books, or None.
+            config: settings.
+            clock: time.
+            backoff_ms: pause before the n-th retry of InitProducerId.
+            on_metadata: called after the cluster view changed, before batches are looked at.
+        """
+        self.client = client
+        self.metadata = metadata
+        self.accumulator = accumulator
+        self.transactions = transactions
+        self.config = config
+        self.failed: deque[Delivery] = deque(maxlen=10_000)       # failures for the next flush
+        self.counters: dict[str, int] = dict.fromkeys(
+            ("requests", "batches", "records", "bytes", "retries", "splits", "failed_records", "expired_batches", "driven_by_callers"), 0
+        )
+        self._clock = clock
+        self._backoff_ms = backoff_ms
+        self._on_metadata = on_metadata
+        self._metadata_version = -1
+        self._codec = compress.codec_id(config.compression_type)
+        self._level = config.compression_level
+        self._in_order = config.max_in_flight_requests_per_connection == 1
+        self._in_flight: dict[ProducerBatch, None] = {}
+        self._in_flight_expiry_ms = NEVER_MS
+        self._generation = 0
+        self._init_attempts = 0
+        self._init_after_ms = 0
+        self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
+        self.pid = os.getpid()
+        self._io = threading.Lock()
+        self._owner: int | None = None
+        self._callers: deque[threading.Lock] = deque()
+        self._calls = 0
+        self._poll_until_ms = -1
+        self._nap_gate = threading.Lock()
+        self._nap_gate.acquire()
+        self._nap_s = max(1, min(config.linger_ms, NAP_MAX_MS)) / 1000
+        self._closing = False
+        self._forced = False
+        self._thread: threading.Thread | None = None
+        accumulator.driver = self
+        accumulator.wake = self.wake
+
+    # ---- one pass ----------------------------------------------------------------------------------------------------------------
+
+    def run_once(self, now_ms: int, max_wait_ms: int = NEVER_MS) -> None:
+        """Sends what can be sent, then waits for answers.
+
+        Args:
+            now_ms: the time.
+            max_wait_ms: bound of the wait.
+        """
+        self._poll_until_ms = NEVER_MS
+        timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
+        if self._poll_until_ms < 0:                                  # something came in meanwhile
+            timeout_ms = 0
+        else:
+            self._poll_until_ms = now_ms + timeout_ms
+        self.client.poll(timeout_ms, now_ms)
+        self._poll_until_ms = -1
+
+    def send_producer_data(self, now_ms: int) -> int:
+        """Drains ready batches into requests.
+
+        Returns:
+            Milliseconds until there may be more to do without an event.
+        """
+        metadata = self.metadata
+        if metadata.version != self._metadata_version:
+            self._metadata_version = metadata.version
+            self._on_metadata()
+        wait_ms = self._prepare_producer_id(now_ms) if self.transactions is not None else NEVER_MS
+        accumulator = self.accumulator
+        snapshot = metadata.snapshot
+        ready = accumulator.ready(snapshot, now_ms)
+        wait_ms = min(wait_ms, ready.next_check_ms)
+        if ready.unknown_leader_topics:
+            for topic in ready.unknown_leader_topics:
+                metadata.add_topic(topic, now_ms)
+            metadata.request_update()
+        if ready.nodes:
+            nodes = []
+            for node_id in ready.nodes:
+                node = snapshot.nodes[node_id]
+                can_drain = self.client.ready(node, now_ms)
+                if self.config.partitioner_availability_timeout_ms:
+                    self._node_times[node_id] = (now_ms, now_ms if can_drain else self._node_times.get(node_id, (now_ms, now_ms))[1])
+                if can_drain:
+                    nodes.append(node_id)
+                else:
+                    refused = self.client.authentication_exception(node)
+                    if refused is not None:
+                        self._fail_queued(refused)
+                        continue
+                    wait_ms = min(wait_ms, self.client.poll_delay_ms(node, now_ms))
+            drained = accumulator.drain(snapshot, nodes, now_ms)
+            for node_id, batches in drained.items():
+                self._send_produce_request(node_id, batches, now_ms)
+            if drained and accumulator.has_queued():
+                wait_ms = 0                                          # what is left gets a look of its own
+        if now_ms >= accumulator.next_expiry_ms or now_ms >= self._in_flight_expiry_ms:
+            self._expire(now_ms)
+        return max(0, min(wait_ms, accumulator.next_expiry_ms - now_ms, self._in_flight_expiry_ms - now_ms))
+
+    def unavailable_nodes(self) -> frozenset[int]:
+        """Brokers with batches ready that took none for partitioner_availability_timeout_ms."""
+        timeout_ms = self.config.partitioner_availability_timeout_ms
+        if not timeout_ms:
+            return frozenset()
+        return frozenset(node for node, (ready_ms, drained_ms) in self._node_times.items() if ready_ms - drained_ms > timeout_ms)
+
+    # ---- producer id -------------------------------------------------------------------------------------------------------------
+
+    def _prepare_producer_id(self, now_ms: int) -> int:
+        transactions = self.transactions
+        assert transactions is not None
+        transactions.resolve()
+        if transactions.has_fatal_error:
+            if self.accumulator.has_incomplete:
+                assert transactions.error is not None
+                self._fail_queued(transactions.error)
+            return NEVER_MS
+        if not transactions.needs_producer_id:
+            return NEVER_MS
+        if now_ms < self._init_after_ms:
+            return self._init_after_ms - now_ms
+        node = self.client.least_loaded_node(now_ms)
+        if node is None:
+            return NEVER_MS
+        if not self.client.ready(node, now_ms):
+            return self.client.poll_delay_ms(node, now_ms)
+        transactions.initializing()
+        generation = self._generation
+        request = self.client.new_client_request(
+            node.id,
+            InitProducerIdRequest,
+            lambda version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
+            now_ms,
+            callback=lambda response: self._on_producer_id(response, generation),
+        )
+        self.client.send(request, now_ms)
+        return NEVER_MS
+
+    def _on_producer_id(self, response: ClientResponse, generation: int) -> None:
+        transactions = self.transactions
+        if transactions is None or generation != self._generation:
+            return
+        error: KafkaError | None = response.error
+        body: Any = response.response
+        if error is None and body is not None and body.error_code:
+            error = errors.from_code(body.error_code, broker=response.request.node_id, api=f"InitProducerId v{response.version}")
+        if error is None and body is not None:
+            self._init_attempts = 0
+            transactions.initialized(body.producer_id, body.producer_epoch)
+            return
+        error = error or errors.DisconnectError("no answer to InitProducerId", broker=response.request.node_id)
+        self._init_after_ms = self._clock.now_ms() + self._backoff_ms(self._init_attempts)
+        self._init_attempts += 1
+        log.warning("no producer id: %s", error)
+        transactions.initialization_failed(error)
+
+    # ---- Produce -----------------------------------------------------------------------------------------------------------------
+
+    def _send_produce_request(self, node_id: int, batches: list[ProducerBatch], now_ms: int) -> None:
+        snapshot = self.metadata.snapshot
+        topics: dict[str, list[ProducerBatch]] = {}
+        max_version = None
+        for batch in batches:
+            self._in_flight[batch] = None
+            batch.in_flight = True
+            self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, batch.created_ms + self.accumulator.delivery_timeout_ms)
+            if self._in_order:
+                batch.queue.muted = True
+            topics.setdefault(batch.topic_partition.topic, []).append(batch)
+        for topic in topics:
+            if snapshot.topic_id(topic) in (None, ZERO_ID):
+                max_version = TOPIC_IDS_FROM - 1
+        ids = {topic: snapshot.topic_id(topic) or ZERO_ID for topic in topics}
+
+        def build(version: int) -> ProduceRequest:
+            by_id = version >= TOPIC_IDS_FROM
+            return ProduceRequest(
+                transactional_id=None,
+                acks=self.config.acks,
+                timeout_ms=self.config.request_timeout_ms,
+                topic_data=[
+                    TopicProduceData(
+                        name="" if by_id else topic,
+                        topic_id=ids[topic] if by_id else ZERO_ID,
+                        partition_data=[PartitionProduceData(index=batch.queue.index, records=self._sealed(batch)) for batch in of_topic],
+                    )
+                    for topic, of_topic in topics.items()
+                ],
+            )
+
+        generation = self._generation
+        request = self.client.new_client_request(
+            node_id,
+            ProduceRequest,
+            build,
+            now_ms,
+            expect_response=self.config.acks != 0,
+            timeout_ms=self.config.request_timeout_ms,
+            callback=lambda response: self._on_produce_response(response, batches, ids, generation),
+            min_version=ZSTD_FROM if self._codec == compress.ZSTD else OLDEST_PRODUCE,
+            max_version=max_version,
+        )
+        self.counters["requests"] += 1
+        self.client.send(request, now_ms)
+
+    def _sealed(self, batch: ProducerBatch) -> list[Any]:
+        """The batch as it goes on the wire; compressed once, sealed for each try (its numbers may have changed)."""
+        body = batch.body
+        if body is None and self._codec:
+            body = compress.compress(self._codec, batch.records(), self._level)
+        wire: list[Any] = batch.seal(self._codec, body, False)
+        return wire
+
+    def _on_produce_response(self, response: ClientResponse, batches: list[ProducerBatch], ids: dict[str, bytes], generation: int) -> None:
+        if generation != self._generation:
+            return
+        now_ms = self._clock.now_ms()
+        node_id = response.request.node_id
+        api = f"Produce v{response.version}"
+        body: Any = response.response
+        if response.error is not None or response.disconnected:
+            cause = response.error or errors.DisconnectError("the connection was closed before the answer", broker=node_id)
+            for batch in batches:
+                error = type(cause)(cause.message, topic=batch.queue.topic, partition=batch.queue.index, broker=node_id, api=api)
+                error.__cause__ = cause
+                self._complete(batch, now_ms, error)
+            return
+        if body is None:                                             # acks=0: sent is all there is to know
+            for batch in batches:
+                self._complete(batch, now_ms)
+            return
+        names = {topic_id: name for name, topic_id in ids.items()}
+        expected = {(batch.queue.topic, batch.queue.index): batch for batch in batches}
+        hints: dict[TopicPartition, LeaderHint] = {}
+        for topic in body.responses:
+            name = topic.name or names.get(bytes(topic.topic_id), "")
+            for part in topic.partition_responses:
+                answered = expected.pop((name, part.index), None)
+                if answered is None:
+                    log.error("broker %s answered %s for %s-%d, which was not asked for", node_id, api, name, part.index)
+                    continue
+                self._on_partition_response(answered, part, node_id, api, now_ms)
+                leader = part.current_leader
+                if leader is not None and leader.leader_id >= 0:
+                    hints[TopicPartition(name, part.index)] = LeaderHint(leader.leader_id, leader.leader_epoch)
+        for batch in expected.values():
+            error = errors.DisconnectError(
+                "the answer leaves this partition out", topic=batch.queue.topic, partition=batch.queue.index, broker=node_id, api=api
+            )
+            self._complete(batch, now_ms, error)
+        if hints:
+            endpoints = [Node(node.node_id, node.host, node.port, node.rack) for node in body.node_endpoints or ()]
+            self.metadata.update_leaders(hints, endpoints)
+
+    def _on_partition_response(self, batch: ProducerBatch, part: Any, node_id: int, api: str, now_ms: int) -> None:
+        where = {"topic": batch.queue.topic, "partition": batch.queue.index, "broker": node_id, "api": api}
+        if not part.error_code:
+            self._complete(batch, now_ms, None, part.base_offset, part.log_append_time_ms)
+            return
+        error = errors.from_code(part.error_code, part.error_message or "", **where)
+        record_errors: dict[int, KafkaError] | None = None
+        if part.record_errors:
+            record_errors = {
+                one.batch_index: errors.from_code(part.error_code, one.batch_index_error_message or part.error_message or "", **where)
+                for one in part.record_errors
+            }
+            error = errors.from_code(part.error_code, "in a batch in which other records were refused", **where)
+        self._complete(batch, now_ms, error, part.base_offset, -1, part.log_start_offset, record_errors)
+
+    def _complete(
+        self,
+        batch: ProducerBatch,
+        now_ms: int,
+        error: KafkaError | None = None,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        record_errors: dict[int, KafkaError] | None = None,
+    ) -> None:
+        """Settles a batch whose request was answered or lost."""
+        self._in_flight.pop(batch, None)
+        batch.in_flight = False
+        if self._in_order:
+            batch.queue.muted = False
+        transactions = self.transactions
+        expired = batch.delivery.resolved
+        if error is not None and error.code == Code.DUPLICATE_SEQUENCE_NUMBER:
+            error, base_offset = None, -1                             # the broker has it, from an earlier try
+        if error is None:
+            if transactions is not None:
+                transactions.on_success(batch, base_offset)
+            self.counters["batches"] += 1
+            self.counters["records"] += batch.count
+            self.counters["bytes"] += batch.wire_bytes
+            batch.delivery.resolve(base_offset, log_append_time_ms, None)
+            self.accumulator.deallocate(batch)
+            return
+        if error.invalid_metadata:
+            self.metadata.request_update(reset_equivalent=True)
+        if expired:
+            if transactions is not None:
+                transactions.on_failure(batch, error, sequence_is_free=False)
+            self.accumulator.deallocate(batch)
+        elif error.code == Code.MESSAGE_TOO_LARGE and batch.count > 1:
+            parts = self.accumulator.split_and_reenqueue(batch)
+            log.info("%s; split into %d batches", error, parts)
+            self.counters["splits"] += 1
+            self.accumulator.deallocate(batch)
+        elif self._can_retry(batch, error, log_start_offset, now_ms):
+            log.debug("retrying a batch of %d records: %s", batch.count, error)
+            self.counters["retries"] += 1
+            self.accumulator.reenqueue(batch, now_ms)
+        else:
+            self._fail(batch, error, record_errors, sequence_is_free=batch.attempts < self.config.retries)
+
+    def _can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int, now_ms: int) -> bool:
+        if batch.attempts >= self.config.retries or now_ms - batch.created_ms >= self.accumulator.delivery_timeout_ms or self._forced:
+            return False
+        return error.retriable if self.transactions is None else self.transactions.can_retry(batch, error, log_start_offset)
+
+    def _fail(
+        self, batch: ProducerBatch, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, *, sequence_is_free: bool
+    ) -> None:
+        """Gives a batch up. While its request is on the wire its memory stays: the buffer is still being read (KAFKA-19012)."""
+        if self.transactions is not None and not batch.in_flight:
+            self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
+        self.counters["failed_records"] += batch.count
+        batch.close()
+        root = batch.delivery.root
+        self.failed.append(root)
+        batch.delivery.resolve(-1, -1, error, record_errors)
+        if not batch.in_flight:
+            self.accumulator.deallocate(batch)
+
+    def _fail_queued(self, error: KafkaError) -> None:
+        """Fails every batch that is not on the wire."""
+        for batch in self.accumulator.take_all():
+            if not batch.in_flight and not batch.delivery.resolved and batch.delivery.parts is None:
+                self._fail(batch, error, sequence_is_free=False)
+
+    def _expire(self, now_ms: int) -> None:
+        timeout_ms = self.accumulator.delivery_timeout_ms
+        late = self.accumulator.expired(now_ms)
+        if now_ms >= self._in_flight_expiry_ms:
+            pending = [batch for batch in self._in_flight if not batch.delivery.resolved]
+            late += [batch for batch in pending if now_ms - batch.created_ms >= timeout_ms]
+            self._in_flight_expiry_ms = min(
+                (batch.created_ms + timeout_ms for batch in pending if now_ms - batch.created_ms < timeout_ms), default=NEVER_MS
+            )
+        for batch in late:
+            self.counters["expired_batches"] += 1
+            doubtful = batch.in_flight or batch.in_retry
+            if self.transactions is not None and doubtful:
+                self.transactions.mark_unresolved(batch)
+            stage = "no answer from the broker" if batch.in_flight else f"after {batch.attempts} tries" if batch.attempts else "never sent"
+            error = KafkaTimeoutError(
+                f"{batch.count} records not delivered within delivery_timeout_ms={timeout_ms} ({stage})",
+                topic=batch.queue.topic,
+                partition=batch.queue.index,
+                attempts=list(self.metadata.attempts),
+            )
+            self._fail(batch, error, sequence_is_free=not doubtful)
+
+    # ---- waiting, from any thread ------------------------------------------------------------------------------------------------
+
+    def wake(self, deadline_ms: int, urgent: bool) -> None:
+        """Something is to be done by `deadline_ms`: ends a poll that would sleep longer, and for urgent things a nap."""
+        if self._poll_until_ms > deadline_ms:
+            self._poll_until_ms = -1
+            self.client.wakeup()
+        elif urgent:
+            self._open(self._nap_gate)
+
+    @staticmethod
+    def _open(gate: threading.Lock) -> None:
+        try:
+            gate.release()
+        except RuntimeError:                                          # open already
+            pass
+
+    @property
+    def in_io_thread(self) -> bool:
+        """True in a callback: the thread that must not wait for itself."""
+        return self._owner == threading.get_ident()
+
+    def wait(self, delivery: Delivery, timeout: float | None) -> None:
+        """Waits until a delivery is finished, driving the I/O if nobody else does.
+
+        Args:
+            delivery: what to wait for.
+            timeout: seconds, None = no limit.
+
+        Raises:
+            KafkaTimeoutError: the time is over.
+            IllegalStateError: called from a delivery callback.
+            ForkedClientError: called in a child process.
+        """
+        if os.getpid() != self.pid:
+            raise ForkedClientError("this future belongs to a producer of the parent process")
+        if self.in_io_thread:
+            raise IllegalStateError("a delivery callback cannot wait for a delivery: the thread that would bring it is this one")
+        deadline_ms = None if timeout is None else self._clock.now_ms() + max(0, int(timeout * 1000))
+        self._calls += 1
+        gate: threading.Lock | None = None
+        try:
+            while not delivery.finished:
+                if self._io.acquire(blocking=False):
+                    try:
+                        self._drive(delivery, deadline_ms)
+                    finally:
+                        self._io.release()
+                    break
+                if gate is None:
+                    gate = threading.Lock()
+                    gate.acquire()
+                    self._callers.append(gate)
+                    if not delivery.add_waiter(gate):
+                        break
+                    continue
+                left_s = -1.0 if deadline_ms is None else (deadline_ms - self._clock.now_ms()) / 1000
+                if deadline_ms is not None and (left_s <= 0 or not gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))):
+                    break
+                if deadline_ms is None:
+                    gate.acquire()
+        finally:
+            if gate is not None:
+                self._callers.remove(gate)
+                delivery.remove_waiter(gate)
+            self._leave()
+        if not delivery.finished:
+            raise KafkaTimeoutError(
+                f"no outcome within {timeout} s; the records are still on their way",
+                topic=delivery.topic,
+                partition=delivery.partition,
+                attempts=list(self.metadata.attempts),
+            )
+
+    def _drive(self, delivery: Delivery, deadline_ms: int | None) -> None:
+        self._owner = threading.get_ident()
+        self.counters["driven_by_callers"] += 1
+        try:
+            while not delivery.finished:
+                now_ms = self._clock.now_ms()
+                if deadline_ms is not None and now_ms >= deadline_ms:
+                    return
+                self.run_once(now_ms, NEVER_MS if deadline_ms is None else deadline_ms - now_ms)
+        except BaseException:
+            self._recover()
+            raise
+        finally:
+            self._owner = None
+
+    def _leave(self) -> None:
+        """After `_io` was released (or not needed): sees to it that somebody goes on."""
+        if self._io.locked():
+            return
+        if self._callers:
+            self._open(self._callers[0])
+        elif self.accumulator.has_incomplete:
+            self._open(self._nap_gate)
+
+    def _recover(self) -> None:
+        """Puts things in order after a pass that did not end; see the top of the file."""
+        self._poll_until_ms = -1
+        self._generation += 1
+        now_ms = self._clock.now_ms()
+        for node_id in list(self.metadata.snapshot.nodes):
+            if self.client.has_in_flight_requests(node_id):
+                self.client.disconnect(node_id)
+        self._in_flight.clear()
+        self._in_flight_expiry_ms = NEVER_MS
+        if self.transactions is not None:
+            self.transactions.interrupted()
+        for batch in self.accumulator.incomplete():
+            batch.in_flight = False
+            batch.queue.muted = False
+            if batch.delivery.resolved:
+                self.accumulator.deallocate(batch)
+            elif batch.delivery.parts is not None:
+                self.accumulator.deallocate(batch)
+            elif batch not in batch.queue.batches:
+                self.accumulator.reenqueue(batch, now_ms)
+
+    # ---- the thread --------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the Sender thread."""
+        self._thread = threading.Thread(target=self._run, name=f"kafkacore-producer {self.config.client_id}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        seen = self._calls
+        while not self._done():
+            if self._calls != seen and not self._closing:
+                seen = self._calls
+                self._leave()
+                self._nap_gate.acquire(timeout=self._nap_s)
+                if not self._io.acquire(blocking=False):
+                    seen = -1                                         # somebody drives: nap again
+                    continue
+                if self._calls != seen and not self.accumulator.has_incomplete:
+                    self._io.release()
+                    continue
+            else:
+                self._io.acquire()
+            self._owner = threading.get_ident()
+            try:
+                self.run_once(self._clock.now_ms())
+            except Exception:
+                log.exception("a pass of the Sender failed; its batches are queued again")
+                self._recover()
+                self._nap_gate.acquire(timeout=ERROR_PAUSE_S)
+            finally:
+                self._owner = None
+                self._io.release()
+        with self._io:
+            self._owner = threading.get_ident()
+            self.finish()
+            self._owner = None
+
+    def _done(self) -> bool:
+        return self._forced or (self._closing and not self.accumulator.has_incomplete)
+
+    def finish(self) -> None:
+        """Ends the I/O: closes the connections and fails what is left."""
+        self._generation += 1
+        self._in_flight.clear()
+        try:
+            self.client.close()
+        finally:
+            for batch in self.accumulator.take_all():
+                batch.in_flight = False
+                if batch.delivery.resolved or batch.delivery.parts is not None:
+                    self.accumulator.deallocate(batch)
+                else:
+                    error = ClosedError(
+                        "the producer was closed before the record was delivered", topic=batch.queue.topic, partition=batch.queue.index
+                    )
+                    self._fail(batch, error, sequence_is_free=False)
+
+    def initiate_close(self, *, force: bool = False) -> None:
+        """Lets the thread end: once everything is delivered, or at once."""
+        self._closing = True
+        self._forced = self._forced or force
+        self.accumulator.close()
+        self.wake(-1, True)
+        self._open(self._nap_gate)
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the thread's end; True when it has ended."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # ---- looking in --------------------------------------------------------------------------------------------------------------
+
+    def unobserved_failures(self) -> tuple[int, list[KafkaError]]:
+        """How many records failed since the last call without anybody asking about them, and the first causes, one of each kind."""
+        count = 0
+        causes: dict[tuple[type, str | None, int | None], KafkaError] = {}
+        seen: set[Delivery] = set()
+        while self.failed:
+            delivery = self.failed.popleft()
+            if delivery in seen:
+                continue
+            seen.add(delivery)
+            lost = delivery.unobserved
+            count += lost
+            error = delivery.first_error()
+            if lost and error is not None:
+                causes.setdefault((type(error), error.topic, error.partition), error)
+        return count, list(causes.values())[:5]
+
+    def in_flight_batches(self) -> Iterable[PartitionQueue]:
+        """The partitions of the batches on the wire."""
+        return [batch.queue for batch in list(self._in_flight)]

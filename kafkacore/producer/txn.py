@@ -1,0 +1,316 @@
+"""TransactionManager: producer ids, epochs and sequence numbers, so that retries neither double nor reorder records.
+
+How a broker sees it: per (producer id, partition) it remembers the last five batches; a batch must carry the epoch it knows and the
+sequence number after the last one. A repeated batch is answered as the first time, a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, a new epoch
+starts at 0. So a batch gets its numbers once, when it is drained, and keeps them over retries.
+
+Rules
+1. Batches of a partition leave in sequence order, and while one is retried only the first unanswered one may go out.
+2. When a batch that was in flight is given up, nobody knows whether the broker has it: the partition's sequence is "unresolved" and no
+   new batch leaves until the batches still in flight have answered. Then either the numbers match, or the epoch is bumped.
+3. An idempotent producer bumps its epoch by itself (KIP-360 as Java does it; a broker ignores the old id in InitProducerId without a
+   transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it asks for a new id.
+4. State changes go through `_transition`; what the table does not list raises.
+
+Source: org.apache.kafka.clients.producer.internals.TransactionManager, TxnPartitionMap; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from kafkacore._codec import PartitionQueue, ProducerBatch, increment_sequence
+from kafkacore.errors import Code, IllegalStateError, KafkaError
+
+log = logging.getLogger(__name__)
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+MAX_EPOCH = 2**15 - 1
+
+
+class State(enum.Enum):
+    """Where the producer stands. The transactional states have their place here; their requests come with transactions."""
+
+    UNINITIALIZED = "no producer id yet"
+    INITIALIZING = "a producer id is being asked for"
+    READY = "a producer id is known; no transaction is open"
+    IN_TRANSACTION = "a transaction is open"
+    COMMITTING = "a transaction is being committed"
+    ABORTING = "a transaction is being aborted"
+    ABORTABLE_ERROR = "the transaction can only be aborted"
+    FATAL_ERROR = "the producer can only be closed"
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
+    State.INITIALIZING: frozenset({State.READY, State.UNINITIALIZED, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.READY: frozenset({State.UNINITIALIZED, State.INITIALIZING, State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.IN_TRANSACTION: frozenset({State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
+    State.ABORTING: frozenset({State.INITIALIZING, State.READY, State.FATAL_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.ABORTING, State.FATAL_ERROR}),
+    State.FATAL_ERROR: frozenset(),
+}
+
+
+class _Partition:
+    """Sequence numbers of one partition."""
+
+    __slots__ = ("epoch", "in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence", "producer_id")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.last_acked_sequence = -1
+        self.last_acked_offset = -1
+        self.in_flight: list[ProducerBatch] = []      # drained and unanswered (on the wire or waiting for a retry), by sequence
+
+
+class TransactionManager:
+    """The idempotent producer's books. Only the thread that drives the I/O touches it."""
+
+    def __init__(self) -> None:
+        """Starts without a producer id."""
+        self.state = State.UNINITIALIZED
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = NO_EPOCH
+        self.error: KafkaError | None = None
+        self._partitions: dict[PartitionQueue, _Partition] = {}
+        self._unresolved: dict[PartitionQueue, int] = {}
+        self._bump_for: set[PartitionQueue] = set()
+
+    # ---- state -------------------------------------------------------------------------------------------------------------------
+
+    def _transition(self, to: State, error: KafkaError | None = None) -> None:
+        if to not in TRANSITIONS[self.state]:
+            raise IllegalStateError(f"no way from {self.state.name} to {to.name}")
+        self.state = to
+        self.error = error
+
+    @property
+    def has_producer_id(self) -> bool:
+        """True once batches can be numbered."""
+        return self.producer_id != NO_PRODUCER_ID
+
+    @property
+    def has_fatal_error(self) -> bool:
+        """True when nothing can be sent any more."""
+        return self.state is State.FATAL_ERROR
+
+    @property
+    def needs_producer_id(self) -> bool:
+        """True when InitProducerId is to be sent."""
+        return self.state is State.UNINITIALIZED
+
+    def initializing(self) -> None:
+        """InitProducerId is on its way."""
+        self._transition(State.INITIALIZING)
+
+    def initialized(self, producer_id: int, epoch: int) -> None:
+        """The broker gave an id."""
+        self._transition(State.READY)
+        self.producer_id = producer_id
+        self.epoch = epoch
+
+    def initialization_failed(self, error: KafkaError) -> None:
+        """InitProducerId failed; tried again unless the error is final."""
+        if error.retriable:
+            self._transition(State.UNINITIALIZED)
+        else:
+            self.fail(error)
+
+    def interrupted(self) -> None:
+        """The answer to InitProducerId under way, if any, will not be taken in: ask again."""
+        if self.state is State.INITIALIZING:
+            self._transition(State.UNINITIALIZED)
+
+    def fail(self, error: KafkaError) -> None:
+        """Nothing can be sent any more, for this reason."""
+        if self.state is not State.FATAL_ERROR:
+            self._transition(State.FATAL_ERROR, error)
+
+    # ---- draining ----------------------------------------------------------------------------------------------------------------
+
+    def may_drain(self, batch: ProducerBatch) -> bool:
+        """True when the first batch of a partition may leave now (rules 1 and 2)."""
+        if not self.has_producer_id:
+            return False
+        books = self._partitions.get(batch.queue)
+        if books is None:
+            return True
+        if not batch.has_sequence:
+            if batch.queue in self._unresolved or batch.queue in self._bump_for:
+                return False
+            if books.in_flight and (books.producer_id, books.epoch) != (self.producer_id, self.epoch):
+                return False
+            # A batch waiting for its retry is ahead in sequence: it has to go first.
+            return not (books.in_flight and books.in_flight[0].in_retry and not books.in_flight[0].in_flight)
+        return not books.in_flight or books.in_flight[0] is batch
+
+    def on_drain(self, batch: ProducerBatch) -> None:
+        """Numbers a batch that leaves for the first time."""
+        if batch.has_sequence:
+            return
+        books = self._partitions.get(batch.queue)
+        if books is None:
+            books = self._partitions[batch.queue] = _Partition(self.producer_id, self.epoch)
+        elif (books.producer_id, books.epoch) != (self.producer_id, self.epoch) and not books.in_flight:
+            self._restart(books)
+        batch.set_producer_state(books.producer_id, books.epoch, books.next_sequence)
+        books.next_sequence = increment_sequence(books.next_sequence, batch.count)
+        books.in_flight.append(batch)
+
+    def on_split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
+        """The parts take over the numbers of the batch the broker refused."""
+        books = self._partitions[batch.queue]
+        at = books.in_flight.index(batch)
+        sequence = batch.base_sequence
+        for part in parts:
+            part.set_producer_state(batch.producer_id, batch.producer_epoch, sequence)
+            sequence = increment_sequence(sequence, part.count)
+        books.in_flight[at : at + 1] = list(parts)
+
+    # ---- outcomes ----------------------------------------------------------------------------------------------------------------
+
+    def on_success(self, batch: ProducerBatch, base_offset: int) -> None:
+        """The broker has the batch."""
+        books = self._partitions.get(batch.queue)
+        if books is None or (batch.producer_id, batch.producer_epoch) != (books.producer_id, books.epoch):
+            self._remove(batch)
+            return
+        if batch.last_sequence > books.last_acked_sequence or books.last_acked_sequence - batch.last_sequence > 2**30:
+            books.last_acked_sequence = batch.last_sequence
+        if base_offset >= 0:
+            books.last_acked_offset = max(books.last_acked_offset, base_offset + batch.count - 1)
+        self._remove(batch)
+
+    def on_failure(self, batch: ProducerBatch, error: KafkaError, *, sequence_is_free: bool) -> None:
+        """The batch is given up.
+
+        Args:
+            batch: which.
+            error: why.
+            sequence_is_free: the broker certainly does not have it, so that its numbers leave a gap.
+        """
+        if not batch.has_sequence:
+            return
+        if error.fatal or error.code in _FATAL_CODES:
+            self.fail(error)
+        self._remove(batch)
+        if self.has_fatal_error or batch.queue not in self._partitions:
+            return
+        if sequence_is_free or error.code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID):
+            self._bump_for.add(batch.queue)
+
+    def mark_unresolved(self, batch: ProducerBatch) -> None:
+        """The batch expired while the broker may or may not have it (rule 2)."""
+        if batch.has_sequence:
+            self._unresolved[batch.queue] = max(self._unresolved.get(batch.queue, 0), increment_sequence(batch.last_sequence, 1))
+
+    def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int = -1) -> bool:
+        """True when the batch may go again; notes that an epoch bump is needed first where it is."""
+        books = self._partitions.get(batch.queue)
+        if books is None or not batch.has_sequence:
+            return error.retriable
+        if error.code == Code.UNKNOWN_PRODUCER_ID:
+            if log_start_offset == -1 or batch.sequence_has_been_reset:
+                return True
+            self._bump_for.add(batch.queue)
+            return True
+        if error.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            next_expected = increment_sequence(books.last_acked_sequence, 1) == batch.base_sequence
+            if batch.queue in self._unresolved or (next_expected and not batch.sequence_has_been_reset):
+                self._bump_for.add(batch.queue)
+            return True
+        return error.retriable
+
+    def _remove(self, batch: ProducerBatch) -> None:
+        books = self._partitions.get(batch.queue)
+        if books is not None and batch in books.in_flight:
+            books.in_flight.remove(batch)
+
+    # ---- recovery, once per Sender pass ------------------------------------------------------------------------------------------
+
+    def resolve(self) -> None:
+        """Ends rule 2 where nothing is in flight any more, and bumps the epoch where that is due (rule 3)."""
+        for queue in list(self._unresolved):
+            books = self._partitions[queue]
+            if books.in_flight:
+                continue
+            if self._unresolved[queue] != increment_sequence(books.last_acked_sequence, 1):
+                self._bump_for.add(queue)
+            del self._unresolved[queue]
+        if self._bump_for and self.has_producer_id and not self.has_fatal_error:
+            # The numbers of a batch on the wire must not change under it: wait for its answer.
+            if any(batch.in_flight for queue in self._bump_for for batch in self._partitions[queue].in_flight):
+                return
+            self._bump()
+
+    def _bump(self) -> None:
+        if self.epoch == MAX_EPOCH:
+            self._transition(State.UNINITIALIZED)
+            self.producer_id, self.epoch = NO_PRODUCER_ID, NO_EPOCH
+            for queue in self._bump_for:
+                self._renumber_later(queue)
+        else:
+            self.epoch += 1
+            for queue in self._bump_for:
+                self._restart(self._partitions[queue])
+            log.warning(
+                "producer epoch bumped to %d after sequence errors on %s",
+                self.epoch,
+                ", ".join(f"{queue.topic}-{queue.index}" for queue in self._bump_for),
+            )
+        for queue in self._bump_for:
+            self._unresolved.pop(queue, None)
+        self._bump_for.clear()
+
+    def _restart(self, books: _Partition) -> None:
+        books.producer_id, books.epoch = self.producer_id, self.epoch
+        books.last_acked_sequence = -1
+        books.last_acked_offset = -1
+        sequence = 0
+        for batch in books.in_flight:
+            batch.set_producer_state(self.producer_id, self.epoch, sequence)
+            sequence = increment_sequence(sequence, batch.count)
+        books.next_sequence = sequence
+
+    def _renumber_later(self, queue: PartitionQueue) -> None:
+        """The unanswered batches get numbers again when they are drained under the new id."""
+        books = self._partitions.pop(queue)
+        for batch in books.in_flight:
+            batch.clear_producer_state()
+
+    # ---- looking in --------------------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, Any]:
+        """State, id, epoch and, per partition, the next sequence number and the unanswered batches."""
+        return {
+            "state": self.state.name,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+            "partitions": {
+                f"{queue.topic}-{queue.index}": {
+                    "next_sequence": books.next_sequence,
+                    "last_acked_sequence": books.last_acked_sequence,
+                    "unanswered_batches": len(books.in_flight),
+                    "unresolved": queue in self._unresolved,
+                }
+                for queue, books in self._partitions.items()
+            },
+        }
+
+
+_FATAL_CODES = frozenset(
+    {
+        Code.CLUSTER_AUTHORIZATION_FAILED,
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        Code.PRODUCER_FENCED,
+        Code.UNSUPPORTED_VERSION,
+    }
+)

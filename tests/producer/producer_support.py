@@ -1,0 +1,175 @@
+"""A producer without sockets: real accumulator, books and Sender over a scripted client and a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kafkacore import _codec, protocol
+from kafkacore.clock import ManualClock
+from kafkacore.config import ProducerConfig
+from kafkacore.errors import KafkaError
+from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo, TopicInfo
+from kafkacore.net.request import ClientRequest, ClientResponse
+from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
+from kafkacore.producer.sender import Sender
+from kafkacore.producer.txn import TransactionManager
+from kafkacore.records import read_batches
+from kafkacore.types import Node, TopicPartition
+
+TOPIC_ID = bytes(range(16))
+
+
+class ScriptedClient:
+    """Keeps what is sent; answers when told to."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.sent: list[tuple[ClientRequest, Any]] = []
+        self.answers: list[tuple[ClientRequest, ClientResponse]] = []
+        self.blocked: set[int] = set()
+        self.refused: dict[int, KafkaError] = {}
+        self.version_limit = 13
+        self.poll_timeouts: list[int] = []
+        self.disconnected: list[int] = []
+        self.in_poll: Callable[[], None] = lambda: None
+        self.closed = False
+        self.wakeups = 0
+
+    def ready(self, node: Node, now_ms: int) -> bool:
+        return node.id not in self.blocked
+
+    def poll_delay_ms(self, node: Node, now_ms: int) -> int:
+        return 40
+
+    def authentication_exception(self, node: Node) -> KafkaError | None:
+        return self.refused.get(node.id)
+
+    def least_loaded_node(self, now_ms: int) -> Node | None:
+        return Node(1, "h", 1)
+
+    def new_client_request(self, node_id: int, api: Any, build: Any, now_ms: int, **options: Any) -> ClientRequest:
+        request = ClientRequest(
+            node_id, api, build, now_ms, options.get("expect_response", True), options.get("timeout_ms") or 30_000, options.get("callback"),
+            options.get("min_version") or api.MIN_VERSION, options.get("max_version") or api.MAX_VERSION,
+        )  # fmt: skip
+        return request
+
+    def send(self, request: ClientRequest, now_ms: int) -> None:
+        request.version = min(request.max_version, self.version_limit if request.api is protocol.ProduceRequest else 99)
+        message = request.build(request.version)
+        message.encode(request.version)
+        self.sent.append((request, message))
+
+    def answer(self, response: Any = None, *, error: KafkaError | None = None, at: int = 0) -> None:
+        """Queues the answer to the oldest request (or the one at `at`) for the next poll."""
+        request, _ = self.sent.pop(at)
+        self.answers.append((request, ClientResponse(request, response, disconnected=error is not None, error=error)))
+
+    def poll(self, timeout_ms: int, now_ms: int) -> None:
+        self.poll_timeouts.append(timeout_ms)
+        self.in_poll()
+        answers, self.answers = self.answers, []
+        for request, response in answers:
+            if request.callback is not None:
+                request.callback(response)
+
+    def has_in_flight_requests(self, node_id: int | None = None) -> bool:
+        return bool(self.sent)
+
+    def disconnect(self, node_id: int) -> None:
+        self.disconnected.append(node_id)
+
+    def wakeup(self) -> None:
+        self.wakeups += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench(_codec.ProducerCore):
+    """The append path over a RecordAccumulator and a Sender without a thread."""
+
+    def __init__(self, *, partitions: int = 2, leaders: tuple[int, ...] = (1,), **settings: Any) -> None:
+        settings.setdefault("linger_ms", 0)
+        self.config = ProducerConfig.from_user(bootstrap_servers="h:1", **settings)
+        self.clock = ManualClock(1_000)
+        self.client = ScriptedClient(self.clock)
+        self.metadata = Metadata(self.config, self.clock)
+        self.epochs = dict.fromkeys(range(partitions), 0)
+        self.leaders = {index: leaders[index % len(leaders)] for index in range(partitions)}
+        self.publish()
+        self.transactions = TransactionManager() if self.config.enable_idempotence else None
+        self.pool = BufferPool(self.config.buffer_memory, self.config.batch_size)
+        self.accumulator = RecordAccumulator(
+            batch_size=self.config.batch_size,
+            linger_ms=self.config.linger_ms,
+            delivery_timeout_ms=self.config.delivery_timeout_ms,
+            max_request_size=self.config.max_request_size,
+            pool=self.pool,
+            backoff_ms=lambda attempts: 100 * 2**attempts,
+            transactions=self.transactions,
+        )
+        self.sender = Sender(
+            client=self.client,  # type: ignore[arg-type]
+            metadata=self.metadata,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            config=self.config,
+            clock=self.clock,
+            backoff_ms=lambda attempts: 100,
+        )
+        self.topic = _codec.TopicQueue("t")
+        self.topic.grow(partitions, TopicPartition)
+        self._add_topic(self.topic)
+        self._fast = True
+        self.max_block_ms = 0
+
+    def publish(self) -> None:
+        parts = [PartitionInfo(index, leader, self.epochs[index]) for index, leader in self.leaders.items()]
+        nodes = {node: Node(node, "h", node) for node in set(self.leaders.values()) if node >= 0}
+        self.metadata.snapshot = ClusterSnapshot(nodes, topics={"t": TopicInfo("t", TOPIC_ID, parts)})
+        self.metadata.version += 1
+
+    def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
+        self.accumulator.roll(queue, chosen, nbytes, self.clock.now_ms(), self.max_block_ms)
+
+    def step(self, ms: int = 0) -> None:
+        """One pass of the Sender, `ms` later."""
+        self.clock.advance(ms)
+        self.sender.run_once(self.clock.now_ms(), 0)
+
+    def give_producer_id(self, producer_id: int = 7, epoch: int = 0) -> None:
+        self.step()
+        request, _ = self.client.sent[0]
+        assert request.api is protocol.InitProducerIdRequest
+        self.client.answer(protocol.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
+        self.step()
+
+    def requests(self) -> list[dict[int, Any]]:
+        """The Produce requests under way: {partition: Batch as a broker reads it}."""
+        return [read_request(message) for request, message in self.client.sent if request.api is protocol.ProduceRequest]
+
+
+def read_request(message: Any) -> dict[int, Any]:
+    out = {}
+    for topic in message.topic_data:
+        for part in topic.partition_data:
+            (out[part.index],) = list(read_batches(b"".join(bytes(piece) for piece in part.records)))
+    return out
+
+
+def response(*parts: tuple[int, int, int], version_topic_id: bytes = TOPIC_ID, **more: Any) -> Any:
+    """A ProduceResponse of (partition, error code, base offset)."""
+    fields = {"log_append_time_ms": -1, "log_start_offset": 0} | more
+    return protocol.ProduceResponse(
+        responses=[
+            protocol.TopicProduceResponse(
+                name="t",
+                topic_id=version_topic_id,
+                partition_responses=[
+                    protocol.PartitionProduceResponse(index=index, error_code=code, base_offset=offset, **fields) for index, code, offset in parts
+                ],
+            )
+        ]
+    )

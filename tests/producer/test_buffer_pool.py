@@ -1,0 +1,177 @@
+"""BufferPool: exact accounting, order of waiters, time-outs, interrupts; after org.apache.kafka...BufferPoolTest."""
+
+import random
+import threading
+
+import pytest
+
+from kafkacore._codec import PooledBuffer
+from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
+from kafkacore.producer.accumulator import BufferPool
+
+
+def waiting(pool: BufferPool, count: int) -> None:
+    """Spins until that many threads wait."""
+    while pool.queued != count:
+        pass
+
+
+class Taker(threading.Thread):
+    def __init__(self, pool: BufferPool, nbytes: int, max_block_ms: int = 10_000) -> None:
+        super().__init__(daemon=True)
+        self.pool, self.nbytes, self.max_block_ms = pool, nbytes, max_block_ms
+        self.buffer: PooledBuffer | None = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.buffer = self.pool.allocate(self.nbytes, self.max_block_ms)
+        except BaseException as error:
+            self.error = error
+
+    def finish(self) -> "Taker":
+        self.join(10)
+        assert not self.is_alive()
+        return self
+
+
+def test_pooled_buffers_come_back_as_they_were() -> None:
+    pool = BufferPool(64 * 1024, 1024)
+    buffer = pool.allocate(1024, 0)
+    memoryview(buffer)[:5] = b"dirty"
+    assert (pool.available_bytes, pool.unallocated_bytes) == (63 * 1024, 63 * 1024)
+    pool.deallocate(buffer, 1024)
+    assert (pool.available_bytes, pool.unallocated_bytes) == (64 * 1024, 63 * 1024)
+    again = pool.allocate(1024, 0)
+    assert again is buffer
+    assert bytes(memoryview(again)[:5]) == b"dirty"
+
+
+def test_other_sizes_are_only_counted() -> None:
+    pool = BufferPool(64 * 1024, 1024)
+    buffer = pool.allocate(2 * 1024, 0)
+    assert pool.available_bytes == 62 * 1024
+    pool.deallocate(buffer, 2 * 1024)
+    assert (pool.available_bytes, pool.unallocated_bytes) == (64 * 1024, 64 * 1024)
+
+
+def test_kept_buffers_are_broken_up_for_a_large_one() -> None:
+    pool = BufferPool(4 * 1024, 1024)
+    for buffer in [pool.allocate(1024, 0) for _ in range(4)]:
+        pool.deallocate(buffer, 1024)
+    assert pool.unallocated_bytes == 0
+    big = pool.allocate(3 * 1024 + 1, 0)
+    assert big.nbytes == 3 * 1024 + 1
+    assert pool.available_bytes == 1023
+
+
+def test_more_than_the_pool_is_refused_at_once() -> None:
+    pool = BufferPool(1024, 512)
+    with pytest.raises(RecordTooLarge):
+        pool.allocate(1025, 10_000)
+    assert pool.available_bytes == 1024
+
+
+def test_timeout_returns_the_partial_grant() -> None:
+    pool = BufferPool(10, 1)
+    held = pool.allocate(8, 0)
+    with pytest.raises(BufferFullError) as raised:
+        pool.allocate(5, 1)
+    assert isinstance(raised.value, BufferError)
+    assert (pool.queued, pool.available_bytes) == (0, 2)
+    pool.deallocate(held, 8)
+    assert pool.available_bytes == 10
+
+
+def test_zero_max_block_only_tries() -> None:
+    pool = BufferPool(2, 1)
+    pool.allocate(2, 0)
+    with pytest.raises(BufferFullError):
+        pool.allocate(1, 0)
+
+
+def test_first_come_first_served_and_nobody_overtakes() -> None:
+    pool = BufferPool(10, 1)
+    held = [pool.allocate(5, 0), pool.allocate(5, 0)]
+    first = Taker(pool, 8)
+    waiting(pool, 1)
+    second = Taker(pool, 2)
+    waiting(pool, 2)
+    pool.deallocate(held[0], 5)                       # not enough for the first, who keeps its turn
+    assert pool.queued == 2
+    with pytest.raises(BufferFullError):
+        pool.allocate(1, 0)                           # a newcomer cannot take what the first was granted
+    pool.deallocate(held[1], 5)
+    assert first.finish().buffer is not None
+    assert second.finish().buffer is not None
+    assert pool.available_bytes == 0
+
+
+def test_interrupted_waiter_gives_its_grant_to_the_next() -> None:
+    pool = BufferPool(10, 1)
+    held = pool.allocate(9, 0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.allocate(5, 10_000, interrupt)
+    assert (pool.queued, pool.available_bytes) == (0, 1)
+    pool.deallocate(held, 9)
+    assert pool.available_bytes == 10
+
+
+def test_close_wakes_waiters_and_still_takes_memory_back() -> None:
+    pool = BufferPool(2, 1)
+    held = pool.allocate(2, 0)
+    taker = Taker(pool, 1)
+    waiting(pool, 1)
+    pool.close()
+    assert isinstance(taker.finish().error, ClosedError)
+    with pytest.raises(ClosedError):
+        pool.allocate(1, 0)
+    pool.deallocate(held, 2)
+    assert pool.available_bytes == 2
+
+
+def test_failed_raw_allocation_returns_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = BufferPool(1024, 64)
+
+    def no_memory(nbytes: int) -> PooledBuffer:
+        raise MemoryError
+
+    monkeypatch.setattr("kafkacore.producer.accumulator.PooledBuffer", no_memory)
+    with pytest.raises(MemoryError):
+        pool.allocate(100, 0)
+    assert pool.available_bytes == 1024
+
+
+def test_stress_keeps_every_byte() -> None:
+    pool = BufferPool(20_000, 1024)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            for _ in range(300):
+                nbytes = 1024 if rng.random() < 0.5 else rng.randrange(1, 6000)
+                buffer = pool.allocate(nbytes, 30_000)
+                if rng.random() < 0.1:
+                    try:
+                        extra = pool.allocate(rng.randrange(1, 2000), 0)
+                    except BufferFullError:
+                        pass
+                    else:
+                        pool.deallocate(extra, extra.nbytes)
+                pool.deallocate(buffer, nbytes)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert (pool.available_bytes, pool.queued) == (20_000, 0)
