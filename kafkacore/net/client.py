@@ -376,7 +376,7 @@ class NetworkClient:
         if left_ms < timeout_ms:
             timeout_ms = left_ms if left_ms > 0 else 0
         selector = self.selector
-        selector.poll(timeout_ms)
+        selector.poll(timeout_ms, now_ms)
         now_ms = selector.now_ms
         if selector.completed_sends:
             self._handle_completed_sends(responses, now_ms)

@@ -28,6 +28,7 @@ import socket
 from collections import OrderedDict
 from typing import Any, Protocol
 
+from kafkacore._codec import epoll_wait
 from kafkacore.clock import Clock
 from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
 from kafkacore.metadata import NEVER_MS
@@ -68,19 +69,19 @@ class Poller(Protocol):
 
 
 class EpollPoller:
-    """Linux epoll, level-triggered."""
+    """Linux epoll, level-triggered; its wait keeps the GIL when events are there already."""
 
-    __slots__ = ("_epoll", "_wait", "modify", "register", "unregister")
+    __slots__ = ("_epoll", "_fd", "modify", "register", "unregister")
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._wait = self._epoll.poll
+        self._fd = self._epoll.fileno()
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
 
     def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
-        return self._wait(timeout_ms / 1000 if timeout_ms > 0 else timeout_ms, 256)
+        return epoll_wait(self._fd, timeout_ms)
 
     def close(self) -> None:
         self._epoll.close()
@@ -393,18 +394,19 @@ class Selector:
 
     # ---- polling
 
-    def poll(self, timeout_ms: int) -> None:
+    def poll(self, timeout_ms: int, now_ms: int | None = None) -> None:
         """Waits for something to happen, does one step of I/O on every channel that can, and fills the result containers.
 
         Args:
             timeout_ms: Longest wait; 0 returns at once, a negative value waits without bound.
+            now_ms: Time, if the caller has just read it.
         """
         self.poll_count += 1
         self._clear()
         if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
             timeout_ms = 0
         elif self._idle_check_ms < NEVER_MS:
-            idle_ms = self._idle_check_ms - self.clock.now_ms()
+            idle_ms = self._idle_check_ms - (self.clock.now_ms() if now_ms is None else now_ms)
             if idle_ms < timeout_ms or timeout_ms < 0:
                 timeout_ms = idle_ms if idle_ms > 0 else 0
         if self._early_sends:

@@ -1,0 +1,135 @@
+"""Selector over TLS: handshake inside the poll loop, decrypted bytes that no event announces, refused certificates."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+import trustme
+
+from kafkacore.clock import SystemClock
+from kafkacore.config import ClientConfig
+from kafkacore.errors import AuthenticationFailedError
+from kafkacore.metadata import Metadata
+from kafkacore.net.channel import NetworkSend
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.selector import Selector
+from kafkacore.net.transport import Address, SocketTransports
+from kafkacore.types import Node
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def server(authority: trustme.CA) -> Iterator[tuple[Selector, tuple[str, int]]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = Selector(SystemClock(), transports=SocketTransports(ssl_context=context))
+        made.listen(listener)
+        yield made, listener.getsockname()
+        made.close()
+
+
+def client_selector(authority: trustme.CA) -> Selector:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return Selector(SystemClock(), transports=SocketTransports(ssl_context=context))
+
+
+def opened(client: Selector, server: tuple[Selector, tuple[str, int]]) -> str:
+    serving, address = server
+    client.connect(1, Address(socket.AF_INET, address, "localhost"))
+    id = None
+    while id is None or not client.is_channel_ready(1) or not serving.is_channel_ready(id):
+        client.poll(1)
+        serving.poll(1)
+        if serving.accepted:
+            id = str(serving.accepted[0])
+        assert not client.disconnected and not serving.disconnected
+    return id
+
+
+def test_frames_over_tls(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
+    serving = server[0]
+    client = client_selector(authority)
+    id = opened(client, server)
+    # Small frames share a TLS record: all but the first are found without a socket event, one per poll.
+    client.send(NetworkSend(1, [frame(b"one") + frame(b"two"), frame(b"three")]))
+    got: list[bytes] = []
+    while len(got) < 3:
+        client.poll(0)
+        serving.poll(100)
+        assert len(serving.completed_receives) <= 1
+        got += [bytes(receive.payload) for receive in serving.completed_receives]
+    assert got == [b"one", b"two", b"three"]
+    big = bytes(range(256)) * 20_000
+    send = NetworkSend(id, [frame(big)])
+    serving.send(send)
+    while not got[3:]:
+        serving.poll(0)
+        client.poll(0)
+        got += [bytes(receive.payload) for receive in client.completed_receives]
+    assert got[3] == big
+    assert send.completed
+    client.close()
+    while not serving.disconnected:
+        serving.poll(1_000)
+
+
+def test_a_muted_channel_keeps_its_decrypted_frames(authority: trustme.CA, server: tuple[Selector, tuple[str, int]]) -> None:
+    serving = server[0]
+    client = client_selector(authority)
+    id = opened(client, server)
+    client.send(NetworkSend(1, [frame(b"one") + frame(b"two")]))
+    client.poll(0)
+    while not serving.completed_receives:
+        serving.poll(100)
+    serving.mute(id)
+    for _ in range(3):
+        serving.poll(0)
+        assert not serving.completed_receives
+    serving.unmute(id)
+    serving.poll(10_000)  # does not wait
+    assert bytes(serving.completed_receives[0].payload) == b"two"
+    client.close()
+
+
+def test_a_refused_certificate_is_an_authentication_error(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    config = ClientConfig.from_user({"bootstrap.servers": f"localhost:{address[1]}", "security.protocol": "SSL"})
+    clock = SystemClock()
+    client = NetworkClient(
+        Selector(clock, transports=SocketTransports(ssl_context=config.make_ssl_context())),
+        Metadata(config, clock),
+        config,
+        resolver=lambda host, port: [Address(socket.AF_INET, ("127.0.0.1", port), host)],
+    )
+    node = Node(1, "localhost", address[1])
+    while not client.connection_failed(node):
+        client.ready(node, clock.now_ms())
+        client.poll(1, clock.now_ms())
+        serving.poll(1)
+    error = client.authentication_exception(node)
+    assert isinstance(error, AuthenticationFailedError)
+    assert "certificate" in str(error)
+    assert client.metadata.fatal_error is error
+    client.close()
+
+
+def test_a_peer_that_speaks_plaintext_is_turned_away(server: tuple[Selector, tuple[str, int]]) -> None:
+    serving, address = server
+    with socket.create_connection(address) as peer:
+        peer.sendall(frame(b"no TLS here"))
+        while not serving.disconnected:
+            serving.poll(1_000)
+    assert isinstance(next(iter(serving.disconnected.values())), AuthenticationFailedError)
