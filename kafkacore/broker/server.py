@@ -153,6 +153,7 @@ class Broker:
         self._listener: socket.socket | None = None
         self._messages: deque[Callable[[], None]] = deque()
         self._message_event = threading.Event()
+        self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to somebody else, under a wakeup
         self._paused = False
         self._stopping = False
         self._owner_pid = os.getpid()
@@ -350,8 +351,9 @@ class Broker:
     def _post(self, message: Callable[[], None]) -> None:
         self._messages.append(message)
         self._message_event.set()
-        if self._selector is not None:
-            self._selector.wakeup()
+        with self._wake_lock:
+            if self._selector is not None:
+                self._selector.wakeup()
 
     # ---- the loop
 
@@ -409,7 +411,9 @@ class Broker:
         if listener is not None:
             selector.unlisten(listener)
             listener.close()
-        selector.close()
+        with self._wake_lock:
+            self._selector = None
+            selector.close()
         while self._messages:
             self._messages.popleft()()
 
@@ -556,6 +560,7 @@ class Broker:
     def _abandon_in_child(self) -> None:
         """In a forked child: lets go of the parent's sockets. The epoll set is shared with the parent and is not touched."""
         self._lifecycle = threading.RLock()
+        self._wake_lock = threading.Lock()
         self._thread = None
         with contextlib.suppress(OSError):
             if self._listener is not None:

@@ -1,0 +1,469 @@
+"""The broker on real sockets: order, partial and hostile input, faults, pausing, restarting, forking."""
+
+import contextlib
+import logging
+import os
+import socket
+import struct
+import threading
+import warnings
+
+import pytest
+from brokering import batch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from wire import Wire, produce_request
+
+from kafkacore import protocol as p
+from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.broker.server import Broker, Delay, Disconnect, Drop
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, ForkedClientError, UsageError
+from kafkacore.records import read_batches
+
+VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+ALL_TOPICS = p.MetadataRequest(topics=None)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Broker(BrokerConfig(socket_request_max_bytes=8 << 20)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker():
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def wire(broker):
+    with Wire(broker.address) as wire:
+        yield wire
+
+
+def fetch_request(offset=0, topic="t", max_wait_ms=0, min_bytes=1, max_bytes=64 << 20):
+    wanted = p.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return p.FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=[p.FetchTopic(topic=topic, partitions=[wanted])]
+    )
+
+
+def produced(wire, data=None, **kwargs):
+    return wire.ask(produce_request(batch() if data is None else data, **kwargs), 9).responses[0].partition_responses[0]
+
+
+def values(response):
+    records = response.responses[0].partitions[0].records
+    return [record.value for each in read_batches(records) for record in each.records()]
+
+
+def create(broker, name="t"):
+    broker.call(lambda: broker.cluster.create_topic(name))
+
+
+# ---- frames
+
+
+def test_a_produced_batch_comes_back_as_it_was_but_for_offset_and_epoch(broker, wire):
+    create(broker)
+    data = bytes(batch([os.urandom(1000) for _ in range(900)]))
+    assert produced(wire).base_offset == 0
+    assert produced(wire, data).base_offset == 3
+    answer = wire.ask(fetch_request(3), 12)
+    stored = bytes(answer.responses[0].partitions[0].records)
+    assert stored == struct.pack(">q", 3) + data[8:12] + struct.pack(">i", 0) + data[16:]
+
+
+def test_pipelined_requests_are_answered_in_order(broker, wire):
+    create(broker)
+    frames = [wire.frame(ALL_TOPICS, 12) if n % 2 else wire.frame(produce_request(batch()), 9) for n in range(50)]
+    wire.sock.sendall(b"".join(frames))
+    for n in range(50):
+        got, _ = wire.receive(p.MetadataRequest if n % 2 else p.ProduceRequest, 12 if n % 2 else 9)
+        assert got == n + 1
+
+
+def test_requests_behind_a_waiting_fetch_wait_too(broker, wire):
+    create(broker)
+    wire.sock.sendall(wire.frame(fetch_request(max_wait_ms=60_000), 12) + wire.frame(ALL_TOPICS, 12))
+    with Wire(broker.address) as other:
+        assert produced(other).error_code == 0
+    assert wire.receive(p.FetchRequest, 12)[0] == 1
+    assert wire.receive(p.MetadataRequest, 12)[0] == 2
+
+
+def test_a_waiting_fetch_is_answered_by_time(broker, wire):
+    create(broker)
+    assert wire.ask(fetch_request(max_wait_ms=30), 12).responses[0].partitions[0].records == b""
+
+
+def test_a_reader_slower_than_the_broker_gets_everything_in_order(broker, wire):
+    broker.call(lambda: broker.cluster.create_topic("t", configs={"max.message.bytes": str(8 << 20)}))
+    big = [os.urandom(1 << 20) for _ in range(8)]
+    for value in big:
+        assert produced(wire, batch([value])).error_code == 0
+    wire.sock.sendall(b"".join(wire.frame(request, 12) for request in (fetch_request(), ALL_TOPICS, fetch_request(), ALL_TOPICS)))
+    for request in (p.FetchRequest, p.MetadataRequest, p.FetchRequest, p.MetadataRequest):
+        _, response = wire.receive(request, 12)
+        if request is p.FetchRequest:
+            assert values(response) == big
+
+
+def test_a_request_fed_byte_by_byte(broker, wire):
+    create(broker)
+    wire.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in wire.frame(produce_request(batch()), 9):
+        wire.sock.sendall(bytes([byte]))
+    assert wire.receive(p.ProduceRequest, 9)[1].responses[0].partition_responses[0].error_code == 0
+
+
+def test_acks_0_has_no_response_and_an_error_closes(broker, wire):
+    create(broker)
+    wire.send(produce_request(batch(), acks=0), 9)
+    assert wire.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == 3
+    wire.send(produce_request(batch(), acks=0, topic="missing"), 9)
+    assert wire.closed_by_peer
+
+
+def test_acks_0_sent_with_the_last_breath_is_kept(broker):
+    create(broker)
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        wire.send(produce_request(batch(), acks=0), 9)
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.closed_by_peer
+        assert values(other.ask(fetch_request(max_wait_ms=10_000), 12)) == [b"a", b"b", b"c"]
+
+
+# ---- what is not served
+
+
+@pytest.mark.parametrize("version", [5, 6, 127, 32767, -1])
+def test_an_unknown_api_versions_version_gets_the_range(shared, version):
+    with Wire(shared.address) as wire:
+        wire.sock.sendall(struct.pack(">ihhih4s", 14, 18, version, 77, 4, b"newer"[:4]))
+        payload = wire.receive_frame()
+        answer = p.ApiVersionsResponse.decode(0, payload, 4)
+        assert struct.unpack(">i", payload[:4]) == (77,)
+        assert answer.error_code == Code.UNSUPPORTED_VERSION
+        assert [tuple(each) for each in answer.api_keys] == [(18, 0, 4)]
+        assert wire.ask(VERSIONS, 3).error_code == 0
+
+
+@pytest.mark.parametrize(("key", "version"), [(0, 14), (1, 3), (3, 14), (4, 0), (11, 5), (999, 0), (-1, 0), (0, -1)])
+def test_other_unknown_requests_close_the_connection_with_one_line(shared, caplog, key, version):
+    with Wire(shared.address) as wire, caplog.at_level(logging.WARNING, "kafkacore"):
+        wire.sock.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
+        assert wire.closed_by_peer
+    shared.call(lambda: None)
+    assert len(caplog.records) == 1
+
+
+def test_another_table_can_be_advertised():
+    table = {**API_VERSIONS, 18: (0, 2), 3: (0, 9)}
+    with Broker(api_versions=table) as broker, Wire(broker.address) as wire:
+        answer = wire.ask(p.ApiVersionsRequest(), 2)
+        assert {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys} == table
+        wire.send(ALL_TOPICS, 10)
+        assert wire.closed_by_peer
+
+
+@pytest.mark.parametrize("table", [{}, {3: (0, 13)}, {18: (0, 4), 0: (0, 14)}, {18: (0, 4), 11: (0, 9)}, {18: (3, 1)}])
+def test_a_table_may_not_promise_too_much(table):
+    with pytest.raises(UsageError):
+        Broker(api_versions=table)
+
+
+# ---- hostile peers
+
+
+def hostile_sizes():
+    return [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", struct.pack(">i", (8 << 20) + 1), b"\0\0\0\0", b"\0\0\0\x07" + bytes(7)]
+
+
+@pytest.mark.parametrize("data", hostile_sizes())
+def test_bad_sizes_close_the_connection(shared, data):
+    with Wire(shared.address) as good, Wire(shared.address) as bad:
+        bad.sock.sendall(data)
+        assert bad.closed_by_peer
+        assert good.ask(VERSIONS, 3).error_code == 0
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(-2, 70), st.integers(-1, 20), st.binary(max_size=120))
+def test_garbage_hurts_nobody_else(shared, key, version, noise):
+    with Wire(shared.address) as good, Wire(shared.address) as bad:
+        bad.sock.sendall(struct.pack(">ihhi", 8 + len(noise), key, version, 1) + noise)
+        bad.sock.shutdown(socket.SHUT_WR)
+        while bad.sock.recv(65536):
+            pass
+        assert good.ask(VERSIONS, 3).error_code == 0
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_requests_hurt_nobody_else(shared, data):
+    create_once(shared)
+    with Wire(shared.address) as good, Wire(shared.address) as bad:
+        request, version = data.draw(st.sampled_from([(produce_request(batch()), 9), (fetch_request(), 12), (ALL_TOPICS, 12)]))
+        frame = bytearray(bad.frame(request, version))
+        at = data.draw(st.integers(4, len(frame) - 1))
+        noise = data.draw(st.binary(min_size=1, max_size=8))
+        frame[at : at + len(noise)] = noise[: len(frame) - at]
+        bad.sock.sendall(frame)
+        bad.sock.shutdown(socket.SHUT_WR)
+        # A damaged max_wait_ms may be 24 days, so the answer to a fetch is not waited for.
+        with contextlib.suppress(ConnectionError):
+            while not isinstance(request, p.FetchRequest) and bad.sock.recv(65536):
+                pass
+        assert good.ask(VERSIONS, 3).error_code == 0
+
+
+def create_once(broker):
+    broker.call(lambda: broker.cluster.topics.get("t") or broker.cluster.create_topic("t"))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 20])
+def test_half_a_frame_and_then_nothing(shared, cut):
+    with Wire(shared.address) as half, Wire(shared.address) as good:
+        half.sock.sendall(half.frame(ALL_TOPICS, 12)[:cut])
+        assert good.ask(VERSIONS, 3).error_code == 0
+        half.sock.shutdown(socket.SHUT_WR)
+        assert half.closed_by_peer
+
+
+def test_a_batch_larger_than_a_request_may_be_closes(shared):
+    with Wire(shared.address) as wire:
+        try:
+            wire.sock.sendall(struct.pack(">i", 9 << 20) + bytes(1 << 20))
+            assert wire.closed_by_peer
+        except ConnectionError:
+            pass
+
+
+# ---- faults
+
+
+def test_a_control_function_may_answer_itself(broker, wire):
+    broker.control(3, lambda request: p.MetadataResponse(brokers=[], cluster_id="fake", topics=[]))
+    assert wire.ask(ALL_TOPICS, 12).cluster_id == "fake"
+    broker.control(3, None)
+    assert wire.ask(ALL_TOPICS, 12).cluster_id == broker.cluster.cluster_id
+
+
+def test_a_control_function_sees_the_request_and_may_let_it_pass(broker, wire):
+    create(broker)
+    seen = []
+    broker.control(0, lambda request: seen.append(request.acks))
+    assert produced(wire).error_code == 0
+    assert seen == [-1]
+
+
+def test_a_delay_holds_its_connection_only(broker, wire):
+    create(broker)
+    broker.control(0, lambda request: Delay(40))
+    wire.sock.sendall(wire.frame(produce_request(batch()), 9) + wire.frame(ALL_TOPICS, 12))
+    with Wire(broker.address) as other:
+        assert other.ask(ALL_TOPICS, 12).error_code == 0
+    assert wire.receive(p.ProduceRequest, 9)[1].responses[0].partition_responses[0].base_offset == 0
+    assert wire.receive(p.MetadataRequest, 12)[0] == 2
+
+
+@pytest.mark.parametrize(("fault", "kept"), [(Disconnect, 0), (Disconnect(), 0), (Disconnect(handle=True), 3)])
+def test_a_disconnect_loses_the_request_or_its_response(broker, wire, fault, kept):
+    create(broker)
+    broker.control(0, lambda request: fault)
+    wire.send(produce_request(batch()), 9)
+    assert wire.closed_by_peer
+    with Wire(broker.address) as other:
+        assert other.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == kept
+
+
+@pytest.mark.parametrize(("fault", "kept"), [(Drop, 0), (Drop(handle=True), 3)])
+def test_a_dropped_request_silences_its_connection(broker, wire, fault, kept):
+    create(broker)
+    broker.control(0, lambda request: fault)
+    wire.sock.sendall(wire.frame(produce_request(batch()), 9) + wire.frame(ALL_TOPICS, 12))
+    wire.sock.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        wire.sock.recv(1)
+    with Wire(broker.address) as other:
+        assert other.ask(fetch_request(), 12).responses[0].partitions[0].high_watermark == kept
+
+
+def test_a_failing_control_function_closes_the_connection_and_is_logged(broker, wire, caplog):
+    def fail(request):
+        raise ZeroDivisionError
+
+    broker.control(3, fail)
+    with caplog.at_level(logging.ERROR, "kafkacore"):
+        wire.send(ALL_TOPICS, 12)
+        assert wire.closed_by_peer
+    assert "ZeroDivisionError" in caplog.text
+    broker.control(3, lambda request: "nonsense")
+    with Wire(broker.address) as other:
+        other.send(ALL_TOPICS, 12)
+        assert other.closed_by_peer
+
+
+def test_an_api_that_is_not_served_cannot_be_controlled(broker):
+    with pytest.raises(UsageError):
+        broker.control(11, lambda request: None)
+
+
+# ---- life
+
+
+def test_stop_and_start_keep_port_data_and_raise_the_epoch(broker, wire):
+    create(broker)
+    assert produced(wire).base_offset == 0
+    address = broker.address
+    broker.stop()
+    assert wire.closed_by_peer
+    with pytest.raises(ConnectionRefusedError):
+        Wire(address)
+    assert broker.statistics()["log_bytes"] > 0
+    broker.start()
+    assert broker.address == address
+    with Wire(address) as again:
+        (topic,) = again.ask(ALL_TOPICS, 12).topics
+        assert (topic.partitions[0].leader_id, topic.partitions[0].leader_epoch) == (1, 1)
+        assert produced(again).base_offset == 3
+        assert [record.leader_epoch for record in records_of(again)] == [0, 0, 0, 1, 1, 1]
+
+
+def records_of(wire):
+    records = wire.ask(fetch_request(), 12).responses[0].partitions[0].records
+    return [record for each in read_batches(records) for record in each.records()]
+
+
+def test_start_and_stop_may_be_repeated():
+    broker = Broker()
+    broker.stop()
+    broker.start()
+    broker.start()
+    broker.stop()
+    broker.stop()
+    assert not broker.running
+
+
+def test_stopping_ends_waiting_fetches(broker, wire):
+    create(broker)
+    wire.send(fetch_request(max_wait_ms=60_000), 12)
+    with Wire(broker.address) as other:
+        while broker.statistics()["waiting_fetches"] == 0:
+            other.ask(VERSIONS, 3)
+    broker.stop()
+    assert wire.closed_by_peer
+    assert broker.statistics()["waiting_fetches"] == 0
+
+
+def test_a_paused_broker_answers_nothing_until_it_resumes(broker, wire):
+    wire.ask(VERSIONS, 3)
+    broker.pause()
+    sent = wire.send(ALL_TOPICS, 12)
+    wire.sock.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        wire.sock.recv(1)
+    with Wire(broker.address) as late:  # the kernel accepts, the broker does not see it yet
+        late.send(VERSIONS, 3)
+        broker.resume()
+        wire.sock.settimeout(10)
+        assert wire.receive(p.MetadataRequest, 12)[0] == sent
+        assert late.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
+
+
+def test_a_paused_broker_can_be_stopped(broker):
+    broker.pause()
+    broker.stop()
+    assert not broker.running
+
+
+def test_an_idle_broker_does_not_poll(broker, wire):
+    wire.ask(VERSIONS, 3)
+    polls = broker.call(lambda: broker._selector.poll_count)
+    wire.sock.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        wire.sock.recv(1)
+    assert broker.call(lambda: broker._selector.poll_count) - polls <= 2
+
+
+def test_functions_from_many_threads_run_one_at_a_time(broker):
+    count = 0
+
+    def bump():
+        nonlocal count
+        seen = count
+        count = seen + 1
+        return broker.call(lambda: count)  # within the broker's thread it runs at once
+
+    def many():
+        for _ in range(200):
+            broker.call(bump)
+
+    threads = [threading.Thread(target=many) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count == 800
+
+
+def test_an_error_in_a_function_reaches_its_caller(broker):
+    with pytest.raises(ZeroDivisionError):
+        broker.call(lambda: 1 / 0)
+    assert broker.running
+
+
+def test_a_broker_cannot_stop_itself(broker):
+    with pytest.raises(UsageError):
+        broker.call(broker.stop)
+
+
+def test_a_taken_port_is_an_error_and_nothing_is_left_behind(broker):
+    other = Broker(port=broker.port)
+    with pytest.raises(OSError):
+        other.start()
+    assert not other.running
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_owns_nothing_and_holds_no_connection_open(broker, wire):
+    wire.ask(VERSIONS, 3)
+    told, tell = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(tell)
+            broker.stop()
+            try:
+                broker.call(lambda: None)
+            except ForkedClientError:
+                status = 0
+            os.read(told, 1)
+        finally:
+            os._exit(status)
+    try:
+        os.close(told)
+        assert wire.ask(VERSIONS, 3).error_code == 0
+        broker.stop()
+        assert wire.closed_by_peer
+        with pytest.raises(ConnectionRefusedError):
+            Wire(broker.address)
+    finally:
+        os.close(tell)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_serve_forever_ends_with_stop():
+    broker = Broker()
+    thread = threading.Thread(target=broker.serve_forever)
+    broker.start()
+    thread.start()
+    broker.stop()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,121 @@
+"""EmbeddedCluster and the pytest plugin, as users meet them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.broker.server import Broker
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import ConfigError, UsageError
+from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_a_cluster_from_birth_to_death():
+    with EmbeddedCluster(config={"num.partitions": 3}) as cluster:
+        host, port = cluster.bootstrap_servers.split(":")
+        assert (host, int(port) > 0) == ("127.0.0.1", True)
+        cluster.create_topic("a")
+        cluster.create_topic("b", partitions=2, replication_factor=1, configs={"retention.ms": "1000"})
+        assert cluster.topics() == {"a": 3, "b": 2}
+        assert (cluster.leader("b", 1), cluster.isr("b", 1), cluster.high_watermark("b", 1)) == (1, [1], 0)
+        cluster.delete_topic("a")
+        assert cluster.topics() == {"b": 2}
+        before = cluster.bootstrap_servers
+        cluster.stop_broker(1)
+        assert cluster.leader("b", 0) is None
+        assert cluster.bootstrap_servers == before
+        cluster.start_broker(1)
+        assert cluster.leader("b", 0) == 1
+        assert cluster.bootstrap_servers == before
+        cluster.pause_broker(1)
+        cluster.resume_broker(1)
+        cluster.control(3, lambda request: None)
+        cluster.control(3, None)
+    cluster.close()
+
+
+def test_refusals_are_those_of_a_broker():
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with pytest.raises(errors.TopicExists):
+            cluster.create_topic("t")
+        for act in (
+            lambda: cluster.delete_topic("u"),
+            lambda: cluster.leader("u", 0),
+            lambda: cluster.isr("t", 1),
+            lambda: cluster.high_watermark("t", -1),
+        ):
+            with pytest.raises(errors.UnknownTopicOrPartition):
+                act()
+        with pytest.raises(UsageError, match="one replica"):
+            cluster.move_leader("t", 0, broker=1)
+        with pytest.raises(UsageError, match="no broker 2"):
+            cluster.move_leader("t", 0, broker=2)
+        with pytest.raises(UsageError, match="no broker 7"):
+            cluster.stop_broker(7)
+
+
+@pytest.mark.parametrize("arguments", [{"brokers": 3}, {"brokers": 0}, {"data_dir": "/tmp/x"}])
+def test_what_is_not_there_yet_is_refused_and_not_ignored(arguments):
+    with pytest.raises(UsageError, match="broker issue"):
+        EmbeddedCluster(**arguments)
+
+
+def test_unknown_settings_are_refused():
+    with pytest.raises(ConfigError):
+        EmbeddedCluster(config={"num.partition": 1})
+
+
+def test_a_fixed_port():
+    with Broker() as free:
+        port = free.port
+    with EmbeddedCluster(port=port) as cluster:
+        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_two_clusters_do_not_know_each_other():
+    with EmbeddedCluster() as one, EmbeddedCluster(config=BrokerConfig()) as two:
+        one.create_topic("t")
+        assert two.topics() == {}
+        assert one.cluster_id != two.cluster_id
+
+
+def test_faults_are_at_hand():
+    assert (Delay(5).ms, Drop().handle, Disconnect(handle=True).handle) == (5, False, True)
+
+
+def run(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+
+
+def test_testing_needs_no_pytest():
+    code = "import sys; sys.modules['pytest'] = None; import kafkacore.testing"
+    assert run("-c", code).returncode == 0
+
+
+def test_an_interpreter_ends_with_a_cluster_still_running():
+    code = "from kafkacore.testing import EmbeddedCluster; c = EmbeddedCluster().start(); c.create_topic('t'); print('up')"
+    done = run("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
+
+
+@pytest.mark.slow
+def test_the_plugin_gives_a_cluster_and_fresh_topics(tmp_path):
+    (tmp_path / "test_user.py").write_text(
+        "import pytest\n"
+        "seen = []\n"
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_topic(kafka_cluster, kafka_topic, n):\n"
+        "    assert kafka_cluster.topics() == {kafka_topic: 1}\n"
+        "    assert kafka_topic not in seen\n"
+        "    seen.append(kafka_topic)\n"
+        "def test_deleted(kafka_cluster, kafka_topic):\n"
+        "    kafka_cluster.delete_topic(kafka_topic)\n"
+    )
+    done = run("-m", "pytest", "-q", "-p", "kafkacore.testing.plugin", "-p", "no:cacheprovider", cwd=tmp_path)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
