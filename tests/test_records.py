@@ -185,6 +185,8 @@ def column_layouts():
     yield "str", ["gr\u00fc\u00df", None, "\U0001f600", ""], ["gr\u00fc\u00df".encode(), None, "\U0001f600".encode(), b""]
     yield "pair32", (data, offsets.astype("int32")), VALUES
     yield "pair64", (bytearray(data), offsets), VALUES
+    yield "pair unaligned", (data, np.frombuffer(b"x" + offsets.astype("int32").tobytes(), "int32", offset=1)), VALUES
+    yield "pair of nothing", (b"", np.zeros(4, "int64")), [b""] * 3
     yield "pair of a slice", (data, offsets[5:50]), VALUES[5:49]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
         yield f"{kind}", pa.array(VALUES, kind), VALUES
@@ -451,9 +453,9 @@ def test_what_is_before_a_broken_batch_is_handed_out_first():
                 while piece := list(getattr(reader, method)(portion)):
                     got += piece
             assert fields(got) == SAMPLE and reader.next_offset == 200
+            assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 3, len(build(SAMPLE)))
             with pytest.raises(CorruptDataError):
                 reader.records()
-    assert caught.value.offset == len(build(SAMPLE))
     assert len(PartitionReader(bad, check_crcs=False, start_offset=399).columns()) <= 1
 
 
@@ -629,3 +631,56 @@ def test_decompression_is_capped():
     assert len(read(buffer)[0].value) == 5_000_000
     with pytest.raises(CorruptDataError, match="more than 1000000 bytes"):
         next(read_batches(buffer, max_decompressed_bytes=1_000_000)).records()
+
+
+def test_a_reader_tells_where_the_next_fetch_begins_and_when_it_is_done():
+    parts = [BatchBuilder(base_offset=base, leader_epoch=base) for base in (0, 3, 6)]
+    for builder in parts:
+        for value in (b"a", b"b", b"c"):
+            builder.append(value)
+    whole = b"".join(bytes(builder.build()) for builder in parts)
+    reader = PartitionReader(whole, start_offset=1)
+    assert (reader.end_offset, reader.leader_epoch, reader.exhausted) == (9, -1, False)
+    assert len(reader.records(4)) == 4
+    assert (reader.next_offset, reader.leader_epoch, reader.exhausted) == (5, 3, False)
+    assert len(reader.records(4)) == 4
+    assert (reader.next_offset, reader.leader_epoch, reader.exhausted) == (9, 6, True)
+    cut = PartitionReader(whole[:-1])
+    assert cut.end_offset == 6
+    assert len(cut.records(6)) == 6
+    assert cut.exhausted
+    broken = PartitionReader(whole[: len(whole) // 3] + b"\xff" * 40)
+    assert broken.end_offset == 3
+    assert len(broken.records(3)) == 3
+    assert not broken.exhausted  # what is broken has still to be said
+    with pytest.raises(CorruptDataError):
+        broken.records(3)
+
+
+def test_a_reader_in_a_garbage_cycle_is_collected():
+    """The error kept by the reader leads through its traceback back to the reader, which exports a memoryview."""
+    builder = BatchBuilder()
+    builder.append(b"value")
+    bad = bytearray(builder.build())
+    bad[-1] ^= 1
+
+    def fail():
+        reader = PartitionReader(memoryview(memoryview(bytes(bad)))[0:])
+        with pytest.raises(CorruptDataError):
+            reader.records()
+        cycle = [reader]
+        cycle.append(cycle)
+
+    for _ in range(20):
+        fail()
+        gc.collect()
+
+
+def test_a_record_with_another_value():
+    builder = BatchBuilder(base_offset=7, leader_epoch=2)
+    builder.append(b"1", b"k", [("h", b"x")], timestamp_ms=5)
+    (record,) = PartitionReader(builder.build(), topic="t", partition=3).records()
+    other = record.replace(key=None, value=1)
+    assert (other.key, other.value, record.value) == (None, 1, b"1")
+    for name in ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "headers", "leader_epoch"):
+        assert getattr(other, name) == getattr(record, name)

@@ -10,7 +10,7 @@
 #include "crc32c.h"
 #include "wire.h"
 
-enum { KC_SLACK = 64, KC_MIN_RECORD = 7 };     /* smallest record: length, attributes, two deltas, key, value and header count */
+enum { KC_SLACK = 64, KC_MIN_RECORD = 7 };     /* smallest record: length, attributes, two deltas, key, value, header count */
 #define KC_INLINE static inline __attribute__((always_inline))
 
 /* ---- writing ---- */
@@ -33,13 +33,15 @@ static void kc_seal_batch(uint8_t *p, size_t total, int16_t attributes, int32_t 
     kc_put32(p + 17, (int32_t)kc_crc32c(0, p + 21, total - 21));
 }
 
-/* Copies n bytes in 16-byte steps when both sides have room to overshoot: a call of memcpy costs more than 100 bytes do. */
+/* Copies n bytes, up to 512 of them in place: a call of memcpy costs more than 100 bytes do. Where the source goes on to from_end
+ * the copy overshoots (32-byte steps were no faster with AVX2); where it does not, the last step overlaps the one before. */
 KC_INLINE void kc_copy(uint8_t *to, const uint8_t *from, int64_t n, const uint8_t *from_end) {
-    if (n <= 512 && from_end - from >= n + 15) {
-        for (int64_t i = 0; i < n; i += 16) memcpy(to + i, from + i, 16);
-    } else {
-        memcpy(to, from, (size_t)n);
-    }
+    if (n > 512) memcpy(to, from, (size_t)n);
+    else if (from_end - from >= n + 31) for (int64_t i = 0; i < n; i += 32) memcpy(to + i, from + i, 32);
+    else if (n >= 16) {
+        for (int64_t i = 0; i < n - 16; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + n - 16, from + n - 16, 16);
+    } else if (n > 0) memcpy(to, from, (size_t)n);       /* from may be NULL where there is nothing */
 }
 
 /* A varint of up to 2 bytes without a branch; z is zig-zagged and below 1 << 14. Stores 2 bytes. */
@@ -112,49 +114,60 @@ KC_INLINE int64_t kc_write_run(kc_batch_writer *out, const kc_column *values, co
     return i;
 }
 
-/* The commonest run: values behind offsets, nothing null, no keys, one timestamp. The bytes around a value are few and
- * mostly the same, so they are stored as words. */
+/* The commonest run: values behind offsets, nothing null, no keys, one timestamp. What surrounds a value depends on its length
+ * and on the size of its offset delta only, so it is made once for neighbours that agree in both, and stored as one word. */
 KC_INLINE int64_t kc_write_values(kc_batch_writer *out, const uint8_t *data, int64_t limit, const void *offsets, int wide, int64_t ts,
                                   int64_t first, int64_t last, int *bad) {
-    uint8_t *p = out->p, *end = out->limit;
-    int32_t delta_now = out->next_delta;
-    int64_t i, to, from = wide ? ((const int64_t *)offsets)[first] : ((const int32_t *)offsets)[first];
-    uint64_t ts_z = kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)out->base_ts)), ts_word = 0;
-    int64_t ts_size = (int64_t)kc_uvarint_size(ts_z);
-    const uint8_t *data_end = data + limit;
-    if (ts_size > 7) return first;                        /* the general loop takes it */
-    uint8_t ts_bytes[16] = {0};                           /* [0] is the record's attributes */
-    kc_put_uvarint(ts_bytes + 1, ts_z);
-    memcpy(&ts_word, ts_bytes, 8);
+    uint8_t *p = out->p, *const end = out->limit;
+    uint8_t frame[32] = {0};                              /* body length | attributes | timestamp delta | offset delta | key | value length */
+    uint32_t delta = (uint32_t)out->next_delta;
+    uint64_t ts_z = kc_zigzag((int64_t)((uint64_t)ts - (uint64_t)out->base_ts));
+    int64_t ts_size = (int64_t)kc_uvarint_size(ts_z), i = first, from = kc_offset_at(offsets, first, wide), to;
+    const uint8_t *const data_end = data + limit;
+    if (ts_size > 5) return first;                        /* the general loop takes it */
     if (from < 0) { *bad = 1; return first; }
-    for (i = first; i < last; i++, from = to) {
-        to = wide ? ((const int64_t *)offsets)[i + 1] : ((const int32_t *)offsets)[i + 1];
+    while (i < last) {
+        to = kc_offset_at(offsets, i + 1, wide);
         int64_t n = to - from;
-        if (__builtin_expect(n < 0 || to > limit, 0)) { *bad = 1; break; }
-        if (__builtin_expect(n >= 8150 || (uint32_t)delta_now >= 1 << 20, 0)) break;      /* a length or delta of more bytes: the general loop */
-        uint32_t value_z = (uint32_t)n << 1, delta_z = (uint32_t)delta_now << 1;
-        int64_t delta_size = 1 + (delta_z >= 1u << 7) + (delta_z >= 1u << 14);
-        int64_t body = 3 + ts_size + delta_size + 1 + (value_z >= 0x80) + n;
-        uint32_t body_z = (uint32_t)body << 1;
-        if (end - p < body + 1 + (body_z >= 0x80)) break;
-        p = kc_put_short(p, body_z);
-        memcpy(p, &ts_word, 8);
-        p += 1 + ts_size;
-        uint32_t delta = (delta_z & 0x7f) | ((delta_z & 0x3f80) << 1) | ((delta_z >> 14) << 16)
-                       | (delta_size > 1 ? 0x80u : 0) | (delta_size > 2 ? 0x8000u : 0);
-        memcpy(p, &delta, 4);
-        p += delta_size;
-        *p++ = 1;                                         /* null key */
-        p = kc_put_short(p, value_z);
-        kc_copy(p, data + from, n, data_end);
-        p += n;
-        *p++ = 0;                                         /* no headers */
-        delta_now++;
+        if (n < 0 || to > limit) { *bad = 1; break; }
+        if (n >= 8150 || delta >= 1 << 13) break;         /* a length or delta of three bytes: the general loop */
+        int64_t delta_size = 1 + (delta >= 1 << 6), body = 4 + ts_size + delta_size + (n >= 64) + n;
+        uint32_t next_shape = delta_size == 1 ? 1 << 6 : 1 << 13;
+        uint8_t *f = kc_put_length(frame, body);
+        *f++ = 0;
+        f = kc_put_uvarint(f, ts_z);
+        int64_t delta_at = f - frame;
+        f += delta_size;
+        *f++ = 1;                                         /* null key */
+        f = kc_put_short(f, (uint32_t)n << 1);
+        int64_t frame_size = f - frame, step = frame_size + n + 1;
+        if (end - p < step) break;
+        /* as many as the room, the delta's size and the column allow; the loop below looks only at the lengths */
+        int64_t stop = i + (end - p) / step;
+        if (stop > last) stop = last;
+        if (stop - i > (int64_t)(next_shape - delta)) stop = i + (next_shape - delta);
+        uint64_t low, high;                               /* at most 2 + 1 + 5 + 2 + 1 + 2 = 13 bytes */
+        memcpy(&low, frame, 8);
+        memcpy(&high, frame + 8, 8);
+        do {
+            uint32_t z = delta << 1;
+            uint16_t z2 = (uint16_t)((z & 0x7f) | 0x80 | (z >> 7 << 8));
+            memcpy(p, &low, 8);
+            memcpy(p + 8, &high, 8);
+            if (delta_size == 1) p[delta_at] = (uint8_t)z; else memcpy(p + delta_at, &z2, 2);
+            p += frame_size;
+            kc_copy(p, data + from, n, data_end);
+            p += n;
+            *p++ = 0;                                     /* no headers */
+            delta++;
+            from += n;
+            i++;
+        } while (i < stop && kc_offset_at(offsets, i + 1, wide) == from + n && from + n <= limit);
     }
     if (i > first && ts > out->max_ts) out->max_ts = ts;
     out->p = p;
-    out->count += delta_now - out->next_delta;
-    out->next_delta = delta_now;
+    out->count += (int32_t)(i - first);
+    out->next_delta = (int32_t)delta;
     return i;
 }
 

@@ -2,6 +2,8 @@
 #
 # Records are written straight into the memory that is handed out; the header's 61 bytes are left free and sealed last.
 
+from cpython.memoryview cimport PyMemoryView_FromObject
+
 from kafkacore.errors import IllegalStateError
 
 cdef extern from "batch.h" nogil:
@@ -135,7 +137,6 @@ cdef class BatchBuilder:
     cdef kc_batch_writer w
     cdef object built
     cdef object level
-    cdef list keep
     cdef readonly Py_ssize_t max_bytes
     cdef readonly int magic
     cdef readonly int compression
@@ -170,7 +171,6 @@ cdef class BatchBuilder:
         self.leader_epoch = leader_epoch
         self.attributes = self.compression | (ATTR_LOG_APPEND_TIME if timestamp_type else 0) \
             | (ATTR_TRANSACTIONAL if is_transactional else 0) | (ATTR_CONTROL if is_control else 0)
-        self.keep = []
         self.built = None
         self._room(max_bytes)
 
@@ -236,6 +236,7 @@ cdef class BatchBuilder:
         cdef Py_ssize_t v_len, k_len
         cdef int64_t ts = kc_wall_ms() if timestamp_ms is None else timestamp_ms
         cdef bytes encoded = None
+        cdef list keep = None
         cdef int32_t delta, delta_before = self.w.next_delta
         cdef int written
         if self.built is not None:
@@ -250,12 +251,19 @@ cdef class BatchBuilder:
                 raise ValueError(f"offset delta {delta} after {delta_before - 1}: deltas must rise")
             self.w.next_delta = delta
         try:
-            bytes_of(value, &v, &v_len, self.keep)
+            if PyBytes_CheckExact(value):        # nothing to keep alive
+                v = <const uint8_t*>PyBytes_AS_STRING(value)
+                v_len = PyBytes_GET_SIZE(value)
+            else:
+                keep = []
+                bytes_of(value, &v, &v_len, keep)
             if key is None:
                 k = NULL
                 k_len = -1
             else:
-                bytes_of(key, &k, &k_len, self.keep)
+                if keep is None:
+                    keep = []
+                bytes_of(key, &k, &k_len, keep)
             if self.w.count == 0:
                 self.w.base_ts = self.w.max_ts = ts
             written = self._write(ts, k, k_len, v, v_len, encoded)
@@ -264,8 +272,6 @@ cdef class BatchBuilder:
             raise
         if not written:
             self.w.next_delta = delta_before
-        if self.keep:
-            self.keep.clear()
         return written == 1
 
     def append_many(self, values, keys=None, headers=None, timestamps_ms=None, Py_ssize_t start=0):
@@ -289,7 +295,7 @@ cdef class BatchBuilder:
         cdef ColumnSource value_column = column_of(values, -1)
         cdef Py_ssize_t count = value_column.count
         cdef ColumnSource key_column = None if keys is None else column_of(keys, count)
-        cdef list keep = []
+        cdef list keep = None
         cdef int64_t one_ts = 0
         cdef int64_t* ts = NULL
         cdef int64_t i = start, done
@@ -305,6 +311,7 @@ cdef class BatchBuilder:
         elif isinstance(timestamps_ms, int):
             one_ts = timestamps_ms
         else:
+            keep = []
             ts = timestamps_of(timestamps_ms, count, keep)
         if headers is not None:
             if len(headers) != count:
@@ -320,6 +327,15 @@ cdef class BatchBuilder:
                     and (key_column is None or key_column.c.kind != KC_COL_LIST)):
                 i = kc_append_columns(&self.w, &value_column.c, NULL if key_column is None else &key_column.c, ts, one_ts, i, count, &bad)
                 if not bad and (i == count or self.w.count):
+                    break
+            elif self.magic == 2 and headers is None and key_column is None:      # the next common case: a list of values
+                while i < count:
+                    value_column.get(i, &v, &v_len)
+                    if not kc_write_record(&self.w, ts[i] if ts else one_ts, NULL, -1, NULL, v, v_len, v + (v_len if v_len > 0 else 0),
+                                           NULL, 0):
+                        break
+                    i += 1
+                if i == count or self.w.count:
                     break
             # One record by hand: the layouts of Python objects, headers, a first record larger than the batch, a bad item.
             encoded = None
@@ -348,8 +364,9 @@ cdef class BatchBuilder:
         cdef PooledBuffer out = self.memory
         cdef const uint8_t* p
         cdef Py_ssize_t n
-        cdef list keep = []
+        cdef list keep
         if self.compression and self.w.count:
+            keep = []
             packed = _compress().compress(self.compression, memoryview(self.memory)[KC_BATCH_HEADER:total], self.level)
             bytes_of(packed, &p, &n, keep)
             total = KC_BATCH_HEADER + n
@@ -362,8 +379,9 @@ cdef class BatchBuilder:
                           self.producer_id, self.producer_epoch, self.base_sequence, self.w.count)
         kc_put64(out.ptr, self.base_offset)
         kc_put32(out.ptr + 12, self.leader_epoch)
+        out.nbytes = total                       # the view below shows the batch and no more
         self.memory = out
-        self.built = memoryview(out)[:total]
+        self.built = PyMemoryView_FromObject(out)
         return self.built
 
 

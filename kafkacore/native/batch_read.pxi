@@ -359,7 +359,9 @@ cdef class PartitionReader:
         max_decompressed_bytes: most bytes one batch may decompress to.
 
     Attributes:
-        next_offset: where to go on fetching, after what was handed out and stepped over so far.
+        next_offset: where to go on reading, after what was handed out and stepped over so far.
+        end_offset: where to go on fetching: the offset after the last complete batch.
+        leader_epoch: of the batch read last, -1 before the first.
         exhausted: nothing more is in the buffer.
     """
     cdef HeldBuffer region
@@ -370,8 +372,10 @@ cdef class PartitionReader:
     cdef Py_ssize_t legacy_row
     cdef Py_ssize_t at                        # the next batch
     cdef Py_ssize_t batch_at                  # the current one
+    cdef Py_ssize_t end_at                    # where the complete batches end
     cdef int64_t batch_end                    # offset after the current batch
-    cdef int32_t leader_epoch
+    cdef readonly int32_t leader_epoch
+    cdef readonly int64_t end_offset
     cdef list aborted
     cdef Py_ssize_t aborted_at
     cdef set aborted_ids
@@ -392,8 +396,33 @@ cdef class PartitionReader:
         self.next_offset = start_offset
         self.check_crcs = check_crcs
         self.max_decompressed = max_decompressed_bytes
+        self.leader_epoch = -1
+        self._find_end()
         self.aborted = list(aborted) if aborted else None
         self.aborted_ids = set()
+
+    cdef int _find_end(self) except -1:
+        """Looks at the frames alone, to know where the next fetch begins and when the last batch is done."""
+        cdef const uint8_t* base = <const uint8_t*>self.region.view.buf
+        cdef Py_ssize_t size = self.region.view.len
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t last = -1
+        cdef int64_t length
+        while size - at > MAGIC_AT:
+            length = kc_get32(base + at + 8)
+            if base[at + MAGIC_AT] > 2 or length < (BATCH_MIN_LENGTH if base[at + MAGIC_AT] == 2 else LEGACY_MIN_SIZE):
+                at = size            # broken: its turn is to say so
+                break
+            if length + 12 > size - at:
+                break
+            last = at
+            at += length + 12
+        self.end_offset = self.next_offset
+        if last >= 0:
+            self.end_offset = max(self.end_offset, kc_wrap_add(kc_get64(base + last), 1 + (
+                kc_get32(base + last + 23) if base[last + MAGIC_AT] == 2 else 0)))
+        self.end_at = at
+        return 0
 
     cdef bint _skip_batch(self, const uint8_t* p, Py_ssize_t total, int64_t last) except -1:
         """Whether a v2 batch holds nothing for the caller: a control batch, or part of an aborted transaction."""
@@ -450,6 +479,8 @@ cdef class PartitionReader:
         self.legacy = None
         if self.batch_end > self.next_offset:
             self.next_offset = self.batch_end
+        if self.at >= self.end_at:
+            self.exhausted = True
         return 0
 
     def records(self, max_records=None):
@@ -487,7 +518,7 @@ cdef class PartitionReader:
         except _CorruptDataError as error:
             self._failed(error)
             if not out:
-                raise
+                raise self.failure from error.__cause__
         if out:
             self.next_offset = max(self.next_offset, kc_wrap_add((<ConsumerRecord>out[len(out) - 1]).offset, 1))
         return out
@@ -533,7 +564,7 @@ cdef class PartitionReader:
         except _CorruptDataError as corrupt:
             self._failed(corrupt)
             if not out.store.count:
-                raise
+                raise self.failure from corrupt.__cause__
         if out.store.count:
             self.next_offset = max(self.next_offset, kc_wrap_add(out.store.rows.offsets[out.store.count - 1], 1))
         out.next_offset = self.next_offset

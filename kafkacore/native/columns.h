@@ -48,6 +48,15 @@ struct ArrowArray {
     void *private_data;
 };
 
+/* Offsets may be unaligned: a pair's second half is any buffer. */
+static inline int64_t kc_offset_at(const void *offsets, int64_t i, int wide) {
+    int32_t narrow;
+    int64_t whole;
+    if (wide) { memcpy(&whole, (const uint8_t *)offsets + 8 * i, 8); return whole; }
+    memcpy(&narrow, (const uint8_t *)offsets + 4 * i, 4);
+    return narrow;
+}
+
 static inline int kc_column_get(const kc_column *c, int64_t i, const uint8_t **p, int64_t *n) {
     int64_t from, to;
     if (c->validity) {
@@ -56,12 +65,12 @@ static inline int kc_column_get(const kc_column *c, int64_t i, const uint8_t **p
     }
     switch (c->kind) {
     case KC_COL_OFFSETS32:
-        from = ((const int32_t *)c->offsets)[i];
-        to = ((const int32_t *)c->offsets)[i + 1];
+        from = kc_offset_at(c->offsets, i, 0);
+        to = kc_offset_at(c->offsets, i + 1, 0);
         break;
     case KC_COL_OFFSETS64:
-        from = ((const int64_t *)c->offsets)[i];
-        to = ((const int64_t *)c->offsets)[i + 1];
+        from = kc_offset_at(c->offsets, i, 1);
+        to = kc_offset_at(c->offsets, i + 1, 1);
         break;
     case KC_COL_FIXED:
         *p = c->data + i * c->stride;

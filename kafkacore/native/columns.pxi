@@ -124,7 +124,6 @@ cdef class ColumnSource:
     cdef bint is_list
 
     def __init__(self, source, Py_ssize_t count=0):
-        self.kept = []
         memset(&self.c, 0, sizeof(kc_column))
         if source is None:
             self.c.kind = KC_COL_NULLS
@@ -184,7 +183,9 @@ cdef class ColumnSource:
                 p[0] = <const uint8_t*>PyBytes_AS_STRING(<object>item)
                 n[0] = PyBytes_GET_SIZE(<object>item)
                 return 0
-            if self.kept:
+            if self.kept is None:
+                self.kept = []
+            elif self.kept:
                 self.kept.clear()
             return bytes_of(<object>item, p, n, self.kept)
         found = kc_column_get(&self.c, i, p, &length)

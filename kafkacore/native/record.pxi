@@ -70,6 +70,17 @@ cdef class ConsumerRecord:
     def timestamp_type(self):
         return self.context.timestamp_type
 
+    def replace(self, *, key, value):
+        """The same record with another key and value, as deserializers make it."""
+        cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
+        record.context = self.context
+        record.offset = self.offset
+        record.timestamp_ms = self.timestamp_ms
+        record.key = key
+        record.value = value
+        record.headers = self.headers
+        return record
+
     cdef tuple _fields(self):
         return (self.context.topic, self.context.partition, self.offset, self.timestamp_ms, self.context.timestamp_type,
                 self.key, self.value, self.headers, self.context.leader_epoch)
