@@ -25,6 +25,7 @@ import os
 import select
 import selectors
 import socket
+import threading
 from collections import OrderedDict
 from typing import Any, Protocol
 
@@ -121,9 +122,10 @@ class SelectorsPoller:
 class _Waker:
     """Ends a wait from another thread: an eventfd, or a socket pair where there is none."""
 
-    __slots__ = ("_pair", "_waking", "fd")
+    __slots__ = ("_lock", "_pair", "_waking", "fd")
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # a wake must not reach a descriptor that was closed and given to somebody else
         self._pair: tuple[socket.socket, socket.socket] | None = None
         if hasattr(os, "eventfd"):
             self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -135,13 +137,17 @@ class _Waker:
         self._waking = False
 
     def wake(self) -> None:
-        if self._waking or self.fd < 0:
+        if self._waking:
             return
-        self._waking = True
-        if self._pair is None:
-            os.eventfd_write(self.fd, 1)
-        else:
-            self._pair[1].send(b"\0")
+        with self._lock:
+            if self.fd < 0:
+                return
+            self._waking = True
+            if self._pair is None:
+                os.eventfd_write(self.fd, 1)
+            else:
+                with contextlib.suppress(BlockingIOError):  # full of wakes: the poll will return anyway
+                    self._pair[1].send(b"\0")
 
     def drain(self) -> None:
         # Read first, then clear: a wake between the two writes nothing, and need not, because the poll it wanted to end is this one.
@@ -154,12 +160,13 @@ class _Waker:
         self._waking = False
 
     def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if self._pair is not None:
-            for sock in self._pair:
-                sock.close()
-        elif fd >= 0:
-            os.close(fd)
+        with self._lock:
+            fd, self.fd = self.fd, -1
+            if self._pair is not None:
+                for sock in self._pair:
+                    sock.close()
+            elif fd >= 0:
+                os.close(fd)
 
 
 class Selector:
@@ -487,6 +494,8 @@ class Selector:
             if channel.state is _CONNECTING:
                 try:
                     if not channel.finish_connect():
+                        if ops & ~(READ | WRITE):  # hung up, with its reason already taken: it will never be connected
+                            self._lost(channel, ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
                         return
                 except OSError as error:
                     self._lost(channel, error)
@@ -523,6 +532,9 @@ class Selector:
             payload = channel.read()
         except (KafkaError, OSError) as error:
             self._lost(channel, error)
+            return
+        except MemoryError as error:  # a frame within the limit, but not within what this process may have: one connection's trouble
+            self._lost(channel, NetworkError(f"no memory for a frame from {channel.transport.peer or 'the peer'}: {error}"))
             return
         self._touch(channel.id, now_ms)
         if payload is not None:

@@ -357,10 +357,11 @@ class MemoryTransport:
         max_write_bytes: Most bytes one `write` takes; 0 stalls the stream.
         capacity_bytes: Bytes the other end may hold unread.
         connect_error: OSError that `finish_connect` raises.
+        closed: This end was closed.
     """
 
     __slots__ = (
-        "_closed", "_held", "_incoming", "_lock", "buffered", "capacity_bytes", "connect_error", "connected", "fd", "max_read_bytes",
+        "_held", "_incoming", "_lock", "buffered", "capacity_bytes", "closed", "connect_error", "connected", "fd", "max_read_bytes",
         "max_write_bytes", "on_change", "other", "peer",
     )  # fmt: skip
 
@@ -377,7 +378,7 @@ class MemoryTransport:
         self.other: MemoryTransport = self
         self._incoming: deque[memoryview] = deque()
         self._held = 0
-        self._closed = False
+        self.closed = False
         self._lock = lock
 
     def ready_ops(self) -> int:
@@ -385,9 +386,9 @@ class MemoryTransport:
         ops = 0
         if not self.connected:
             return WRITE if self.connect_error is not None or self.other.connected else 0
-        if self._held or self.other._closed:
+        if self._held or self.other.closed:
             ops = READ
-        if self.max_write_bytes and (self.other._held < self.other.capacity_bytes or self.other._closed):
+        if self.max_write_bytes and (self.other._held < self.other.capacity_bytes or self.other.closed):
             ops |= WRITE
         return ops
 
@@ -414,7 +415,7 @@ class MemoryTransport:
         wanted = min(nbytes, self.max_read_bytes)
         total = 0
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise OSError(errno.EBADF, "transport is closed")
             while total < wanted and self._incoming:
                 chunk = self._incoming[0]
@@ -426,7 +427,7 @@ class MemoryTransport:
                 else:
                     self._incoming[0] = chunk[len(part) :]
             self._held -= total
-            ended = self.other._closed
+            ended = self.other.closed
         if total:
             self.other._changed()
             return total
@@ -435,7 +436,7 @@ class MemoryTransport:
     def write(self, buffers: list[Any], skip_bytes: int) -> int:
         accepted = bytearray()
         with self._lock:
-            if self._closed or self.other._closed:
+            if self.closed or self.other.closed:
                 raise BrokenPipeError(errno.EPIPE, "peer closed the in-memory connection")
             room = min(self.max_write_bytes, self.other.capacity_bytes - self.other._held)
             for buffer in buffers:
@@ -464,7 +465,7 @@ class MemoryTransport:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._incoming.clear()
             self._held = 0
         self.other._changed()

@@ -11,6 +11,7 @@ import pytest
 
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError
+from kafkacore.net import frames
 from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
@@ -253,6 +254,23 @@ def test_a_hostile_size_ends_the_connection(selector: Selector, script: Script, 
     assert isinstance(selector.disconnected[1], CorruptDataError)
     assert selector.disconnected[1].broker == 1
     assert not selector.channels
+
+
+def test_a_frame_that_finds_no_memory_costs_only_its_connection(
+    selector: Selector, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in (1, 2):
+        connect(selector, id)
+
+    def none_left(nbytes: int) -> object:
+        raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+
+    monkeypatch.setattr(frames, "PooledBuffer", none_left)
+    script.far[0].write([frame(b"x" * 500_000)], 0)
+    selector.poll(60_000)
+    assert isinstance(selector.disconnected[1], NetworkError)
+    assert "500000 bytes" in str(selector.disconnected[1])
+    assert selector.is_channel_ready(2)
 
 
 def test_idle_connections_expire_one_per_poll_least_recent_first(selector: Selector, script: Script, clock: ManualClock) -> None:

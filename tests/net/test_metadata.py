@@ -1,0 +1,380 @@
+"""Metadata: what an answer changes, and when the next one is asked for."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from kafkacore import protocol
+from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.config import ClientConfig
+from kafkacore.errors import AuthenticationFailedError, ClosedError, NetworkError, TopicAuthorization
+from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo
+from kafkacore.types import Node, TopicPartition
+
+ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
+TP = TopicPartition("t", 0)
+
+
+def config(**more: Any) -> ClientConfig:
+    return ClientConfig.from_user({"bootstrap.servers": "boot:9092", "retry.backoff.ms": 100, "retry.backoff.max.ms": 1_000, **more})
+
+
+class Case:
+    """A Metadata with its clock."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock(1_000_000)
+        self.metadata = Metadata(config(), self.clock, rng=random.Random(1), **options)
+        self.metadata.bootstrap([("boot", 9092)])
+
+    def due_ms(self) -> int:
+        return self.metadata.time_to_next_update(self.clock.now_ms())
+
+    def update(self, *topics: Any, nodes: tuple[int, ...] = (1, 2, 3), **more: Any) -> None:
+        self.metadata.begin_request(self.clock.now_ms())
+        self.metadata.update(response(*topics, nodes=nodes, **more), self.clock.now_ms())
+
+
+def topic(name: str = "t", *leaders: tuple[int, int], id: bytes = ID_A, error: int = 0, partition_error: int = 0) -> Any:
+    return protocol.MetadataResponseTopic(
+        name=name,
+        topic_id=id,
+        error_code=error,
+        partitions=[
+            protocol.MetadataResponsePartition(
+                partition_index=index, leader_id=leader, leader_epoch=epoch, error_code=partition_error, replica_nodes=[1, 2], isr_nodes=[1]
+            )
+            for index, (leader, epoch) in enumerate(leaders)
+        ],
+    )
+
+
+def response(*topics: Any, nodes: tuple[int, ...] = (1, 2, 3), **more: Any) -> Any:
+    brokers = [protocol.MetadataResponseBroker(node_id=id, host=f"h{id}", port=9000 + id, rack=f"r{id}") for id in nodes]
+    return protocol.MetadataResponse(brokers=brokers, controller_id=2, cluster_id="c", topics=list(topics), **more)
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case()
+
+
+# ---- the snapshot
+
+
+def test_bootstrap_nodes_have_negative_ids(case: Case) -> None:
+    case.metadata.bootstrap([("a", 1), ("b", 2)])
+    assert case.metadata.snapshot.node_list == (Node(-1, "a", 1), Node(-2, "b", 2))
+    assert case.metadata.snapshot.is_bootstrap
+    assert case.due_ms() == 0
+
+
+def test_before_bootstrap_nothing_is_due() -> None:
+    metadata = Metadata(config(), ManualClock())
+    metadata.add_topic("t", 0)
+    assert metadata.time_to_next_update(0) > 10**12
+
+
+def test_an_answer_becomes_a_snapshot(case: Case) -> None:
+    before = case.metadata.snapshot
+    case.update(topic("t", (1, 5), (9, 6), (3, 7)))
+    cluster = case.metadata.snapshot
+    assert before is not cluster
+    assert before.is_bootstrap  # snapshots never change
+    assert cluster.nodes[1] == Node(1, "h1", 9001, "r1")
+    assert cluster.controller == Node(2, "h2", 9002, "r2")
+    assert cluster.cluster_id == "c"
+    assert cluster.partition_count("t") == 3
+    assert cluster.leader(TP) == cluster.nodes[1]
+    assert cluster.leader(TopicPartition("t", 1)) is None  # its leader is no node we know
+    assert cluster.leader_epoch(TopicPartition("t", 2)) == 7
+    assert [part.index for part in cluster.available_partitions("t")] == [0, 2]
+    assert cluster.topic_id("t") == ID_A
+    assert cluster.topic_name(ID_A) == "t"
+    assert cluster.topics["t"].partitions[0] == PartitionInfo(0, 1, 5, [1, 2], [1])
+
+
+def test_what_is_not_known(case: Case) -> None:
+    cluster = case.metadata.snapshot
+    assert cluster.leader(TP) is None
+    assert cluster.leader_epoch(TP) == -1
+    assert cluster.partition_count("t") is None
+    assert cluster.available_partitions("t") == []
+    assert cluster.topic_id("t") == ZERO_ID
+    assert cluster.topic_name(ID_A) is None
+    assert ClusterSnapshot().controller is None
+
+
+def test_partitions_are_found_by_number_in_any_order(case: Case) -> None:
+    part = protocol.MetadataResponsePartition
+    shuffled = protocol.MetadataResponseTopic(
+        name="t", topic_id=ID_A, partitions=[part(partition_index=index, leader_id=1, leader_epoch=index) for index in (5, 0, 2)]
+    )
+    case.update(shuffled)
+    info = case.metadata.snapshot.topics["t"]
+    assert [one.index for one in info.partitions] == [0, 2, 5]
+    assert info.partition(5) is info.partitions[2]
+    assert info.partition(1) is None
+    assert info.partition(-1) is None
+
+
+# ---- epochs and ids
+
+
+def test_leader_epochs_never_go_back(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    case.update(topic("t", (2, 4)))
+    assert (case.metadata.snapshot.leader(TP), case.metadata.snapshot.leader_epoch(TP)) == (Node(1, "h1", 9001, "r1"), 5)
+    case.update(topic("t", (3, 5)))  # the same epoch is news about replicas
+    assert case.metadata.snapshot.leader_epoch(TP) == 5
+    case.update(topic("t", (2, 6)))
+    assert case.metadata.snapshot.leader(TP) == Node(2, "h2", 9002, "r2")
+
+
+def test_a_broker_without_epochs_is_believed(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    case.update(topic("t", (2, -1)))
+    assert case.metadata.snapshot.leader(TP) == Node(2, "h2", 9002, "r2")
+
+
+def test_a_topic_with_a_new_id_starts_over(case: Case) -> None:
+    case.update(topic("t", (1, 50), (1, 50)))
+    case.update(topic("t", (2, 0), id=ID_B))
+    assert case.metadata.snapshot.leader(TP) == Node(2, "h2", 9002, "r2")
+    assert case.metadata.snapshot.leader_epoch(TP) == 0
+    assert case.metadata.snapshot.partition_count("t") == 1
+    assert case.metadata.snapshot.topic_name(ID_A) is None
+
+
+def test_epochs_survive_a_broker_that_knows_no_topic_ids(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    case.update(topic("t", (2, 4), id=ZERO_ID))
+    assert case.metadata.snapshot.leader_epoch(TP) == 5
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize("code", [3, 5])
+def test_retriable_topic_errors_are_asked_again_and_keep_what_is_known(case: Case, code: int) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    case.update(topic("t", error=code))
+    assert case.metadata.snapshot.partition_count("t") is None
+    assert 0 < case.due_ms() <= 120
+    error = case.metadata.snapshot.topics["t"].error
+    assert error is not None and error.code == code and error.topic == "t"
+    case.update(topic("t", (1, 5)))
+    assert case.due_ms() > 200_000
+    case.update(topic("t", error=code))
+    assert case.metadata.snapshot.leader_epoch(TP) == 5
+    assert case.due_ms() <= 120
+
+
+def test_other_topic_errors_are_final(case: Case) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    case.update(topic("t", error=29))
+    assert isinstance(case.metadata.snapshot.topics["t"].error, TopicAuthorization)
+    assert case.due_ms() > 200_000
+
+
+def test_a_partition_without_leader_is_asked_again_with_growing_pauses(case: Case) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    pauses = []
+    for _ in range(8):
+        case.update(topic("t", (-1, 5), partition_error=5))
+        pauses.append(case.due_ms())
+        case.clock.advance(case.due_ms())
+    assert case.metadata.snapshot.leader(TP) is None
+    assert pauses[0] <= 120
+    assert pauses[-1] > 800
+    case.metadata.request_update(reset_equivalent=True)
+    case.update(topic("t", (1, 6)))
+    assert case.metadata.snapshot.leader(TP) is not None
+
+
+def test_an_answer_that_leaves_a_topic_out_does_not_spin(case: Case) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    assert case.due_ms() == 0
+    case.update()
+    assert case.due_ms() > 0
+
+
+def test_an_answer_without_brokers_changes_nothing(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    cluster = case.metadata.snapshot
+    case.update(nodes=())
+    assert case.metadata.snapshot is cluster
+    assert "no brokers" in str(case.metadata.last_error)
+    assert 0 < case.due_ms() <= 120
+
+
+def test_failures_back_off(case: Case) -> None:
+    pauses = []
+    for number in range(6):
+        case.metadata.begin_request(case.clock.now_ms())
+        case.metadata.failed(NetworkError(f"try {number}"), case.clock.now_ms())
+        pauses.append(case.due_ms())
+        case.clock.advance(case.due_ms())
+    for pause, nominal in zip(pauses, [100, 200, 400, 800, 1_000, 1_000], strict=True):
+        assert 0.8 * nominal - 1 <= pause <= min(1.2 * nominal, 1_000)
+    assert [error.message for error in case.metadata.attempts] == [f"try {number}" for number in range(6)]
+    case.metadata.add_topic("new", case.clock.now_ms() - 1)
+    case.metadata.failed(NetworkError("again"), case.clock.now_ms())
+    assert case.due_ms() > 0  # a new topic does not get around the back-off of a broken cluster
+    case.update()
+    assert case.metadata.attempts == []
+    assert case.metadata.last_error is None
+
+
+def test_rebootstrap_on_the_brokers_word(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    case.update(error_code=129)
+    assert case.metadata.snapshot.node_list == (Node(-1, "boot", 9092),)
+    assert case.metadata.snapshot.leader_epoch(TP) == 5
+    assert case.due_ms() <= 120
+
+
+# ---- what is asked, and when
+
+
+def test_age(case: Case) -> None:
+    case.update()
+    assert case.due_ms() == 300_000
+
+
+def test_a_new_topic_is_asked_for_alone_and_at_once(case: Case) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    case.update(topic("t", (1, 5)))
+    assert case.metadata.add_topic("u", case.clock.now_ms())
+    assert not case.metadata.add_topic("u", case.clock.now_ms())
+    assert case.due_ms() == 0
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["u"]
+    case.metadata.update(response(topic("u", (2, 0), id=ID_B)), case.clock.now_ms())
+    assert set(case.metadata.snapshot.topics) == {"t", "u"}
+    assert case.due_ms() == 300_000
+    case.clock.advance(300_000)
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["t", "u"]
+
+
+def test_a_topic_added_while_an_answer_is_under_way_is_not_lost(case: Case) -> None:
+    case.metadata.add_topic("t", case.clock.now_ms())
+    case.metadata.begin_request(case.clock.now_ms())
+    case.metadata.add_topic("u", case.clock.now_ms())
+    case.metadata.update(response(topic("t", (1, 5))), case.clock.now_ms())
+    assert case.due_ms() == 0
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["u"]
+
+
+def test_an_update_requested_while_an_answer_is_under_way_is_not_lost(case: Case) -> None:
+    case.update()
+    case.metadata.request_update()
+    case.metadata.begin_request(case.clock.now_ms())
+    case.metadata.request_update()
+    case.metadata.update(response(), case.clock.now_ms())
+    assert 0 < case.due_ms() <= 120
+
+
+def test_unused_topics_are_dropped_after_a_while() -> None:
+    case = Case(topic_idle_ms=1_000)
+    case.metadata.add_topic("old", case.clock.now_ms())
+    case.metadata.add_topic("used", case.clock.now_ms())
+    case.update(topic("old", (1, 0)), topic("used", (1, 0), id=ID_B))
+    case.clock.advance(1_000)
+    case.metadata.add_topic("used", case.clock.now_ms())
+    case.metadata.request_update()
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["used"]
+    case.metadata.update(response(topic("used", (1, 0), id=ID_B)), case.clock.now_ms())
+    assert list(case.metadata.snapshot.topics) == ["used"]
+    assert case.metadata.add_topic("old", case.clock.now_ms())
+    assert case.due_ms() == 0
+
+
+def test_set_topics_and_all_topics(case: Case) -> None:
+    case.metadata.set_topics(["a", "b"], case.clock.now_ms())
+    case.metadata.set_topics(["b", "c"], case.clock.now_ms())
+    assert sorted(case.metadata.topics) == ["b", "c"]
+    assert Case(all_topics=True).metadata.begin_request(0) is None
+
+
+# ---- KIP-951
+
+
+def test_leader_hints(case: Case) -> None:
+    case.update(topic("t", (1, 5), (1, 5), (1, 5)))
+    hints: dict[TopicPartition, LeaderHint | tuple[int, int]] = {
+        TP: LeaderHint(7, 6),  # newer, and its node is named beside it
+        TopicPartition("t", 1): LeaderHint(2, 5),  # not newer
+        TopicPartition("t", 2): LeaderHint(8, 9),  # nobody says where node 8 is
+        TopicPartition("u", 0): LeaderHint(2, 9),  # unknown topic
+    }
+    version = case.metadata.version
+    assert case.metadata.update_leaders(hints, [Node(7, "h7", 1)]) == {TP}
+    assert case.metadata.snapshot.leader(TP) == Node(7, "h7", 1)
+    assert case.metadata.snapshot.leader_epoch(TP) == 6
+    assert case.metadata.snapshot.leader(TopicPartition("t", 1)) == Node(1, "h1", 9001, "r1")
+    assert case.metadata.snapshot.controller == Node(2, "h2", 9002, "r2")
+    assert case.metadata.version == version + 1
+    assert case.metadata.update_leaders(hints) == set()
+    assert case.metadata.version == version + 1
+
+
+# ---- waiting
+
+
+def waiting(metadata: Metadata, outcome: list[object], timeout_ms: int = 60_000) -> threading.Thread:
+    version = metadata.request_update()
+
+    def run() -> None:
+        try:
+            outcome.append(metadata.await_update(version, timeout_ms))
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def system() -> Metadata:
+    metadata = Metadata(config(), SystemClock())
+    metadata.bootstrap([("boot", 9092)])
+    return metadata
+
+
+def test_waiters_wake_with_the_update() -> None:
+    metadata = system()
+    outcome: list[object] = []
+    threads = [waiting(metadata, outcome) for _ in range(3)]
+    metadata.begin_request(0)
+    metadata.update(response(), 0)
+    for thread in threads:
+        thread.join()
+    assert outcome == [True] * 3
+
+
+def test_waiters_are_told_of_fatal_errors_and_of_the_close() -> None:
+    metadata = system()
+    outcome: list[object] = []
+    thread = waiting(metadata, outcome)
+    metadata.failed(NetworkError("not fatal"), 0)
+    metadata.failed(AuthenticationFailedError("who are you"), 0)
+    thread.join()
+    assert isinstance(outcome[0], AuthenticationFailedError)
+    assert metadata.fatal_error is outcome[0]
+    metadata.update(response(), 0)  # it worked in the end
+    assert metadata.fatal_error is None
+    thread = waiting(metadata, outcome)
+    metadata.close()
+    thread.join()
+    assert isinstance(outcome[1], ClosedError)
+
+
+def test_waiting_ends() -> None:
+    metadata = system()
+    assert metadata.await_update(metadata.version, 0) is False
+    assert metadata.await_update(metadata.version, 1) is False
+    assert metadata.await_update(metadata.version - 1, 0) is True

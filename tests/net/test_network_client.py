@@ -1,0 +1,640 @@
+"""NetworkClient over scripted transports and a clock moved by hand."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from net_support import Cluster
+
+from kafkacore import protocol
+from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, RequestTimedOut, UnsupportedVersion
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.types import Node
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.close()
+
+
+# ---- opening
+
+
+def test_ready_connects_asks_versions_and_then_is_ready(cluster: Cluster) -> None:
+    cluster.auto = False
+    node = cluster.node()
+    client = cluster.client
+    assert not client.ready(node, cluster.now_ms)
+    assert not client.connection_failed(node)
+    cluster.poll()
+    ((header, request),) = cluster.peer().read()
+    assert header.request_api_key == 18
+    assert header.request_api_version == protocol.ApiVersionsRequest.MAX_VERSION
+    assert header.client_id == cluster.config.client_id
+    assert request.client_software_name == "kafkacore"
+    cluster.peer().answer(header, cluster.api_versions())
+    cluster.auto = True
+    cluster.until_ready()
+    assert client.api_version(1, 0) == protocol.ProduceRequest.MAX_VERSION
+    assert client.api_version(1, 999) is None
+    assert client.has_ready_nodes(cluster.now_ms)
+
+
+def test_kip_511_fallback(cluster: Cluster) -> None:
+    """An old broker answers an unknown ApiVersions version in v0 with error 35 and the range it knows."""
+    cluster.auto = False
+    cluster.client.ready(cluster.node(), cluster.now_ms)
+    cluster.poll()
+    peer = cluster.peer()
+    ((header, _),) = peer.read()
+    only = protocol.ApiVersionsResponse(error_code=35, api_keys=[protocol.ApiVersion(api_key=18, min_version=0, max_version=2)])
+    peer.answer(header, only, version=0)
+    cluster.poll()
+    ((header, _),) = peer.read()
+    assert header.request_api_version == 2
+    cluster.ranges = {0: (0, 9), 18: (0, 2), 3: (0, 4)}
+    peer.answer(header, cluster.api_versions())
+    cluster.auto = True
+    cluster.until_ready()
+    assert cluster.client.api_version(1, 0) == 9
+
+
+@pytest.mark.parametrize("claimed", [None, 4, 100])
+def test_kip_511_never_asks_in_the_same_version_again(cluster: Cluster, claimed: int | None) -> None:
+    cluster.auto = False
+    cluster.client.ready(cluster.node(), cluster.now_ms)
+    versions = []
+    for _ in range(20):
+        cluster.poll()
+        for header, _request in cluster.peer().read():
+            versions.append(header.request_api_version)
+            keys = [] if claimed is None else [protocol.ApiVersion(api_key=18, min_version=0, max_version=claimed)]
+            cluster.peer().answer(header, protocol.ApiVersionsResponse(error_code=35, api_keys=keys), version=0)
+    assert versions == ([4, 0] if claimed is None else [4, 3, 2, 1, 0])
+    assert cluster.client.connection_failed(cluster.node())  # v0 refused too: nothing is left to try
+    assert "UNSUPPORTED_VERSION" in str(cluster.client.connection_errors(cluster.node())[-1]) or isinstance(
+        cluster.client.connection_errors(cluster.node())[-1], UnsupportedVersion
+    )
+
+
+def test_a_request_without_a_common_version_fails_without_being_sent(cluster: Cluster) -> None:
+    cluster.ranges[0] = (0, 2)
+    cluster.until_ready()
+    seen: list[ClientResponse] = []
+    cluster.send(min_version=3, seen=seen)
+    (response,) = cluster.poll(timeout_ms=60_000)
+    assert seen == [response]
+    assert isinstance(response.error, UnsupportedVersion)
+    assert "0 to 2" in str(response.error)
+    assert response.response is None
+    assert not cluster.client.has_in_flight_requests(1)
+
+
+def test_the_version_is_the_highest_common_one(cluster: Cluster) -> None:
+    cluster.ranges[0] = (3, 9)
+    cluster.until_ready()
+    versions: list[int] = []
+
+    def build(version: int) -> Any:
+        versions.append(version)
+        return protocol.ProduceRequest()
+
+    for highest in (None, 7):
+        cluster.client.send(
+            cluster.client.new_client_request(1, protocol.ProduceRequest, build, cluster.now_ms, max_version=highest), cluster.now_ms
+        )
+    assert versions == [9, 7]
+
+
+# ---- requests and responses
+
+
+def test_a_request_is_answered_and_its_callback_runs(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.poll(3)  # the metadata of the bootstrap arrives
+    seen: list[ClientResponse] = []
+    request = cluster.send(seen=seen)
+    assert cluster.client.in_flight_request_count(1) == 1 == cluster.client.in_flight_request_count()
+    cluster.serve()
+    header, body = cluster.peer().requests[-1]
+    assert (header.request_api_key, header.correlation_id, body.acks) == (0, request.correlation_id, -1)
+    cluster.clock.advance(7)
+    cluster.peer().answer(header, protocol.ProduceResponse())
+    (response,) = cluster.poll()
+    assert seen == [response]
+    assert response.request is request
+    assert isinstance(response.response, protocol.ProduceResponse)
+    assert (response.latency_ms, response.error, response.disconnected, response.timed_out) == (7, None, False, False)
+    assert not cluster.client.has_in_flight_requests(1)
+
+
+def test_acks_0_completes_when_the_frame_is_written(cluster: Cluster) -> None:
+    cluster.until_ready()
+    seen: list[ClientResponse] = []
+    first, second = cluster.send(acks=0, seen=seen), cluster.send(acks=0, seen=seen)
+    assert [one.request for one in cluster.poll(timeout_ms=60_000)] == [first, second]
+    assert [one.response for one in seen] == [None, None]
+    assert not cluster.client.has_in_flight_requests()
+
+
+def test_acks_0_and_answered_requests_on_one_connection(cluster: Cluster) -> None:
+    cluster.until_ready()
+    answered = cluster.send()
+    silent = cluster.send(acks=0)
+    behind = cluster.send()
+    assert [one.request for one in cluster.poll()] == [silent]
+    for header, body in cluster.peer().requests + cluster.peer().read():
+        if header.request_api_key == 0 and body.acks:
+            cluster.peer().answer(header, protocol.ProduceResponse())
+    assert [one.request for one in cluster.poll(3)] == [answered, behind]
+
+
+def test_in_flight_requests_are_bounded(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    for _ in range(5):
+        assert cluster.client.is_ready(node, cluster.now_ms)
+        cluster.send()
+    assert not cluster.client.is_ready(node, cluster.now_ms)
+    with pytest.raises(IllegalStateError, match="not ready"):
+        cluster.send()
+
+
+def test_a_wrong_correlation_id_fails_the_connection(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    request = cluster.send()
+    other = cluster.send()
+    cluster.serve()
+    cluster.peer().answer(cluster.peer().requests[-2][0], protocol.ProduceResponse(), correlation_id=request.correlation_id + 1)
+    responses = cluster.poll()
+    assert [one.request for one in responses] == [request, other]
+    for one in responses:
+        assert one.disconnected
+        assert isinstance(one.error, CorruptDataError)
+    text = str(responses[0].error)
+    assert f"correlation id {request.correlation_id + 1} does not match {request.correlation_id}" in text
+    assert "ProduceRequest" in text
+    assert cluster.client.connection_failed(node)
+
+
+def test_an_answer_to_nothing_fails_the_connection(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    cluster.poll(3)
+    cluster.peer().transport.write([b"\0\0\0\4\0\0\0\1"], 0)
+    cluster.poll()
+    assert cluster.client.connection_failed(node)
+    assert "answer no request" in str(cluster.client.connection_errors(node)[-1])
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\2ab", None])
+def test_a_response_that_does_not_decode_fails_the_connection(cluster: Cluster, damage: bytes | None) -> None:
+    cluster.until_ready()
+    request = cluster.send()
+    frame = damage or (b"\0\0\0\7" + request.correlation_id.to_bytes(4, "big") + b"\xff\xff\xff")
+    cluster.peer().transport.write([frame], 0)
+    (response,) = cluster.poll()
+    assert isinstance(response.error, CorruptDataError)
+    assert response.disconnected
+
+
+def test_a_disconnect_answers_every_request_in_order(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    seen: list[ClientResponse] = []
+    requests = [cluster.send(seen=seen) for _ in range(3)]
+    cluster.serve()
+    cluster.peer().close()
+    cluster.poll()
+    assert [one.request for one in seen] == requests
+    assert all(one.disconnected and isinstance(one.error, DisconnectError) and not one.timed_out for one in seen)
+    assert cluster.client.connection_failed(node)
+    assert not cluster.client.has_in_flight_requests()
+
+
+def test_a_late_request_closes_the_connection(cluster: Cluster) -> None:
+    cluster.until_ready()
+    early = cluster.send(timeout_ms=5_000)
+    late = cluster.send(timeout_ms=60_000)
+    cluster.clock.advance(4_999)
+    assert cluster.poll() == []
+    cluster.clock.advance(1)
+    responses = cluster.poll()
+    assert [one.request for one in responses] == [early, late]
+    assert all(one.timed_out and one.disconnected and isinstance(one.error, RequestTimedOut) for one in responses)
+    assert cluster.peer().transport.read_into(bytearray(1 << 16), 0, 1 << 16) >= 0
+    assert "broker-1:9001" in str(responses[0].error)
+
+
+def test_a_poll_waits_no_longer_than_the_next_deadline(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.poll(3)
+    cluster.send(timeout_ms=5_000)
+    cluster.clock.advance(1_000)
+    cluster.poll(timeout_ms=60_000)
+    assert cluster.poller.waits[-1] == 4_000
+
+
+def test_throttled_nodes_are_left_alone(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    first = cluster.send(timeout_ms=1_000)
+    second = cluster.send(timeout_ms=1_000)
+    cluster.serve()
+    header = cluster.peer().requests[-2][0]
+    cluster.peer().answer(header, protocol.ProduceResponse(throttle_time_ms=700))
+    assert [one.request for one in cluster.poll()] == [first]
+    assert not cluster.client.is_ready(node, cluster.now_ms)
+    assert cluster.client.poll_delay_ms(node, cluster.now_ms) == 700 == cluster.client.throttle_delay_ms(node, cluster.now_ms)
+    cluster.clock.advance(1_200)  # past the request's own time-out: the throttle time is added to it
+    assert cluster.poll() == []
+    assert cluster.client.is_ready(node, cluster.now_ms)
+    assert second.deadline_ms == first.deadline_ms + 700
+
+
+def test_old_versions_do_not_ask_the_client_to_wait(cluster: Cluster) -> None:
+    cluster.ranges[0] = (0, 5)
+    node = cluster.until_ready()
+    cluster.send()
+    cluster.serve()
+    cluster.peer().answer(cluster.peer().requests[-1][0], protocol.ProduceResponse(throttle_time_ms=700))
+    assert len(cluster.poll()) == 1
+    assert cluster.client.is_ready(node, cluster.now_ms)
+
+
+def test_callbacks_all_run_when_one_raises(cluster: Cluster) -> None:
+    cluster.until_ready()
+    seen: list[ClientResponse] = []
+
+    def broken(_response: ClientResponse) -> None:
+        raise ValueError("a callback with a bug")
+
+    for callback in (broken, seen.append, broken):
+        cluster.client.send(
+            cluster.client.new_client_request(
+                1, protocol.ProduceRequest, lambda _: protocol.ProduceRequest(), cluster.now_ms, callback=callback
+            ),
+            cluster.now_ms,
+        )
+    cluster.serve()
+    cluster.peer().close()
+    with pytest.raises(ValueError, match="with a bug") as caught:
+        cluster.poll()
+    assert len(seen) == 1
+    assert "another callback" in caught.value.__notes__[0]
+
+
+# ---- order
+
+
+class Ordered(NetworkClient):
+    """Notes the order of the steps of a poll."""
+
+    order: list[str]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_handle_") or name in ("_complete", "_maybe_update"):
+            object.__getattribute__(self, "order").append(name)
+        return object.__getattribute__(self, name)
+
+
+def test_the_steps_of_a_poll_come_in_kafkas_order() -> None:
+    """Everything happens in one poll: a send completes, a response arrives, one node goes, one comes, an attempt and a request time out."""
+    Ordered.order = []
+    cluster = Cluster((1, 2, 3, 4, 5))
+    cluster.client = Ordered(cluster.selector, cluster.metadata, cluster.config, resolver=cluster.resolve)
+    for id in (1, 2, 3):
+        cluster.until_ready(id)
+    seen: list[int] = []
+    for id, acks, timeout_ms in ((1, 0, None), (2, -1, None), (3, -1, 10)):
+        request = cluster.client.new_client_request(
+            id,
+            protocol.ProduceRequest,
+            lambda _version, acks=acks: protocol.ProduceRequest(acks=acks),
+            cluster.now_ms,
+            expect_response=acks != 0,
+            timeout_ms=timeout_ms,
+            callback=lambda response: seen.append(response.request.node_id),
+        )
+        cluster.client.send(request, cluster.now_ms)
+    cluster.serve()
+    cluster.peer("broker-2").answer(cluster.peer("broker-2").requests[-1][0], protocol.ProduceResponse())
+    cluster.connected = False
+    assert not cluster.client.ready(cluster.node(4), cluster.now_ms)  # its set-up will time out
+    cluster.clock.advance(60_000)
+    assert not cluster.client.ready(cluster.node(5), cluster.now_ms)
+    cluster.peer("broker-5").transport.accept()
+    cluster.peer("boot").close()
+    cluster.metadata.next_update_ms = NEVER_MS
+    Ordered.order.clear()
+    cluster.client.poll(0, cluster.now_ms)
+    assert Ordered.order == [
+        "_maybe_update",
+        "_handle_completed_sends",
+        "_handle_completed_receives",
+        "_handle_disconnections",
+        "_handle_connections",
+        "_handle_initiate_api_version_requests",
+        "_handle_timed_out_connections",
+        "_handle_timed_out_requests",
+        "_complete",
+    ]
+    assert seen == [1, 2, 3]
+    cluster.close()
+
+
+# ---- connections
+
+
+def test_reconnects_back_off_exponentially_with_jitter(cluster: Cluster) -> None:
+    node = cluster.node()
+    cluster.refuse.add("broker-1")
+    delays = []
+    for _ in range(8):
+        assert not cluster.client.ready(node, cluster.now_ms)
+        assert cluster.client.connection_failed(node)
+        delay = cluster.client.connection_delay(node, cluster.now_ms)
+        delays.append(delay)
+        cluster.clock.advance(delay - 1)
+        attempts = len(cluster.client.connection_errors(node))
+        cluster.client.ready(node, cluster.now_ms)
+        assert len(cluster.client.connection_errors(node)) == attempts  # not yet
+        cluster.clock.advance(1)
+    for delay, nominal in zip(delays, [50, 100, 200, 400, 800, 1000, 1000, 1000], strict=True):
+        assert 0.8 * nominal - 1 <= delay <= min(1.2 * nominal, 1000)
+    assert len(set(delays[-3:])) > 1 or delays[-1] == 1000
+    cluster.refuse.clear()
+    cluster.until_ready()
+    assert cluster.client.connection_errors(node) == ()
+    cluster.client.disconnect(1)
+    assert 40 <= cluster.client.connection_delay(node, cluster.now_ms) <= 60  # success resets the back-off
+
+
+def test_connection_set_up_times_out_and_the_time_grows(cluster: Cluster) -> None:
+    cluster.connected = False
+    node = cluster.node()
+    cluster.metadata.next_update_ms = NEVER_MS
+    for nominal in (10_000, 20_000, 30_000, 30_000):
+        assert not cluster.client.ready(node, cluster.now_ms)
+        limit = cluster.client.connection_delay(node, cluster.now_ms)
+        assert 0.8 * nominal <= limit <= min(1.2 * nominal, 30_000)
+        cluster.client.poll(1 << 40, cluster.now_ms)
+        assert cluster.poller.waits[-1] == limit
+        cluster.clock.advance(limit - 1)
+        cluster.client.poll(0, cluster.now_ms)
+        assert not cluster.client.connection_failed(node)
+        cluster.clock.advance(1)
+        cluster.client.poll(0, cluster.now_ms)
+        assert cluster.client.connection_failed(node)
+        assert f"not set up within {limit} ms" in str(cluster.client.connection_errors(node)[-1])
+        cluster.clock.advance(1_000)
+        cluster.metadata.next_update_ms = NEVER_MS
+
+
+def test_every_address_of_a_name_is_tried_before_backing_off(cluster: Cluster) -> None:
+    cluster.hosts["broker-1"] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    cluster.refuse.update(("10.0.0.1", "10.0.0.2"))
+    node = cluster.node()
+    for expected in (1, 2):
+        cluster.client.ready(node, cluster.now_ms)
+        assert len(cluster.client.connection_errors(node)) == expected
+        assert cluster.client.connection_delay(node, cluster.now_ms) == 0
+    cluster.until_ready()
+    assert cluster.peer().address.sockaddr == ("10.0.0.3", 9001)
+
+
+def test_dns_failures_are_kept_as_attempts(cluster: Cluster) -> None:
+    cluster.unknown_hosts.add("broker-1")
+    node = cluster.node()
+    cluster.client.ready(node, cluster.now_ms)
+    (error,) = cluster.client.connection_errors(node)
+    assert "broker-1:9001" in str(error)
+    assert "Name or service not known" in str(error)
+    assert error in cluster.metadata.attempts
+
+
+def test_a_moved_broker_is_resolved_again(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.client.close(1)
+    moved = Node(1, "elsewhere", 7)
+    cluster.client.ready(moved, cluster.now_ms)
+    assert cluster.peers[-1].address.sockaddr == ("elsewhere", 7)
+
+
+def test_disconnect_answers_requests_in_the_next_poll(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    request = cluster.send()
+    cluster.client.disconnect(1)
+    assert cluster.client.connection_failed(node)
+    (response,) = cluster.poll(timeout_ms=60_000)
+    assert response.request is request
+    assert response.disconnected
+
+
+def test_close_answers_everything_and_stops(cluster: Cluster) -> None:
+    cluster.until_ready()
+    seen: list[ClientResponse] = []
+    cluster.send(seen=seen)
+    cluster.client.initiate_close()
+    assert not cluster.client.active()
+    with pytest.raises(DisconnectError, match="closing"):
+        cluster.send()
+    cluster.client.close()
+    assert [one.disconnected for one in seen] == [True]
+
+
+# ---- least loaded node
+
+
+def test_least_loaded_node() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.poll(10)
+    assert set(cluster.metadata.snapshot.nodes) == {1, 2, 3}
+    for id in (1, 2):
+        cluster.until_ready(id)
+    cluster.send(1)
+    cluster.send(1)
+    assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(2)  # nothing in flight
+    for _ in range(3):
+        cluster.send(2)
+    assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(1)  # fewest in flight
+    for _ in range(3):
+        cluster.send(1)
+    for _ in range(2):
+        cluster.send(2)
+    assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(3)  # can be connected
+    cluster.connected = False
+    cluster.client.ready(cluster.node(3), cluster.now_ms)
+    assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(3)  # is being connected
+    cluster.client.disconnect(3)
+    assert cluster.client.least_loaded_node(cluster.now_ms) is None
+    cluster.close()
+
+
+def test_least_loaded_prefers_the_node_tried_longest_ago() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.poll(10)
+    cluster.refuse.update(("broker-1", "broker-2", "broker-3"))
+    for id in (2, 3, 1):
+        cluster.client.ready(cluster.node(id), cluster.now_ms)
+        cluster.clock.advance(10)
+    cluster.clock.advance(1_000)
+    cluster.metadata.next_update_ms = NEVER_MS
+    assert cluster.client.least_loaded_node(cluster.now_ms) == cluster.node(2)
+    cluster.close()
+
+
+# ---- metadata inside poll
+
+
+def test_bootstrap_tries_the_addresses_in_turn() -> None:
+    cluster = Cluster((7,), bootstrap=("bad:1", "unknown:2", "good:3"))
+    cluster.refuse.add("bad")
+    cluster.unknown_hosts.add("unknown")
+    for _ in range(40):
+        cluster.poll(timeout_ms=0)
+        cluster.clock.advance(50)
+    assert list(cluster.metadata.snapshot.nodes) == [7]
+    assert cluster.metadata.last_error is None
+    cluster.close()
+
+
+def test_bootstrap_failures_are_told_and_backed_off() -> None:
+    cluster = Cluster(bootstrap=("bad:1", "unknown:2"))
+    cluster.poller.clock = cluster.clock
+    cluster.refuse.add("bad")
+    cluster.unknown_hosts.add("unknown")
+    start = cluster.now_ms
+    polls = 0
+    while cluster.now_ms - start < 60_000:
+        cluster.poll(timeout_ms=60_000)
+        polls += 1
+    assert polls < 200  # two addresses, each at most about once a second
+    texts = " ".join(str(error) for error in cluster.metadata.attempts)
+    assert "Connection refused" in texts
+    assert "Name or service not known" in texts
+    cluster.close()
+
+
+def test_a_new_topic_is_fetched_at_once(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.poll(3)
+    cluster.topics["events"] = [1, 1]
+    assert cluster.metadata.snapshot.partition_count("events") is None
+    cluster.metadata.add_topic("events", cluster.now_ms)
+    cluster.poll(4)
+    assert cluster.metadata.snapshot.partition_count("events") == 2
+
+
+def test_metadata_is_refreshed_when_it_is_old(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.poll(3)
+    version = cluster.metadata.version
+    cluster.clock.advance(cluster.config.metadata_max_age_ms - 1)
+    cluster.poll(4)
+    assert cluster.metadata.version == version
+    cluster.clock.advance(1)
+    cluster.poll(4)
+    assert cluster.metadata.version == version + 1
+
+
+def test_no_node_is_ready_while_a_refresh_is_due(cluster: Cluster) -> None:
+    node = cluster.until_ready()
+    cluster.poll(3)
+    assert cluster.client.is_ready(node, cluster.now_ms)
+    cluster.clock.advance(1_000)
+    cluster.metadata.request_update()
+    assert not cluster.client.is_ready(node, cluster.now_ms)
+    cluster.poll(3)
+    assert cluster.client.is_ready(node, cluster.now_ms)
+
+
+def test_a_lost_broker_asks_for_metadata(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.poll(3)
+    version = cluster.metadata.version
+    cluster.clock.advance(5_000)
+    cluster.peer().close()
+    for _ in range(20):
+        cluster.poll()
+        cluster.clock.advance(20)
+    assert cluster.metadata.version > version
+
+
+def test_rebootstrap_when_no_known_broker_answers(cluster: Cluster) -> None:
+    cluster.topics["events"] = [1]
+    cluster.metadata.add_topic("events", cluster.now_ms)
+    cluster.until_ready()
+    cluster.poll(5)
+    assert list(cluster.metadata.snapshot.nodes) == [1]
+    cluster.refuse.add("broker-1")
+    cluster.nodes = (2,)  # the cluster moved
+    cluster.topics["events"] = [2]
+    for peer in cluster.peers:
+        peer.close()
+    for _ in range(60):
+        cluster.poll()
+        cluster.clock.advance(50)
+    assert list(cluster.metadata.snapshot.nodes) == [2]
+    assert cluster.metadata.snapshot.leader(("events", 0)) == cluster.node(2)  # type: ignore[arg-type]
+
+
+def test_a_metadata_request_that_times_out_is_tried_elsewhere() -> None:
+    cluster = Cluster((1,), bootstrap=("a:1", "b:2"))
+    cluster.auto = False
+    answered = False
+    for _ in range(100):
+        cluster.poll()
+        for peer in cluster.peers:
+            for header, request in peer.read():
+                if header.request_api_key == 18:
+                    peer.answer(header, cluster.api_versions())
+                elif peer is not cluster.peers[0]:
+                    peer.answer(header, cluster.metadata_response([topic.name for topic in request.topics]))
+                    answered = True
+        cluster.clock.advance(1_000)
+    assert answered
+    assert list(cluster.metadata.snapshot.nodes) == [1]
+    cluster.close()
+
+
+def test_an_idle_client_does_not_wake_up() -> None:
+    """An hour without use: per metadata refresh a wait until it is due and a wait for the answer, and nothing else."""
+    cluster = Cluster()
+    cluster.until_ready()
+    cluster.poll(5)
+    cluster.poller.clock = cluster.clock
+    cluster.poller.waits.clear()
+    start = cluster.now_ms
+    refreshes = cluster.metadata.version
+    while cluster.now_ms - start < 3_600_000:
+        cluster.poll(timeout_ms=1 << 40)
+    refreshes = cluster.metadata.version - refreshes
+    assert refreshes == 11  # the hour ends when the twelfth is due
+    assert len(cluster.poller.waits) <= 2 * refreshes + 1, cluster.poller.waits
+    cluster.close()
+
+
+def test_an_expired_connection_is_not_made_again_for_nothing() -> None:
+    cluster = Cluster(**{"connections.max.idle.ms": 20_000, "metadata.max.age.ms": 100_000_000})
+    cluster.until_ready()
+    cluster.poll(5)
+    cluster.poller.clock = cluster.clock
+    opened = len(cluster.peers)
+    for _ in range(10):
+        cluster.poll(timeout_ms=1_000_000)
+    assert len(cluster.peers) == opened
+    assert not cluster.selector.channels
+    cluster.close()
+
+
+def test_a_refused_connection_after_connect(cluster: Cluster) -> None:
+    cluster.connected = False
+    cluster.client.ready(cluster.node(), cluster.now_ms)
+    cluster.peer().transport.other.connect_error = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+    cluster.poll()
+    assert cluster.client.connection_failed(cluster.node())
+
+
