@@ -442,7 +442,10 @@ class Broker:
         def respond(response: Response) -> None:
             self._respond(connection, version, correlation_id, response)
 
-        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond)
+        def fail() -> None:
+            self._drop_connection(connection)
+
+        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond, fail)
         try:
             control = self._controls.get(api_key)
             if control is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Callable, Mapping
 
 from kafkacore.broker.cluster import ClusterImage
@@ -11,6 +12,8 @@ from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.schema import Response
+
+logger = logging.getLogger(__name__)
 
 
 class Outcome(enum.Enum):
@@ -55,14 +58,32 @@ class Call:
         wall_ms: time since the epoch.
         respond: sends the response, for handlers that returned `Outcome.LATER`.
         operation: what the request waits in; ended when its connection goes away.
+        fail: closes the connection because of a bug met while answering late.
     """
 
-    __slots__ = ("client_id", "now_ms", "operation", "respond", "version", "wall_ms")
+    __slots__ = ("client_id", "fail", "now_ms", "operation", "respond", "version", "wall_ms")
 
-    def __init__(self, version: int, client_id: str | None, now_ms: int, wall_ms: int, respond: Callable[[Response], None]) -> None:
+    def __init__(
+        self,
+        version: int,
+        client_id: str | None,
+        now_ms: int,
+        wall_ms: int,
+        respond: Callable[[Response], None],
+        fail: Callable[[], None],
+    ) -> None:
         self.version = version
         self.client_id = client_id
         self.now_ms = now_ms
         self.wall_ms = wall_ms
         self.respond = respond
+        self.fail = fail
         self.operation: DelayedOperation | None = None
+
+    def answer(self, make: Callable[[], Response]) -> None:
+        """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""
+        try:
+            self.respond(make())
+        except Exception:
+            logger.exception("a late answer to client %s failed", self.client_id)
+            self.fail()

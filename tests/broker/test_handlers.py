@@ -30,10 +30,18 @@ class Bench:
         frame = b"".join(bytes(part) for part in p.encode_request(request, version, 5, "bench"))
         header, decoded = p.decode_request(memoryview(frame)[4:])
         call = Call(
-            version, header.client_id, self.clock.now_ms(), self.clock.wall_ms(), lambda it: self.late.append(self.wire(it, version))
+            version,
+            header.client_id,
+            self.clock.now_ms(),
+            self.clock.wall_ms(),
+            lambda it: self.late.append(self.wire(it, version)),
+            self.fail,
         )
         result = SERVED[type(request).API_KEY].handler(self.state, call, decoded)
         return result if isinstance(result, Outcome) else self.wire(result, version)
+
+    def fail(self):
+        raise AssertionError("a late answer failed")
 
     @staticmethod
     def wire(response, version):
@@ -359,6 +367,13 @@ def test_a_waiting_fetch_is_answered_when_its_topic_goes(bench):
     bench.fetch(max_wait_ms=500)
     bench.cluster.delete_topic(topic)
     assert only(bench.late[0]).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_more_than_max_bytes_is_never_waited_for(bench):
+    bench.topic()
+    assert bench.fetch(max_wait_ms=500, min_bytes=10_000, max_bytes=50) is Outcome.LATER
+    bench.produce()
+    assert len(offsets(bench.late[0])) == 3
 
 
 @pytest.mark.parametrize("arguments", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"offset": 99}, {"topic": "missing"}])

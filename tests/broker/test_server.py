@@ -312,6 +312,19 @@ def test_an_api_that_is_not_served_cannot_be_controlled(broker):
         broker.control(11, lambda request: None)
 
 
+def test_a_bug_in_a_late_answer_costs_that_connection_only(broker, wire, caplog, monkeypatch):
+    create(broker)
+    wire.send(fetch_request(max_wait_ms=60_000), 12)
+    with Wire(broker.address) as other:
+        while broker.statistics()["waiting_fetches"] == 0:
+            other.ask(VERSIONS, 3)
+        monkeypatch.setattr("kafkacore.broker.sessions.FetchContext.filter", None)
+        assert produced(other).error_code == 0
+        assert wire.closed_by_peer
+        assert broker.running
+    assert "a late answer" in caplog.text
+
+
 # ---- life
 
 

@@ -5,6 +5,8 @@ Source: kafka.server.ControllerApis, kafka.server.KafkaApis.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kafkacore import errors
 from kafkacore.broker.cluster import Topic
 from kafkacore.broker.handlers.data import ALL_CLUSTER_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
@@ -33,11 +35,11 @@ BROKERS_ENDPOINT = 1
 def create_topics(state: BrokerState, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """CreateTopics v2-7. Settings that are not implemented are refused with INVALID_CONFIG. The topic is there when the answer is sent, so
     the timeout has nothing to wait for."""
-    names = [topic.name for topic in request.topics]
+    mentions = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     for wanted in request.topics:
         try:
-            if names.count(wanted.name) > 1:
+            if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")
             results.append(_created(_create(state, wanted, request.validate_only)))
         except KafkaError as error:
@@ -112,11 +114,11 @@ def _to_delete(state: BrokerState, call: Call, name: str | None, topic_id: bytes
 
 def create_partitions(state: BrokerState, call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """CreatePartitions v0-3."""
-    names = [topic.name for topic in request.topics]
+    mentions = Counter(topic.name for topic in request.topics)
     results = []
     for wanted in request.topics:
         try:
-            if names.count(wanted.name) > 1:
+            if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")
             assignments = None if wanted.assignments is None else [assignment.broker_ids for assignment in wanted.assignments]
             state.cluster.create_partitions(wanted.name, wanted.count, assignments, request.validate_only)

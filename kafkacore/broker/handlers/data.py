@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from typing import Any
 
 from kafkacore import errors
@@ -295,6 +296,7 @@ class _Reading:
         self.request = request
         self.context = context
         self.max_bytes = min(request.max_bytes, state.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.leaders: set[int] = set()
         self.read_bytes = 0
         self.failed = False
@@ -378,12 +380,12 @@ def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchRespons
         return _refuse_follower(context)
     reading = _Reading(state, call, request, context)
     answers = reading.read()
-    if request.max_wait_ms <= 0 or not context.partitions or reading.failed or reading.read_bytes >= request.min_bytes:
+    if request.max_wait_ms <= 0 or not context.partitions or reading.failed or reading.read_bytes >= reading.min_bytes:
         return reading.response(answers)
 
     waiting = [_WaitingPartition(state, topic, wanted, request.isolation_level) for (topic, _), wanted in context.partitions]
     keys = [(_topic_name(state, topic), index) for (topic, index), _ in context.partitions]
-    operation = DelayedFetch(request.max_wait_ms, request.min_bytes, waiting, lambda: call.respond(reading.response(reading.read())))
+    operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: call.answer(lambda: reading.response(reading.read())))
     call.operation = operation
     state.fetches.try_complete_else_watch(operation, keys, call.now_ms)
     return Outcome.LATER
@@ -415,10 +417,10 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
     topics = []
     for topic in request.topics:
         answers = []
-        named = [partition.partition_index for partition in topic.partitions]
+        mentions = Counter(partition.partition_index for partition in topic.partitions)
         for wanted in topic.partitions:
             try:
-                if named.count(wanted.partition_index) > 1:
+                if mentions[wanted.partition_index] > 1:
                     raise errors.InvalidRequest(f"partition {wanted.partition_index} of {topic.name} is named twice")
                 answers.append(_list_offset(state, call.version, request.isolation_level, topic.name, wanted))
             except KafkaError as error:
