@@ -469,7 +469,11 @@ class NetworkClient:
                 f"correlation id {correlation_id} does not match {request.correlation_id} of the oldest request in flight"
                 f" ({api.__name__} v{version}, node {request.node_id}); requests and responses are out of step"
             )
-        _, start = protocol.decode_response_header(api.API_KEY, version, payload)
+        flexible = api.FLEXIBLE_VERSION
+        if flexible is None or version < flexible:
+            start = 4
+        else:
+            _, start = protocol.decode_response_header(api.API_KEY, version, payload)
         if api.API_KEY == _API_VERSIONS_KEY and int.from_bytes(payload[start : start + 2], "big") == _UNSUPPORTED_VERSION:
             version = 0  # KIP-511: a broker that does not know the version answers in the one every client can read
         return api.RESPONSE.decode(version, payload, start)
