@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import re
 import ssl
 import types
 import typing
@@ -168,6 +169,22 @@ def parse_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65535 or (":" in host and not rest.startswith("[")):
         raise ConfigError(f"{text!r} is not an address of the form host:port")
     return host, int(port)
+
+
+_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
+
+
+def reset_duration_ms(text: str) -> int:
+    """The milliseconds of auto_offset_reset=by_duration:<ISO 8601 duration of days and less> (KIP-1106).
+
+    Raises:
+        ConfigError: the text is something else.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise ConfigError(f"auto_offset_reset must be one of latest, earliest, none, or by_duration: and a duration as P1DT2H, not {text!r}")
+    days, hours, minutes, seconds = (float(group) if group else 0.0 for group in match.groups())
+    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
 @functools.cache
@@ -439,7 +456,8 @@ class ConsumerConfig(ClientConfig):
         fetch_max_bytes: bytes of one answer, as a soft limit: the first batch always comes whole.
         max_partition_fetch_bytes: the same for one partition.
         max_poll_records: records one poll returns at most.
-        auto_offset_reset: where a partition without position starts: latest, earliest or none (an error).
+        auto_offset_reset: where a partition without position starts: latest, earliest, by_duration:P1DT2H (so long ago, KIP-1106) or none
+            (an error).
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
         key_deserializer, value_deserializer: `f(topic, data) -> value`; None leaves bytes.
@@ -453,12 +471,17 @@ class ConsumerConfig(ClientConfig):
     fetch_max_wait_ms: int = _between(500, 0)
     max_partition_fetch_bytes: int = _between(1_048_576, 0)
     max_poll_records: int = _between(500, 1)
-    auto_offset_reset: str = _one_of("latest", "latest", "earliest", "none")
+    auto_offset_reset: str = "latest"
     isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     client_rack: str = ""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.auto_offset_reset not in ("latest", "earliest", "none"):
+            reset_duration_ms(self.auto_offset_reset)
 
 
 @dataclass(frozen=True, kw_only=True)

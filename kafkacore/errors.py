@@ -377,6 +377,10 @@ class NoOffsetForPartition(UsageError):
     """The partition has no position, and auto_offset_reset is "none"."""
 
 
+class LogTruncationError(NoOffsetForPartition):
+    """Records read before are no longer on the leader's log, and auto_offset_reset is "none"; `offset` is the position (KIP-320)."""
+
+
 # ---- client ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkacore import codec, compress, protocol, records
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 MAX_DECOMPRESSED_BYTES = 1 << 16
+StructT = TypeVar("StructT", bound=schema.Struct)
 
 
 class Target(NamedTuple):
@@ -103,7 +104,7 @@ def read_varints(data: Buffer, rng: random.Random) -> object:
 
 def read_compressed(kind: int) -> Callable[[Buffer, random.Random], object]:
     def read(data: Buffer, rng: random.Random) -> object:
-        out = compress.decompress(kind, data, MAX_DECOMPRESSED_BYTES)
+        out = compress.decompress(kind, memoryview(data), MAX_DECOMPRESSED_BYTES)
         if len(out) > MAX_DECOMPRESSED_BYTES:
             raise Found(f"{len(out)} bytes came out of decompress")
         return out
@@ -240,7 +241,7 @@ def random_value(kind: schema.WireType, rng: random.Random) -> object:
             return value if unsigned else value - (1 << (bits - 1))
 
 
-def random_message(kind: type[schema.Struct], version: int, rng: random.Random) -> schema.Struct:
+def random_message(kind: type[StructT], version: int, rng: random.Random) -> StructT:
     """A message whose fields are filled where the version has them."""
     values: dict[str, object] = {}
     for name, field in kind.FIELDS.items():

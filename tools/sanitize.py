@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
-# Files whose names begin with batch, buffers, codec, columns, compress, crc, legacy, records, sock.
-TESTS = ("test_[bclrs]*.py", "protocol/test_*.py")
+# Files whose names begin with batch, buffers, codec, columns, compress, crc, fuzz, legacy, records, sock.
+TESTS = ("test_[bclrs]*.py", "test_fuzz.py", "protocol/test_*.py")
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
 
 
@@ -37,7 +37,8 @@ def main() -> int:
     # pymalloc would hide small over-reads from ASAN; leaks of the interpreter itself are not ours to report.
     environment |= {
         "LD_PRELOAD": " ".join(preload),
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:strict_string_checks=1",
+        # An impossible size must end as MemoryError, as it does without ASAN.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:strict_string_checks=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(library),
@@ -49,6 +50,7 @@ def main() -> int:
         return 1
     files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"pythonpath={library}", "--benchmark-disable"]
+    command += ["--capture=sys"]  # captured file descriptors would hide the sanitizer's report, for it ends the process
     status = subprocess.run([*command, *files, *sys.argv[1:]], cwd=ROOT, env=environment).returncode
     if status == 0 and FUZZ.exists():
         status = subprocess.run([sys.executable, "-P", str(FUZZ)], cwd=ROOT, env=environment).returncode

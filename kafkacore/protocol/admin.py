@@ -254,7 +254,6 @@ class DescribeConfigsResourceResult(Struct):
     value: str | None = F(STRING, nullable="0+")
     read_only: bool = F(BOOL)
     config_source: int = F(INT8, "1+", default=-1, ignorable=True)
-    is_default: bool = F(BOOL, "0")
     is_sensitive: bool = F(BOOL)
     synonyms: list[DescribeConfigsSynonym] = F([DescribeConfigsSynonym], "1+", ignorable=True)
     config_type: int = F(INT8, "3+", ignorable=True)

@@ -160,7 +160,6 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: int = F(INT32)
     committed_offset: int = F(INT64)
     committed_leader_epoch: int = F(INT32, "6+", default=-1, ignorable=True)
-    commit_timestamp: int = F(INT64, "1", default=-1)
     committed_metadata: str | None = F(STRING, nullable="0+")
 
 
@@ -369,6 +368,7 @@ class OffsetDeleteResponse(Response, api_key=47, versions="0"):
     error_code: int = F(INT16)
     throttle_time_ms: int = F(INT32, ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = F([OffsetDeleteResponseTopic])
+
 
 # The KIP-848 protocol: the broker assigns, members reconcile.
 

@@ -166,6 +166,8 @@ class StructMeta(type):
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> StructMeta:
         fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        if any(getattr(base, "FIELDS", None) for base in bases):
+            raise InternalError(f"{name}: a struct with fields cannot be extended, its slots are taken")
         namespace = {key: value for key, value in namespace.items() if key not in fields}
         namespace["__slots__"] = ()
         namespace["_PLANS"] = {}

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from kafkacore import protocol
-from kafkacore.errors import CorruptDataError, UsageError
+from kafkacore.errors import CorruptDataError, InternalError, UsageError
 from kafkacore.protocol.schema import BOOL, BYTES, FLOAT64, INT8, INT32, INT64, STRING, UINT16, UINT32, UUID, F, Message, Struct, Versions
 
 
@@ -53,6 +53,13 @@ def test_a_struct_is_immutable_and_knows_its_fields():
         Point(z=3)
     with pytest.raises(TypeError):
         Point(1, 2)
+
+
+def test_a_struct_with_fields_is_final():
+    with pytest.raises(InternalError, match="cannot be extended"):
+
+        class Point3(Point):
+            z: int = F(INT32)
 
 
 def test_defaults_with_lists_are_not_shared():

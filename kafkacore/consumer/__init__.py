@@ -1,0 +1,715 @@
+"""KafkaConsumer: reads records. The calling thread drives the I/O; there is no other thread.
+
+How a poll goes: records already fetched are handed out at once; else positions are settled, fetches sent, and the network is waited for.
+Before records are returned, the next fetch is sent, so that it travels while the application works.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from kafkacore import errors
+from kafkacore.clock import Clock
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer.batches import RecordBatches
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.offsets import ListedOffset, OffsetQuery, PositionKeeper
+from kafkacore.consumer.sessions import FetchLimits
+from kafkacore.consumer.subscription import (
+    EARLIEST,
+    EARLIEST_TIMESTAMP,
+    LATEST,
+    LATEST_TIMESTAMP,
+    FetchState,
+    Mode,
+    ResetStrategy,
+    SubscriptionState,
+)
+from kafkacore.net.driver import CallerDriver
+from kafkacore.types import OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord
+
+__all__ = ["ConsumerHealth", "KafkaConsumer", "RecordBatches"]
+
+log = logging.getLogger("kafkacore.consumer")
+T = TypeVar("T")
+
+_STALLED_AFTER_MS = 30_000
+_NEVER_MS = 2**62
+
+
+class ConsumerHealth(NamedTuple):
+    """What `KafkaConsumer.health` finds.
+
+    Attributes:
+        ok: nothing is wrong that the consumer can see.
+        problems: one sentence each.
+        stalled: partitions with records left to read whose position has not moved for 30 s although they were polled.
+    """
+
+    ok: bool
+    problems: tuple[str, ...]
+    stalled: tuple[TopicPartition, ...]
+
+
+class _Chunk:
+    """Records of one partition handed to a `for` loop; the list's own iterator gives them out, so a record costs no frame of ours."""
+
+    __slots__ = ("iterator", "records", "tp")
+
+    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
+        self.tp = tp
+        self.records = records
+        self.iterator: Any = iter(records)
+
+    def next_offset(self) -> int | None:
+        """Offset of the first record the loop has not had yet; None when it had all."""
+        left: int = self.iterator.__length_hint__()
+        return self.records[-left].offset if left else None
+
+    def end(self) -> None:
+        """Takes the rest away from the loop."""
+        self.iterator.__setstate__(len(self.records))
+
+
+class KafkaConsumer:
+    """Reads records from Kafka.
+
+    Args:
+        *topics: topics to read; without a group that is every partition of them, also those added later.
+        **settings: see `ConsumerConfig`; a mapping with dotted names may be passed as the first argument.
+
+    Raises:
+        errors.ConfigError: an unknown or wrong setting.
+        errors.UsageError: `group_id` is given: consumer groups are not implemented yet.
+
+    Not thread-safe: a call from a second thread while one is running raises IllegalStateError, except `wakeup`.
+
+    Source: Kafka's KafkaConsumer.
+    """
+
+    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Any) -> None:
+        mapping: dict[str, Any] = {}
+        while topics and isinstance(topics[0], Mapping):
+            mapping.update(topics[0])
+            topics = topics[1:]
+        for name in ("group.id", "group_id"):
+            if mapping.pop(name, settings.pop(name, None)) is not None:
+                raise errors.UsageError("consumer groups are not implemented yet: leave group_id out and use topics or assign()")
+        self.config = ConsumerConfig.from_user(mapping, **settings)
+        config = self.config
+        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock)
+        self._clock = self._driver.clock
+        self._metadata = self._driver.metadata
+        self._read_committed = config.isolation_level == "read_committed"
+        self._isolation_level = int(self._read_committed)
+        self._subscription = SubscriptionState(ResetStrategy(config.auto_offset_reset))
+        self._fetcher = Fetcher(
+            self._subscription,
+            self._driver.client,
+            self._metadata,
+            FetchLimits(
+                config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, self._isolation_level, config.client_rack
+            ),
+            max_partition_bytes=config.max_partition_fetch_bytes,
+            check_crcs=config.check_crcs,
+            retry_backoff_ms=config.retry_backoff_ms,
+            preferred_max_age_ms=config.metadata_max_age_ms,
+        )
+        self._positions = PositionKeeper(
+            self._subscription,
+            self._driver.client,
+            self._metadata,
+            isolation_level=self._isolation_level,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
+        self._seen_snapshot: object = None
+        self._seen_subscription: object = None
+        self._unread: deque[_Chunk] = deque()
+        self._watched: dict[TopicPartition, tuple[int, int]] = {}
+        self._deserializes = config.key_deserializer is not None or config.value_deserializer is not None
+        if topics:
+            self.subscribe([*topics])  # type: ignore[list-item]
+
+    # -- what to read -------------------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None, listener: object = None) -> None:
+        """Reads all partitions of these topics, also partitions added later; those begin at their start.
+
+        Args:
+            topics: names; they replace the topics subscribed to before. None or empty unsubscribes.
+            pattern: belongs to consumer groups, which are not implemented yet.
+            listener: belongs to consumer groups, which are not implemented yet.
+
+        Raises:
+            errors.IllegalStateError: partitions are assigned by `assign`.
+        """
+        if pattern is not None or listener is not None:
+            raise errors.UsageError("patterns and rebalance listeners belong to consumer groups, which are not implemented yet")
+        with self._driver:
+            self._rewind()
+            names = [] if topics is None else topics if isinstance(topics, str) else list(topics)
+            if not names:
+                self._subscription.unsubscribe()
+                self._fetcher.retain()
+                return
+            self._subscription.subscribe_topics(names)
+            self._want_topics(self._subscription.topics)
+            self._seen_snapshot = None
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads exactly these partitions; those that were assigned before keep their position.
+
+        Args:
+            partitions: (topic, partition) pairs.
+
+        Raises:
+            errors.IllegalStateError: topics are subscribed to.
+        """
+        tps = [TopicPartition(*p) for p in partitions]
+        for tp in tps:
+            if not isinstance(tp.topic, str) or not tp.topic or not isinstance(tp.partition, int) or tp.partition < 0:
+                raise errors.UsageError(f"not a (topic, partition) pair: {tuple(tp)!r}")
+        with self._driver:
+            self._rewind()
+            if not tps:
+                self._subscription.unsubscribe()
+            else:
+                self._subscription.assign_manual(tps)
+                self._want_topics({tp.topic for tp in tps})
+            self._fetcher.retain()
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more."""
+        with self._driver:
+            self._rewind()
+            self._subscription.unsubscribe()
+            self._fetcher.retain()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read."""
+        return set(self._subscription.partitions)
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; empty with `assign`."""
+        return set(self._subscription.topics)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Hands out nothing of these partitions until `resume`; they stay assigned."""
+        with self._driver:
+            tps = [self._assigned(p) for p in partitions]
+            self._rewind(tps)
+            for tp in tps:
+                self._subscription.pause(tp)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Undoes `pause`."""
+        with self._driver:
+            for tp in [self._assigned(p) for p in partitions]:
+                self._subscription.resume(tp)
+            self._fetcher.wants_fetch = True
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return set(self._subscription.paused())
+
+    def _assigned(self, partition: tuple[str, int]) -> TopicPartition:
+        tp = TopicPartition(*partition)
+        self._subscription.state_of(tp)
+        return tp
+
+    def _want_topics(self, topics: Collection[str]) -> None:
+        self._metadata.set_topics(topics, self._clock.now_ms())
+
+    # -- reading ------------------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The next records.
+
+        Args:
+            timeout: seconds to wait when there is nothing to hand out; None waits until there is.
+            max_records: at most so many; `max_poll_records` when None.
+
+        Returns:
+            Records in offset order per partition; empty when the time was up.
+
+        Raises:
+            errors.IllegalStateError: nothing is subscribed to or assigned, or another thread is using the consumer.
+            errors.WakeupError: `wakeup` was called.
+            errors.NoOffsetForPartition, errors.OffsetOutOfRange: no position, and auto_offset_reset is none.
+            errors.CorruptDataError: the data at a position is broken; it names the offset, and `seek` behind it goes on without it.
+            errors.SerializationError: a deserializer failed; the position stands at that record.
+            errors.KafkaError: what a broker refused for good, a wrong password, ...
+        """
+        limit = self.config.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise errors.UsageError(f"max_records must be at least 1, not {limit}")
+        with self._driver:
+            if self._unread:
+                self._rewind()
+            return self._poll(lambda: self._fetcher.collect(limit), timeout)
+
+    def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
+        """Everything fetched so far, as columns; the cheapest way to read.
+
+        Args:
+            timeout: seconds to wait when there is nothing to hand out; None waits until there is.
+
+        Returns:
+            One `RecordColumns` per partition. Deserializers do not apply: columns are bytes.
+
+        Raises:
+            errors.KafkaError: as `poll`.
+        """
+        with self._driver:
+            if self._unread:
+                self._rewind()
+            return RecordBatches(self._wait(self._fetcher.collect_columns, timeout))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Every record from here on, waiting for new ones; ends when the consumer is closed.
+
+        The position follows the loop record by record: leaving the loop and reading on loses and repeats nothing.
+        """
+        while True:
+            yield from self._next_chunk()
+            if self._driver.closed:
+                return
+
+    def _next_chunk(self) -> Iterator[ConsumerRecord]:
+        with self._driver:
+            while self._unread:
+                if self._unread[0].next_offset() is not None:
+                    break
+                self._unread.popleft()
+            if not self._unread:
+                polled = self._poll(lambda: self._fetcher.collect(self.config.max_poll_records), None)
+                self._unread.extend(_Chunk(tp, records) for tp, records in polled.items())
+            iterator: Iterator[ConsumerRecord] = self._unread[0].iterator
+            return iterator
+
+    def _rewind(self, tps: Collection[TopicPartition] | None = None) -> None:
+        """Takes what a `for` loop was given but did not reach yet out of its hands, and moves the position back to it."""
+        kept: deque[_Chunk] = deque()
+        seen: set[TopicPartition] = set()
+        for chunk in self._unread:
+            offset = chunk.next_offset()
+            if offset is None:
+                continue
+            if tps is not None and chunk.tp not in tps:
+                kept.append(chunk)
+                continue
+            chunk.end()
+            if chunk.tp not in seen:
+                seen.add(chunk.tp)
+                self._subscription.rewind(chunk.tp, offset)
+        self._unread = kept
+        if seen:
+            self._fetcher.retain()
+
+    def _poll(
+        self, collect: Callable[[], dict[TopicPartition, list[ConsumerRecord]]], timeout: float | None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        records = self._wait(collect, timeout)
+        if records and self._deserializes:
+            return self._deserialize(records)
+        return records
+
+    def _wait(self, collect: Callable[[], T], timeout: float | None) -> T:
+        """Collects, polling the network until there is something; before it is returned the next fetch is sent."""
+        driver = self._driver
+        driver.check_woken()
+        if not self._subscription.unsettled and self._metadata.snapshot is self._seen_snapshot:
+            found = collect()
+            if found:
+                if self._fetcher.wants_fetch:
+                    self._send_ahead()
+                return found
+        if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
+            raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
+        metadata, fetcher, clock = self._metadata, self._fetcher, self._clock
+        now_ms = clock.now_ms()
+        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
+        polled = False
+        while True:
+            self._step(now_ms)
+            found = collect()
+            if found:
+                if fetcher.wants_fetch:
+                    self._send_ahead()
+                return found
+            if fetcher.wants_fetch:
+                fetcher.send_fetches(now_ms)
+            wakes = [w for w in (self._positions.next_wake_ms(now_ms), fetcher.next_wake_ms(now_ms)) if w is not None]
+            wake_ms = min(deadline_ms, now_ms + min(wakes)) if wakes else deadline_ms
+            while True:  # a large answer comes in many pieces: only what changes something is worth a full round
+                if polled and now_ms >= deadline_ms:
+                    return found
+                driver.poll(wake_ms - now_ms, now_ms)
+                polled = True
+                now_ms = clock.now_ms()
+                if (
+                    fetcher.wants_fetch
+                    or fetcher.waits_for_nodes
+                    or now_ms >= wake_ms
+                    or self._subscription.unsettled
+                    or metadata.snapshot is not self._seen_snapshot
+                ):
+                    break
+
+    def _step(self, now_ms: int) -> None:
+        """Brings assignment, positions and fetches up to date; sends what can be sent."""
+        snapshot = self._metadata.snapshot
+        if snapshot is not self._seen_snapshot:
+            self._take_snapshot(snapshot)
+        self._positions.step(now_ms, self._clock.wall_ms())
+        self._fetcher.send_fetches(now_ms)
+
+    def _send_ahead(self) -> None:
+        """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
+        now_ms = self._clock.now_ms()
+        if self._fetcher.send_fetches(now_ms):
+            self._driver.client.poll(0, now_ms)
+
+    def _take_snapshot(self, snapshot: Any) -> None:
+        """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""
+        self._seen_snapshot = snapshot
+        self._fetcher.wants_fetch = True
+        subscription = self._subscription
+        topics = subscription.topics or {tp.topic for tp in subscription.partitions}
+        for name in topics:
+            info = snapshot.topics.get(name)
+            if info is not None and info.error is not None and not info.error.retriable:
+                self._seen_snapshot = None  # the next poll says so again
+                raise info.error
+        if subscription.mode is not Mode.TOPICS:
+            return
+        wanted = [
+            TopicPartition(name, partition.index)
+            for name in sorted(topics)
+            if (info := snapshot.topics.get(name)) is not None
+            for partition in info.partitions
+        ]
+        kept = [tp for tp in subscription.partitions if tp.topic in topics]  # metadata that briefly leaves one out takes nothing away
+        added = [tp for tp in wanted if tp not in subscription.partitions]
+        if added or len(kept) != len(subscription.partitions):
+            grown = {tp.topic for tp in kept}
+            subscription.set_assignment([*kept, *added])
+            for tp in added:
+                if tp.topic in grown:  # all of a partition added later was written after the subscription
+                    subscription.request_reset(tp, EARLIEST)
+            self._fetcher.retain()
+
+    def _deserialize(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Runs the deserializers; on a failure the records before it are handed out first, the next poll raises."""
+        key_of, value_of = self.config.key_deserializer, self.config.value_deserializer
+        done: dict[TopicPartition, list[ConsumerRecord]] = {}
+        failed: errors.SerializationError | None = None
+        for tp, records in polled.items():
+            if failed is not None:
+                self._subscription.rewind(tp, records[0].offset)
+                continue
+            topic = tp.topic
+            ready: list[ConsumerRecord] = []
+            for record in records:
+                try:
+                    key, value = record.key, record.value
+                    if key_of is not None and key is not None:
+                        key = key_of(topic, key)
+                    if value_of is not None and value is not None:
+                        value = value_of(topic, value)
+                    ready.append(record.replace(key=key, value=value))
+                except Exception as error:
+                    failed = errors.SerializationError(
+                        f"a deserializer failed: {error!r}; seek past the record to go on without it",
+                        topic=topic,
+                        partition=tp.partition,
+                        offset=record.offset,
+                    )
+                    failed.__cause__ = error
+                    self._subscription.rewind(tp, record.offset)
+                    break
+            if ready:
+                done[tp] = ready
+        if failed is not None:
+            self._fetcher.retain()
+            if not done:
+                raise failed
+        return done
+
+    # -- positions ----------------------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Continues at an offset. Whether it exists shows when it is fetched: `auto_offset_reset` decides if not.
+
+        Args:
+            partition: an assigned (topic, partition).
+            offset: of the next record to read, not negative.
+        """
+        if not isinstance(offset, int) or offset < 0:
+            raise errors.UsageError(f"an offset is a number from 0 on, not {offset!r}", topic=partition[0], partition=partition[1])
+        with self._driver:
+            tp = self._assigned_after_metadata(partition)
+            self._rewind([tp])
+            self._subscription.seek(tp, offset)
+            self._fetcher.retain()
+
+    def _assigned_after_metadata(self, partition: tuple[str, int]) -> TopicPartition:
+        """With a subscription to topics the assignment follows the metadata: what it already says counts."""
+        if self._subscription.mode is Mode.TOPICS and self._metadata.snapshot is not self._seen_snapshot:
+            self._take_snapshot(self._metadata.snapshot)
+        return self._assigned(partition)
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Continues at the first record of these partitions, of all when none is named. Looked up when needed."""
+        self._seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Continues behind the last record of these partitions, of all when none is named. Looked up when needed."""
+        self._seek_to(partitions, LATEST)
+
+    def _seek_to(self, partitions: tuple[tuple[str, int], ...], strategy: ResetStrategy) -> None:
+        with self._driver:
+            tps = [self._assigned_after_metadata(p) for p in partitions] or [*self._subscription.partitions]
+            self._rewind(tps)
+            for tp in tps:
+                self._subscription.request_reset(tp, strategy)
+            self._fetcher.retain()
+
+    def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
+        """Offset of the next record that will be handed out; looked up if there is none yet.
+
+        Args:
+            partition: an assigned (topic, partition).
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Raises:
+            errors.KafkaTimeoutError: no answer in time.
+        """
+        with self._driver:
+            tp = self._assigned(partition)
+            for chunk in self._unread:
+                if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
+                    return offset
+            state = self._subscription.state_of(tp)
+
+            def step(now_ms: int) -> int | None:
+                self._step(now_ms)
+                return self._positions.next_wake_ms(now_ms)
+
+            if not state.has_position and not self._driver.run(step, lambda: state.has_position, self._api_timeout_ms(timeout)):
+                raise errors.KafkaTimeoutError(
+                    "no position found in time", topic=tp.topic, partition=tp.partition, attempts=self._driver.attempts()
+                )
+            return state.offset
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """Records between the position and the end of the partition, as of the last answer; None before the first.
+
+        In read_committed the end is the last stable offset. Offsets are counted: what compaction removed is included.
+        """
+        tp = self._assigned(partition)
+        lag = self._subscription.state_of(tp).lag(self._read_committed)
+        if lag is None:
+            return None
+        for chunk in self._unread:
+            if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
+                return lag + self._subscription.state_of(tp).offset - offset
+        return lag
+
+    def beginning_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
+        """First offset of each partition; they need not be assigned.
+
+        Args:
+            partitions: (topic, partition) pairs.
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Raises:
+            errors.KafkaTimeoutError: not all leaders answered in time.
+        """
+        found = self._list_offsets({TopicPartition(*p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
+        return {tp: o.offset for tp, o in found.items()}
+
+    def end_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
+        """Offset behind the last readable record of each partition: the high watermark, in read_committed the last stable offset.
+
+        Args:
+            partitions: (topic, partition) pairs.
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Raises:
+            errors.KafkaTimeoutError: not all leaders answered in time.
+        """
+        found = self._list_offsets({TopicPartition(*p): LATEST_TIMESTAMP for p in partitions}, timeout)
+        return {tp: o.offset for tp, o in found.items()}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[tuple[str, int], int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time, per partition.
+
+        Args:
+            timestamps_ms: epoch milliseconds by (topic, partition).
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Returns:
+            None for a partition without such a record.
+
+        Raises:
+            errors.KafkaTimeoutError: not all leaders answered in time.
+        """
+        for tp, ms in timestamps_ms.items():
+            if ms < 0:
+                raise errors.UsageError(f"a timestamp is not negative: {ms}", topic=tp[0], partition=tp[1])
+        found = self._list_offsets({TopicPartition(*p): ms for p, ms in timestamps_ms.items()}, timeout)
+        return {tp: OffsetAndTimestamp(o.offset, o.timestamp_ms, o.leader_epoch) if o.offset >= 0 else None for tp, o in found.items()}
+
+    def _list_offsets(self, timestamps_ms: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, ListedOffset]:
+        with self._driver:
+            config = self.config
+            query = OffsetQuery(
+                self._driver.client,
+                self._metadata,
+                timestamps_ms,
+                isolation_level=self._isolation_level,
+                retry_backoff_ms=config.retry_backoff_ms,
+                retry_backoff_max_ms=config.retry_backoff_max_ms,
+            )
+            return query.run(self._driver, self._api_timeout_ms(timeout))
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
+        """The partitions of a topic.
+
+        Args:
+            topic: its name.
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Returns:
+            Partition numbers in ascending order.
+
+        Raises:
+            errors.KafkaTimeoutError: no broker answered in time.
+            errors.UnknownTopicOrPartition: there is no such topic.
+        """
+        with self._driver:
+            info = self._driver.describe(topic, self._api_timeout_ms(timeout))
+            if info is None:
+                raise errors.KafkaTimeoutError("no metadata in time", topic=topic, attempts=self._driver.attempts())
+            if info.error is not None and not info.partitions:
+                raise info.error
+            return sorted(p.index for p in info.partitions)
+
+    def _api_timeout_ms(self, timeout: float | None) -> int:
+        return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
+
+    # -- life ---------------------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Ends a running or the next poll with WakeupError. The only call another thread may make."""
+        self._driver.wakeup()
+
+    def health(self) -> ConsumerHealth:
+        """Whether reading goes on: brokers reachable, positions known, partitions that have records left moving.
+
+        A partition is stalled when its position has not moved for 30 s although there are records behind it and it is not paused. The
+        clock starts at the first call of `health` that sees it standing, so call it regularly.
+        """
+        with self._driver:
+            now_ms = self._clock.now_ms()
+            problems: list[str] = []
+            stalled: list[TopicPartition] = []
+            watched: dict[TopicPartition, tuple[int, int]] = {}
+            for tp, state in self._subscription.partitions.items():
+                offset, since_ms = self._watched.get(tp, (-2, now_ms))
+                if state.offset != offset or state.paused or state.lag(self._read_committed) == 0:
+                    offset, since_ms = state.offset, now_ms
+                watched[tp] = (offset, since_ms)
+                if now_ms - since_ms >= _STALLED_AFTER_MS:
+                    stalled.append(tp)
+                    why = "has no position" if state.state is not FetchState.FETCHING else "has not moved"
+                    problems.append(f"{tp.topic}-{tp.partition} {why} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
+                leader = self._metadata.snapshot.leader(tp)
+                if leader is None:
+                    problems.append(f"{tp.topic}-{tp.partition} has no leader")
+                elif self._driver.client.connection_failed(leader):
+                    problems.append(f"{tp.topic}-{tp.partition}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
+            self._watched = watched
+            return ConsumerHealth(not problems, tuple(problems), tuple(stalled))
+
+    def metrics(self) -> dict[str, float]:
+        """Counters since the start, under the names of Kafka's consumer metrics in snake_case."""
+        m = self._fetcher.metrics
+        lags = [lag for s in self._subscription.partitions.values() if (lag := s.lag(self._read_committed)) is not None]
+        return {
+            "fetch_total": m.fetches,
+            "fetch_full_total": m.full_fetches,
+            "fetch_error_total": m.errors,
+            "fetch_latency_avg": m.latency_ms_sum / m.answers if m.answers else 0.0,
+            "fetch_latency_max": m.latency_ms_max,
+            "bytes_consumed_total": m.bytes,
+            "records_consumed_total": m.records,
+            "records_lag_max": max(lags, default=0),
+            "assigned_partitions": len(self._subscription.partitions),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """What the consumer holds right now: buffers, fetches in flight, sessions, positions."""
+        return {
+            "buffered_bytes": self._fetcher.buffered_bytes,
+            "fetches_in_flight": sorted(self._fetcher.in_flight),
+            "fetch_sessions": self._fetcher.sessions,
+            "partitions": {
+                f"{tp.topic}-{tp.partition}": {
+                    "state": s.state.value,
+                    "position": s.offset,
+                    "high_watermark": s.high_watermark,
+                    "last_stable_offset": s.last_stable_offset,
+                    "log_start_offset": s.log_start_offset,
+                    "lag": s.lag(self._read_committed),
+                    "paused": s.paused,
+                    "preferred_replica": s.preferred_replica,
+                }
+                for tp, s in self._subscription.partitions.items()
+            },
+        }
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Ends fetch sessions and closes all connections; a `for` loop over the consumer ends. A second close does nothing.
+
+        Args:
+            timeout: seconds; never waited longer than for the answers that are due.
+        """
+        driver = self._driver
+        if driver.closed or driver.forked:
+            driver.close()
+            return
+        with driver:
+            try:
+                for chunk in self._unread:
+                    chunk.end()
+                self._unread.clear()
+                now_ms = self._clock.now_ms()
+                deadline_ms = now_ms + round(timeout * 1000)
+                closing = self._fetcher.close_sessions(now_ms)
+                while closing and now_ms < deadline_ms and (closing & self._fetcher.in_flight):
+                    driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
+                    now_ms = self._clock.now_ms()
+            finally:
+                driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaConsumer({', '.join(self.config.bootstrap_servers)}; {len(self._subscription.partitions)} partitions)"

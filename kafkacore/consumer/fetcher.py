@@ -1,0 +1,583 @@
+"""Fetching: which partitions to ask which broker for, and handing out what came back.
+
+    send_fetches(now)     partitions that may be fetched -> grouped by broker -> one FetchRequest each, if none is in flight there
+    NetworkClient.poll    answers arrive: errors are dealt with at once, records are queued unparsed
+    collect(max_records)  the queue -> records for the application; the position moves here and nowhere else
+
+Rules:
+1. At most one fetch is in flight per broker, at most two answers per partition are held (one being read, one behind it), and answers
+   are fetched ahead only while fewer than `fetch.max.bytes` are held in all.
+2. A fetch behind a held answer asks for the offset where that one ends. Whether it is still wanted is decided when its turn comes: its
+   offset must then be the position, otherwise (a seek, a truncation) it is dropped.
+3. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
+
+Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), KIP-392 (nearest replica), KIP-951 (leader hints).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, NoReturn
+
+from kafkacore import errors
+from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
+from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
+from kafkacore.errors import Code
+from kafkacore.metadata import Metadata
+from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.protocol import FetchRequest, FetchResponse, PartitionData
+from kafkacore.records import PartitionReader
+from kafkacore.types import Node, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord, RecordColumns
+
+log = logging.getLogger("kafkacore.consumer")
+
+_ANSWERS_HELD_PER_PARTITION = 2
+_REFRESH_AND_RETRY = frozenset(
+    {
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.INCONSISTENT_TOPIC_ID,
+    }
+)
+_RETRY = frozenset({Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_SERVER_ERROR})
+_HINTED = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
+
+
+def _first_offset(aborted: tuple[int, int]) -> int:
+    return aborted[1]
+
+
+class CompletedFetch:
+    """One partition's part of an answer, waiting for its turn or being read.
+
+    Attributes:
+        state: of the partition when it was asked for; another object for the same partition means another assignment.
+        fetch_offset: what was asked for.
+        end_offset: where a fetch behind this one begins.
+        node_id: who answered.
+        reader: of the records, None when `error_code` is set.
+        error_code: what the broker answered in place of records.
+        size_bytes: bytes of records held.
+    """
+
+    __slots__ = ("end_offset", "error_code", "fetch_offset", "node_id", "reader", "size_bytes", "state")
+
+    def __init__(
+        self, state: PartitionState, fetch_offset: int, node_id: int, reader: PartitionReader | None, error_code: int, size: int
+    ) -> None:
+        self.state = state
+        self.fetch_offset = fetch_offset
+        self.end_offset = reader.end_offset if reader is not None else fetch_offset
+        self.node_id = node_id
+        self.reader = reader
+        self.error_code = error_code
+        self.size_bytes = size
+
+    @property
+    def position(self) -> int:
+        """The position this fetch continues."""
+        return self.reader.next_offset if self.reader is not None else self.fetch_offset
+
+
+class FetchMetrics:
+    """Counters of a fetcher; they only grow."""
+
+    __slots__ = (
+        "answers",
+        "bytes",
+        "errors",
+        "fetches",
+        "full_fetches",
+        "latency_ms_max",
+        "latency_ms_sum",
+        "records",
+        "stale_answers",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.fetches = self.answers = self.errors = self.bytes = self.records = 0
+        self.latency_ms_sum = self.latency_ms_max = 0
+        self.full_fetches = self.stale_answers = 0
+
+
+class Fetcher:
+    """The fetch engine of a consumer.
+
+    Args:
+        subscription: what to fetch and where it stands.
+        client: the network.
+        metadata: leaders, topic ids.
+        limits: what every fetch says.
+        max_partition_bytes: of one partition in one answer.
+        check_crcs: check every batch against its CRC-32C.
+        retry_backoff_ms: pause before a partition whose leader refused is asked again.
+        preferred_max_age_ms: how long a nearer replica is used before the leader is asked again.
+    """
+
+    def __init__(
+        self,
+        subscription: SubscriptionState,
+        client: NetworkClient,
+        metadata: Metadata,
+        limits: FetchLimits,
+        *,
+        max_partition_bytes: int,
+        check_crcs: bool,
+        retry_backoff_ms: int,
+        preferred_max_age_ms: int,
+    ) -> None:
+        self._subscription = subscription
+        self._client = client
+        self._metadata = metadata
+        self._limits = limits
+        self._max_partition_bytes = max_partition_bytes
+        self._check_crcs = check_crcs
+        self._read_committed = limits.isolation_level == 1
+        self._retry_backoff_ms = retry_backoff_ms
+        self._preferred_max_age_ms = preferred_max_age_ms
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: set[int] = set()
+        self._queue: deque[CompletedFetch] = deque()
+        self._current: CompletedFetch | None = None
+        self._held: dict[TopicPartition, list[CompletedFetch]] = {}
+        self._held_bytes = 0
+        self._backing_off: list[PartitionState] = []
+        self._fresh_preferred: list[PartitionState] = []
+        self._unready: list[Node] = []
+        self._fatal: errors.KafkaError | None = None
+        self.wants_fetch = True
+        """Something changed since the last `send_fetches`, so that another may find a partition to ask for."""
+        self.metrics = FetchMetrics()
+
+    # -- asking -------------------------------------------------------------------------------------------------------------------
+
+    def send_fetches(self, now_ms: int) -> int:
+        """Sends one fetch to each broker that has partitions to be asked for and none in flight.
+
+        Returns:
+            How many were sent.
+
+        Raises:
+            errors.AuthenticationFailedError: a broker does not accept this client.
+        """
+        self.wants_fetch = False
+        for state in self._backing_off:
+            state.retry_at_ms = now_ms + self._retry_backoff_ms
+        self._backing_off.clear()
+        for state in self._fresh_preferred:
+            state.preferred_until_ms = now_ms + self._preferred_max_age_ms
+        self._fresh_preferred.clear()
+        self._unready.clear()
+        wanted = self._wanted(now_ms)
+        sent = 0
+        for node, targets in wanted.items():
+            if self._client.connection_failed(node):
+                fatal = self._client.authentication_exception(node)
+                if fatal is not None:
+                    raise fatal
+            if self._client.ready(node, now_ms):
+                self._send(node, targets, now_ms)
+                sent += 1
+            else:
+                self._unready.append(node)
+        return sent
+
+    def _wanted(self, now_ms: int) -> dict[Node, dict[TopicPartition, FetchTarget]]:
+        snapshot = self._metadata.snapshot
+        may_run_ahead = self._held_bytes < self._limits.max_bytes
+        groups: dict[Node, dict[TopicPartition, FetchTarget]] = {}
+        for tp, state in self._subscription.partitions.items():
+            if state.state is not FetchState.FETCHING or state.paused or state.retry_at_ms > now_ms:
+                continue
+            held = self._held.get(tp)
+            offset = state.offset
+            if held:
+                if not may_run_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
+                    continue
+                last = held[-1]
+                if last.error_code or last.state is not state or held[0].position != offset:
+                    continue  # an error, or data that its turn will drop
+                offset = last.end_offset
+            node = self._node_for(tp, state, now_ms)
+            if node is None:
+                self._metadata.request_update()
+                continue
+            if node.id in self._in_flight:
+                continue
+            targets = groups.get(node)
+            if targets is None:
+                targets = groups[node] = {}
+            targets[tp] = FetchTarget(
+                snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, self._max_partition_bytes, snapshot.leader_epoch(tp)
+            )
+        return groups
+
+    def _node_for(self, tp: TopicPartition, state: PartitionState, now_ms: int) -> Node | None:
+        """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader."""
+        if state.preferred_replica >= 0:
+            node = self._metadata.snapshot.nodes.get(state.preferred_replica)
+            if node is not None and now_ms < state.preferred_until_ms:
+                return node
+            state.preferred_replica = -1
+        return self._metadata.snapshot.leader(tp)
+
+    def _send(self, node: Node, targets: dict[TopicPartition, FetchTarget], now_ms: int) -> None:
+        session = self._sessions.get(node.id)
+        if session is None:
+            session = self._sessions[node.id] = FetchSession(node.id)
+        plan = session.plan(targets)
+        states = {tp: self._subscription.partitions[tp] for tp in targets}
+        limits = self._limits
+
+        def answered(response: ClientResponse) -> None:
+            self._answered(node.id, session, plan, states, response)
+
+        request = self._client.new_client_request(
+            node.id,
+            FetchRequest,
+            lambda version: plan.build(version, limits),
+            now_ms,
+            callback=answered,
+            max_version=None if plan.by_id else MAX_VERSION_BY_NAME,
+        )
+        self._in_flight.add(node.id)
+        self.metrics.fetches += 1
+        self.metrics.full_fetches += plan.is_full
+        self._client.send(request, now_ms)
+
+    # -- answers ------------------------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self, node_id: int, session: FetchSession, plan: FetchPlan, states: dict[TopicPartition, PartitionState], response: ClientResponse
+    ) -> None:
+        self._in_flight.discard(node_id)
+        self.wants_fetch = True
+        answer = response.response
+        if answer is None:
+            session.handle_error()
+            self.metrics.errors += 1
+            for state in states.values():
+                state.preferred_replica = -1
+            error = response.error
+            if isinstance(error, (errors.UnsupportedVersion, errors.CorruptDataError)):
+                self._fatal = error
+            return
+        self.metrics.answers += 1
+        self.metrics.latency_ms_sum += response.latency_ms
+        self.metrics.latency_ms_max = max(self.metrics.latency_ms_max, response.latency_ms)
+        problem = session.handle_response(plan, answer, response.version)
+        if problem is not None:
+            self.metrics.errors += 1
+            log.info("broker %d: %s", node_id, problem)
+            if answer.error_code not in (0, Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH):
+                if answer.error_code == Code.FETCH_SESSION_TOPIC_ID_ERROR:
+                    self._metadata.request_update()
+                self._backing_off.extend(states.values())
+            return
+        by_id = response.version >= 13
+        for topic in answer.responses:
+            name = plan.names[topic.topic_id] if by_id else topic.topic
+            for data in topic.partitions:
+                tp = TopicPartition(name, data.partition_index)
+                self._take_answer(tp, states[tp], plan.targets[tp].fetch_offset, node_id, data)
+        self._take_leader_hints(plan, answer, by_id)
+
+    def _take_answer(self, tp: TopicPartition, state: PartitionState, fetch_offset: int, node_id: int, data: PartitionData) -> None:
+        if self._subscription.partitions.get(tp) is not state:
+            self.metrics.stale_answers += 1
+            return
+        code = data.error_code
+        if code == 0:
+            state.high_watermark = data.high_watermark
+            state.last_stable_offset = data.last_stable_offset
+            state.log_start_offset = data.log_start_offset
+            if data.preferred_read_replica >= 0:
+                state.preferred_replica = data.preferred_read_replica
+                self._fresh_preferred.append(state)
+                state.preferred_until_ms = 0x7FFFFFFFFFFFFFFF
+            payload = data.records
+            if not payload:
+                return
+            assert isinstance(payload, memoryview)  # what decoding gives
+            aborted = None
+            if self._read_committed:
+                # brokers may list them in any order
+                aborted = sorted(((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()), key=_first_offset)
+            reader = PartitionReader(
+                payload, topic=tp[0], partition=tp[1], start_offset=fetch_offset, check_crcs=self._check_crcs, aborted=aborted
+            )
+            size_bytes = payload.nbytes
+            self._hold(tp, CompletedFetch(state, fetch_offset, node_id, reader, 0, size_bytes))
+            self.metrics.bytes += size_bytes
+            self._subscription.move_to_end(tp)
+            return
+        self.metrics.errors += 1
+        if code in _REFRESH_AND_RETRY or code in _RETRY:
+            log.debug("%s-%d: broker %d answered %s", tp[0], tp[1], node_id, errors.NAMES.get(code, code))
+            if code in _REFRESH_AND_RETRY:
+                self._metadata.request_update()
+            state.preferred_replica = -1
+            self._backing_off.append(state)
+            return
+        self._hold(tp, CompletedFetch(state, fetch_offset, node_id, None, code, 0))
+
+    def _take_leader_hints(self, plan: FetchPlan, answer: FetchResponse, by_id: bool) -> None:
+        """KIP-951: a broker that is no longer the leader says who is."""
+        hints: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in answer.responses:
+            for data in topic.partitions:
+                if data.error_code in _HINTED and data.current_leader.leader_id >= 0:
+                    name = plan.names[topic.topic_id] if by_id else topic.topic
+                    hints[TopicPartition(name, data.partition_index)] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        if hints:
+            self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
+
+    def _hold(self, tp: TopicPartition, fetch: CompletedFetch) -> None:
+        self._queue.append(fetch)
+        self._held.setdefault(tp, []).append(fetch)
+        self._held_bytes += fetch.size_bytes
+
+    def _release(self, fetch: CompletedFetch) -> None:
+        tp = fetch.state.tp
+        held = self._held[tp]
+        held.remove(fetch)
+        if not held:
+            del self._held[tp]
+        self._held_bytes -= fetch.size_bytes
+        self.wants_fetch = True
+        if fetch is self._current:
+            self._current = None
+
+    # -- handing out --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def waits_for_nodes(self) -> bool:
+        """A broker could not be asked because it is not connected yet: the next event may change that."""
+        return bool(self._unready)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Record bytes fetched and not yet handed out."""
+        return self._held_bytes
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """The brokers with a fetch in flight."""
+        return frozenset(self._in_flight)
+
+    @property
+    def sessions(self) -> dict[int, tuple[int, int]]:
+        """Per broker the (id, next epoch) of the fetch session."""
+        return {n: (s.session_id, s.epoch) for n, s in self._sessions.items()}
+
+    def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The next records in the order they arrived, at most `max_records`; the positions move behind them.
+
+        Raises:
+            errors.CorruptDataError: the data at a position is broken. The position stays; `seek` past it goes on without it.
+            errors.OffsetOutOfRange: a position is not on the log and there is no reset strategy.
+            errors.KafkaError: what else a broker answered for good, for example for lack of authorization.
+        """
+        taken: dict[TopicPartition, list[ConsumerRecord]] = {}
+        left = max_records
+        while left > 0:
+            try:
+                fetch = self._next_fetch()
+                if fetch is None:
+                    break
+                records = fetch.reader.records(left)  # type: ignore[union-attr]
+            except errors.KafkaError as error:
+                if taken:
+                    break  # what is in hand comes first; the next call meets the error again
+                self._raise_located(error)
+            count = len(records)
+            if count:
+                tp = fetch.state.tp
+                taken[tp] = taken[tp] + records if tp in taken else records
+                left -= count
+                self.metrics.records += count
+            self._advance(fetch)
+        return taken
+
+    def collect_columns(self) -> list[RecordColumns]:
+        """Everything held, as columns: one entry per partition; the positions move behind it.
+
+        Raises:
+            errors.KafkaError: as `collect`.
+        """
+        taken: dict[TopicPartition, RecordColumns] = {}
+        later: list[CompletedFetch] = []
+        while True:
+            try:
+                fetch = self._next_fetch()
+                if fetch is None:
+                    break
+                if fetch.state.tp in taken:
+                    later.append(fetch)
+                    self._current = None
+                    continue
+                columns = fetch.reader.columns()  # type: ignore[union-attr]
+            except errors.KafkaError as error:
+                if taken:
+                    break
+                self._raise_located(error)
+            if len(columns):
+                taken[fetch.state.tp] = columns
+                self.metrics.records += len(columns)
+            self._advance(fetch)
+        self._queue.extendleft(reversed(later))
+        return list(taken.values())
+
+    def _raise_located(self, error: errors.KafkaError) -> NoReturn:
+        """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""
+        current = self._current
+        if not isinstance(error, errors.CorruptDataError) or current is None:
+            raise error
+        tp = current.state.tp
+        raise errors.CorruptDataError(
+            f"the record data at this position is broken ({error.message or error}); seek to a later offset to go on without it",
+            topic=tp[0],
+            partition=tp[1],
+            offset=current.position,
+            broker=current.node_id,
+        ) from error
+
+    def _advance(self, fetch: CompletedFetch) -> None:
+        """Moves the position to where the reader stands."""
+        reader = fetch.reader
+        assert reader is not None
+        state = fetch.state
+        state.offset = reader.next_offset
+        if reader.leader_epoch >= 0:
+            state.offset_epoch = reader.leader_epoch
+        if reader.exhausted:
+            self._release(fetch)
+            if reader.next_offset == fetch.fetch_offset:
+                tp = state.tp
+                raise errors.RecordTooLarge(
+                    f"the batch at this position is larger than the {fetch.size_bytes} bytes fetched: raise max_partition_fetch_bytes",
+                    topic=tp[0],
+                    partition=tp[1],
+                    offset=fetch.fetch_offset,
+                )
+
+    def _next_fetch(self) -> CompletedFetch | None:
+        """The fetch whose turn it is, checked to continue its partition's position."""
+        current = self._current
+        if current is not None:
+            state = current.state
+            if state.state is FetchState.FETCHING and not state.paused and self._is_wanted(current):
+                return current
+            self._queue.appendleft(current)
+            self._current = None
+        if self._fatal is not None:
+            fatal, self._fatal = self._fatal, None
+            raise fatal
+        waiting: list[CompletedFetch] = []
+        found = None
+        try:
+            while self._queue:
+                fetch = self._queue.popleft()
+                if not self._is_wanted(fetch):
+                    self.metrics.stale_answers += 1
+                    self._release(fetch)
+                    continue
+                state = fetch.state
+                if state.paused or state.state is not FetchState.FETCHING:
+                    waiting.append(fetch)
+                    continue
+                if fetch.error_code:
+                    self._release(fetch)
+                    self._take_error(fetch)
+                    continue
+                found = fetch
+                break
+        finally:
+            self._queue.extendleft(reversed(waiting))
+        if found is not None:
+            self._current = found
+            self.wants_fetch = True
+        return found
+
+    def _is_wanted(self, fetch: CompletedFetch) -> bool:
+        state = fetch.state
+        if self._subscription.partitions.get(state.tp) is not state:
+            return False
+        if fetch.position == state.offset:
+            return True
+        # behind a held answer that is still wanted itself
+        held = self._held[state.tp]
+        return held[0] is not fetch and held[0].position == state.offset
+
+    def _take_error(self, fetch: CompletedFetch) -> None:
+        """Acts on an error whose turn has come. Where it is raised, the partition is asked for again, and a later poll raises it again."""
+        state = fetch.state
+        tp = state.tp
+        if fetch.error_code == Code.OFFSET_OUT_OF_RANGE:
+            if state.preferred_replica >= 0:
+                state.preferred_replica = -1  # a follower may be behind: ask the leader
+                return
+            if self._subscription.default_reset.name != "none":
+                log.info("%s-%d: offset %d is out of range, reset to %s", *tp, state.offset, self._subscription.default_reset.name)
+                self._subscription.request_reset(tp, self._subscription.default_reset)
+                return
+        self._backing_off.append(state)
+        errors.raise_for(fetch.error_code, topic=tp[0], partition=tp[1], offset=fetch.fetch_offset, broker=fetch.node_id, api="Fetch")
+
+    def retain(self) -> None:
+        """Drops what is held for partitions or positions that are no longer wanted, so that it does not count."""
+        current = self._current
+        if current is not None:
+            self._queue.appendleft(current)
+            self._current = None
+        for fetch in [f for f in self._queue if not self._is_wanted(f)]:
+            self._queue.remove(fetch)
+            self._release(fetch)
+        self.wants_fetch = True
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until a partition or a broker in back-off may be asked again; None when only the network can bring news."""
+        if self._backing_off:
+            return 0
+        waits = [s.retry_at_ms - now_ms for s in self._subscription.partitions.values() if s.retry_at_ms > now_ms]
+        waits += [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        return min(waits) if waits else None
+
+    # -- closing ------------------------------------------------------------------------------------------------------------------
+
+    def close_sessions(self, now_ms: int) -> frozenset[int]:
+        """Tells every connected broker without a fetch in flight that the session is over.
+
+        A broker with a fetch in flight would answer only after that one; it drops the session by itself later.
+
+        Returns:
+            The brokers that will answer.
+        """
+        sent: set[int] = set()
+        for node_id, session in self._sessions.items():
+            plan = session.closing_plan()
+            node = self._metadata.snapshot.nodes.get(node_id)
+            if plan is None or node is None or node_id in self._in_flight or not self._client.is_ready(node, now_ms):
+                continue
+            limits = self._limits._replace(max_wait_ms=0, min_bytes=0)
+
+            def build(version: int, plan: FetchPlan = plan, limits: FetchLimits = limits) -> FetchRequest:
+                return plan.build(version, limits)
+
+            def answered(_: ClientResponse, node_id: int = node_id) -> None:
+                self._in_flight.discard(node_id)
+
+            self._in_flight.add(node_id)
+            self._client.send(self._client.new_client_request(node_id, FetchRequest, build, now_ms, callback=answered), now_ms)
+            sent.add(node_id)
+        return frozenset(sent)

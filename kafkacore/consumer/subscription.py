@@ -1,0 +1,306 @@
+"""What a consumer reads and where it stands: the subscription, and one state machine per partition.
+
+Rules:
+1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`.
+2. A position is always the offset of the next record the application gets; what is fetched ahead of it lives in fetcher.py.
+3. `unsettled` names exactly the partitions that are not FETCHING, so that a poll with nothing to settle looks at none of them.
+
+Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the validation of positions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from kafkacore import errors
+from kafkacore.config import reset_duration_ms
+from kafkacore.types import TopicPartition
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+
+class Mode(Enum):
+    """How the assignment comes about; a consumer keeps to one of them until `unsubscribe()`."""
+
+    NONE = "none"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    MANUAL = "manual"
+
+
+class FetchState(Enum):
+    """Where a partition stands on its way to being fetched."""
+
+    INITIALIZING = "initializing"
+    AWAIT_RESET = "await_reset"
+    AWAIT_VALIDATION = "await_validation"
+    FETCHING = "fetching"
+
+
+TRANSITIONS: dict[FetchState, frozenset[FetchState]] = {
+    FetchState.INITIALIZING: frozenset({FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING}),
+    FetchState.AWAIT_RESET: frozenset({FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING}),
+    FetchState.AWAIT_VALIDATION: frozenset({FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING}),
+    FetchState.FETCHING: frozenset({FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING}),
+}
+
+
+class ResetStrategy:
+    """Where to go when there is no valid position: `earliest`, `latest`, `none` or `by_duration:P1DT2H` (KIP-1106).
+
+    Args:
+        text: the value of `auto.offset.reset`.
+
+    Raises:
+        errors.ConfigError: the text is none of these.
+    """
+
+    __slots__ = ("duration_ms", "name")
+
+    def __init__(self, text: str) -> None:
+        self.name = text
+        self.duration_ms = reset_duration_ms(text) if text not in ("earliest", "latest", "none") else None
+
+    def timestamp_ms(self, wall_ms: int) -> int | None:
+        """The timestamp to ask ListOffsets for, or None when the strategy is `none`."""
+        if self.duration_ms is not None:
+            return wall_ms - self.duration_ms
+        return {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}.get(self.name)
+
+    def __repr__(self) -> str:
+        return f"ResetStrategy({self.name!r})"
+
+
+EARLIEST = ResetStrategy("earliest")
+LATEST = ResetStrategy("latest")
+
+
+class PartitionState:
+    """Everything the consumer knows about one assigned partition.
+
+    Attributes:
+        offset: the position: offset of the next record for the application, -1 while there is none.
+        offset_epoch: leader epoch of the record before the position, -1 when unknown; what a truncation check compares.
+        leader_epoch: leader epoch the position was last checked against, -1 when unknown.
+        high_watermark, last_stable_offset, log_start_offset: the leader's last answer, -1 before the first.
+        paused: the application asked for no records of it.
+        reset: the strategy to find a position with while AWAIT_RESET.
+        retry_at_ms: no request about this partition before this time.
+        busy: a reset or validation request for it is in flight.
+        progress_at_ms: when its position last moved or was seen to be at the end, -1 before the first fetch.
+        preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
+        preferred_until_ms: when to ask the leader again.
+    """
+
+    __slots__ = (
+        "busy",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "offset",
+        "offset_epoch",
+        "paused",
+        "preferred_replica",
+        "preferred_until_ms",
+        "progress_at_ms",
+        "reset",
+        "retry_at_ms",
+        "state",
+        "tp",
+    )  # fmt: skip
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.state = FetchState.INITIALIZING
+        self.offset = self.offset_epoch = self.leader_epoch = -1
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        self.paused = False
+        self.reset: ResetStrategy | None = None
+        self.retry_at_ms = 0
+        self.busy = False
+        self.progress_at_ms = -1
+        self.preferred_replica = -1
+        self.preferred_until_ms = 0
+
+    @property
+    def has_position(self) -> bool:
+        """True when `offset` is where the application continues (perhaps still to be validated)."""
+        return self.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
+
+    def lag(self, read_committed: bool) -> int | None:
+        """Records between the position and the end the reader may see; None before the first fetch answer."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        if end < 0 or not self.has_position:
+            return None
+        return max(0, end - self.offset)
+
+
+class SubscriptionState:
+    """The subscription and the state of every assigned partition.
+
+    Args:
+        default_reset: strategy for partitions without a position.
+    """
+
+    def __init__(self, default_reset: ResetStrategy) -> None:
+        self.default_reset = default_reset
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.unsettled: dict[TopicPartition, PartitionState] = {}
+        self.changes = 0
+        """Grows with every change of the assignment, of a pause or of a state: what is derived from them is stale then."""
+
+    # -- the subscription ---------------------------------------------------------------------------------------------------------
+
+    def _set_mode(self, mode: Mode) -> None:
+        if self.mode is not Mode.NONE and self.mode is not mode:
+            raise errors.IllegalStateError(
+                "subscription to topics, to a pattern and to partitions are mutually exclusive: call unsubscribe() first"
+            )
+        self.mode = mode
+
+    def subscribe_topics(self, topics: Iterable[str]) -> None:
+        """Reads these topics in place of those subscribed to before."""
+        if isinstance(topics, str):
+            raise errors.UsageError(f"topics must be a collection of names, not the string {topics!r}")
+        names = frozenset(topics)
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise errors.UsageError(f"not a topic name: {name!r}")
+        self._set_mode(Mode.TOPICS)
+        self.topics = names
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Reads every topic the pattern matches wholly."""
+        self._set_mode(Mode.PATTERN)
+        self.pattern = pattern
+
+    def assign_manual(self, tps: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions; those kept from before keep their position."""
+        self._set_mode(Mode.MANUAL)
+        self.set_assignment(tps)
+
+    def unsubscribe(self) -> None:
+        """Reads nothing; the next subscription may be of any mode."""
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self.pattern = None
+        self.set_assignment(())
+
+    def set_assignment(self, tps: Iterable[TopicPartition]) -> None:
+        """Makes `tps` the assignment. Partitions that stay keep their state, new ones begin in INITIALIZING."""
+        kept: dict[TopicPartition, PartitionState] = {}
+        for tp in tps:
+            kept[tp] = self.partitions.get(tp) or PartitionState(tp)
+        self.partitions = kept
+        self.unsettled = {tp: s for tp, s in kept.items() if s.state is not FetchState.FETCHING}
+        self.changes += 1
+
+    # -- one partition ------------------------------------------------------------------------------------------------------------
+
+    def state_of(self, tp: TopicPartition) -> PartitionState:
+        """The state of an assigned partition.
+
+        Raises:
+            errors.IllegalStateError: it is not assigned.
+        """
+        state = self.partitions.get(tp)
+        if state is None:
+            raise errors.IllegalStateError("the partition is not assigned to this consumer", topic=tp[0], partition=tp[1])
+        return state
+
+    def _move(self, state: PartitionState, to: FetchState) -> None:
+        if to not in TRANSITIONS[state.state]:
+            raise errors.InternalError(f"{state.tp}: {state.state.value} -> {to.value}")
+        state.state = to
+        state.busy = False
+        state.retry_at_ms = 0
+        if self.partitions.get(state.tp) is state:
+            if to is FetchState.FETCHING:
+                self.unsettled.pop(state.tp, None)
+            else:
+                self.unsettled[state.tp] = state
+        self.changes += 1
+
+    def seek(self, tp: TopicPartition, offset: int, offset_epoch: int = -1) -> None:
+        """Continues at `offset`; what was fetched or being looked up for another position is dropped by its readers."""
+        state = self.state_of(tp)
+        state.offset = offset
+        state.offset_epoch = offset_epoch
+        state.leader_epoch = -1
+        state.reset = None
+        self._move(state, FetchState.FETCHING)
+
+    def rewind(self, tp: TopicPartition, offset: int) -> None:
+        """Takes back what was handed over from `offset` on, when the partition still has a position."""
+        state = self.partitions.get(tp)
+        if state is not None and state.has_position:
+            state.offset = offset
+            self.changes += 1
+
+    def request_reset(self, tp: TopicPartition, strategy: ResetStrategy) -> None:
+        """Looks a new position up by `strategy`, as seek_to_beginning and an out-of-range offset ask for."""
+        state = self.state_of(tp)
+        state.offset = state.offset_epoch = state.leader_epoch = -1
+        state.reset = strategy
+        self._move(state, FetchState.AWAIT_RESET)
+
+    def initialize(self, state: PartitionState) -> bool:
+        """Gives a partition without a position its default strategy.
+
+        Returns:
+            False when there is none (`none`): the caller has to raise NoOffsetForPartition.
+        """
+        if self.default_reset.name == "none":
+            return False
+        self.request_reset(state.tp, self.default_reset)
+        return True
+
+    def complete_reset(self, state: PartitionState, strategy: ResetStrategy, offset: int, offset_epoch: int) -> bool:
+        """Takes the answer to a reset, unless the application has moved on (a seek, another reset, another assignment).
+
+        Returns:
+            True when the answer became the position.
+        """
+        if self.partitions.get(state.tp) is not state or state.state is not FetchState.AWAIT_RESET or state.reset is not strategy:
+            return False
+        state.reset = None
+        state.offset = offset
+        state.offset_epoch = offset_epoch
+        self._move(state, FetchState.FETCHING)
+        return True
+
+    def request_validation(self, state: PartitionState) -> None:
+        """Holds fetching until the (new) leader confirmed that the position is still on its log (KIP-320)."""
+        self._move(state, FetchState.AWAIT_VALIDATION)
+
+    def complete_validation(self, state: PartitionState) -> None:
+        """The position is good."""
+        if state.state is FetchState.AWAIT_VALIDATION:
+            self._move(state, FetchState.FETCHING)
+
+    def pause(self, tp: TopicPartition) -> None:
+        """Hands out and fetches nothing of it until `resume`."""
+        self.state_of(tp).paused = True
+        self.changes += 1
+
+    def resume(self, tp: TopicPartition) -> None:
+        """Undoes `pause`."""
+        self.state_of(tp).paused = False
+        self.changes += 1
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Puts it last in the fetch order: brokers fill a response in the order asked (KIP-74), so whoever just got data waits."""
+        state = self.partitions.pop(tp, None)
+        if state is not None:
+            self.partitions[tp] = state
+
+    def paused(self) -> Iterator[TopicPartition]:
+        """The paused partitions."""
+        return (tp for tp, s in self.partitions.items() if s.paused)

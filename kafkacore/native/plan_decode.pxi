@@ -1,0 +1,250 @@
+# The reading half of the walker; its rules are in plan.pxi.
+
+cdef inline int walk_need(PlanWalk* w, int level, Py_ssize_t n) except -1:
+    if w.end - w.p < n:
+        walk_corrupt(w, level, f"{n} bytes needed, {w.end - w.p} left")
+    return 0
+
+
+cdef inline uint64_t walk_take_uvarint(PlanWalk* w, int level) except? 0xFFFFFFFFFFFFFFFF:
+    cdef uint64_t value = 0
+    cdef const uint8_t* p
+    if w.p < w.end and w.p[0] < 0x80:
+        value = w.p[0]
+        w.p += 1
+        return value
+    p = kc_get_uvarint(w.p, w.end, KC_MAX_VARINT, &value)
+    if p is NULL:
+        walk_corrupt(w, level, "truncated or overlong unsigned varint")
+    w.p = p
+    return value
+
+
+cdef inline Py_ssize_t walk_take_length(PlanOp* op, int type_, PlanWalk* w, int level, bint nullable) except -2:
+    """A string's or blob's length or an array's count; -1 for null. Checked against the sign and null rules only."""
+    cdef Py_ssize_t n
+    if op.compact:
+        n = <Py_ssize_t>walk_take_uvarint(w, level) - 1
+    elif type_ == W_STRING:
+        walk_need(w, level, 2)
+        n = kc_get16(w.p)
+        w.p += 2
+    else:
+        walk_need(w, level, 4)
+        n = kc_get32(w.p)
+        w.p += 4
+    if n < 0:
+        if n < -1:
+            walk_corrupt(w, level, f"negative length {n}")
+        if not nullable:
+            walk_corrupt(w, level, "null in a field that is never null")
+    return n
+
+
+cdef PyObject* walk_decode_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int level) except NULL:
+    """One value; a new reference."""
+    cdef Py_ssize_t n
+    cdef const uint8_t* p
+    cdef PyObject* made
+    cdef uint64_t bits
+    cdef double number
+    if type_ < W_STRING:
+        n = PLAN_FIXED_BYTES[type_]
+        walk_need(w, level, n)
+        p = w.p
+        w.p += n
+        if type_ == W_INT32:
+            return plan_long(kc_get32(p))
+        elif type_ == W_INT16:
+            return plan_long(kc_get16(p))
+        elif type_ == W_INT64:
+            return plan_longlong(kc_get64(p))
+        elif type_ == W_BOOL:
+            made = PLAN_TRUE if p[0] else PLAN_FALSE
+            plan_incref(made)
+            return made
+        elif type_ == W_INT8:
+            return plan_long(<int8_t>p[0])
+        elif type_ == W_UINT16:
+            return plan_long(<uint16_t>kc_get16(p))
+        elif type_ == W_UINT32:
+            return plan_longlong(<uint32_t>kc_get32(p))
+        elif type_ == W_UUID:
+            return plan_bytes(<const char*>p, 16)
+        bits = <uint64_t>kc_get64(p)
+        memcpy(&number, &bits, 8)
+        return plan_float(number)
+    if type_ == W_STRUCT:
+        if nullable:
+            walk_need(w, level, 1)
+            w.p += 1
+            if <int8_t>(w.p - 1)[0] < 0:
+                plan_incref(PLAN_NONE)
+                return PLAN_NONE
+        struct = walk_decode_struct(op.sub, w, level + 1)
+        plan_incref(<PyObject*>struct)
+        return <PyObject*>struct
+    n = walk_take_length(op, type_, w, level, nullable)
+    if n < 0:
+        plan_incref(PLAN_NONE)
+        return PLAN_NONE
+    if type_ == W_ARRAY:
+        return walk_decode_array(op, n, w, level)
+    if n > w.end - w.p:
+        walk_corrupt(w, level, f"length {n} goes past the end, {w.end - w.p} bytes left")
+    p = w.p
+    if type_ == W_STRING:
+        if n > PLAN_MAX_STRING:
+            walk_corrupt(w, level, f"string of {n} bytes, the protocol allows {PLAN_MAX_STRING}")
+        made = plan_utf8(<const char*>p, n, NULL)
+        if made is NULL:
+            if not PyErr_ExceptionMatches(UnicodeDecodeError):
+                return NULL                                 # out of memory, say: not the peer's fault
+            PyErr_Clear()
+            walk_corrupt(w, level, "string is not valid UTF-8")
+    elif type_ == W_BYTES:
+        made = plan_bytes(<const char*>p, n)
+    else:
+        made = walk_records_view(w, n)
+    w.p += n
+    return made
+
+
+cdef PyObject* walk_records_view(PlanWalk* w, Py_ssize_t n) except NULL:
+    cdef Py_ssize_t at = w.p - w.start
+    if w.view is NULL:
+        whole = memoryview(<object>w.source)
+        if whole.ndim != 1 or whole.itemsize != 1 or whole.format != "B":
+            whole = whole.cast("B")
+        plan_incref(<PyObject*>whole)
+        w.view = <PyObject*>whole
+    part = (<object>w.view)[at:at + n]
+    plan_incref(<PyObject*>part)
+    return <PyObject*>part
+
+
+cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int level) except NULL:
+    cdef Py_ssize_t i
+    cdef PyObject* items
+    if count > (w.end - w.p) // op.least:
+        walk_corrupt(w, level, f"count {count} needs at least {count * op.least} bytes, {w.end - w.p} left")
+    result = <object>(items := plan_list(count))
+    plan_xdecref(items)                                     # `result` owns it now, and frees it when an element is corrupt
+    if op.elem == W_INT32:                                  # replica lists: checked once above
+        for i in range(count):
+            plan_list_set(items, i, plan_long(kc_get32(w.p)))
+            w.p += 4
+    elif op.elem == W_STRUCT:
+        for i in range(count):
+            w.steps[level].index = i
+            struct = walk_decode_struct(op.sub, w, level + 1)
+            plan_incref(<PyObject*>struct)
+            plan_list_set(items, i, <PyObject*>struct)
+    else:
+        for i in range(count):
+            w.steps[level].index = i
+            plan_list_set(items, i, walk_decode_value(op, op.elem, False, w, level))
+    w.steps[level].index = -1
+    plan_incref(items)
+    return items
+
+
+cdef object walk_decode_struct(PlanCode* code, PlanWalk* w, int level):
+    cdef PyObject* made = code.cls.tp_alloc(code.cls, code.slots)
+    cdef PyObject* value
+    cdef PlanOp* op = code.ops
+    cdef PlanOp* stop = op + code.nops
+    if made is NULL:
+        raise MemoryError
+    struct = <object>made
+    plan_xdecref(made)
+    while op < stop:
+        w.steps[level].op = op
+        w.steps[level].index = -1
+        if op.type == W_INT32 and w.end - w.p >= 4:         # the commonest field, without the call
+            value = plan_long(kc_get32(w.p))
+            w.p += 4
+        else:
+            value = walk_decode_value(op, op.type, op.nullable, w, level)
+        plan_tuple_set(made, op.slot, value)
+        op += 1
+    if code.flexible:
+        walk_decode_tagged(code, made, w, level)
+    op = stop + code.ntagged
+    stop = op + code.nabsent
+    while op < stop:
+        walk_set_default(op, made)
+        op += 1
+    return struct
+
+
+cdef inline int walk_set_default(PlanOp* op, PyObject* struct) except -1:
+    cdef PyObject* value
+    if op.fresh:
+        value = plan_call(op.default)
+    else:
+        value = op.default
+        plan_incref(value)
+    plan_tuple_set(struct, op.slot, value)
+    return 0
+
+
+cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
+    """Known tags go to their slots, unknown ones are skipped, missing ones get their default."""
+    cdef Py_ssize_t count
+    cdef Py_ssize_t size
+    cdef uint64_t tag
+    cdef int64_t last = -1
+    cdef const uint8_t* outer = w.end
+    cdef PlanOp* op = code.ops + code.nops
+    cdef PlanOp* stop = op + code.ntagged
+    w.steps[level].op = NULL
+    w.steps[level].index = -1
+    count = <Py_ssize_t>walk_take_uvarint(w, level)
+    if count > (w.end - w.p) // 2:
+        walk_corrupt(w, level, f"{count} tagged fields do not fit in {w.end - w.p} bytes")
+    while count > 0:
+        count -= 1
+        tag = walk_take_uvarint(w, level)
+        size = <Py_ssize_t>walk_take_uvarint(w, level)
+        if <int64_t>tag <= last:
+            walk_corrupt(w, level, f"tag {tag} comes after tag {last}")
+        last = <int64_t>tag
+        if size > w.end - w.p:
+            walk_corrupt(w, level, f"tagged field {tag} of {size} bytes goes past the end, {w.end - w.p} left")
+        while op < stop and op.tag < tag:
+            walk_set_default(op, struct)
+            op += 1
+        if op < stop and op.tag == tag:
+            w.end = w.p + size
+            w.steps[level].op = op
+            plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, op.nullable, w, level))
+            if w.p != w.end:
+                walk_corrupt(w, level, f"tagged field is {w.end - w.p} bytes longer than its value")
+            w.end = outer
+            w.steps[level].op = NULL
+            op += 1
+        else:
+            w.p += size
+    while op < stop:
+        walk_set_default(op, struct)
+        op += 1
+    return 0
+
+
+def skip_tagged_fields(buffer, Py_ssize_t offset):
+    """Where the bytes after a tagged section begin: headers carry tagged fields that nobody reads.
+
+    Raises:
+        CorruptDataError: The section is not well-formed.
+    """
+    cdef Py_buffer view
+    cdef Cursor c
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        cursor_init(&c, view.buf, view.len)
+        cursor_take(&c, max(offset, 0))
+        cursor_skip_tagged_fields(&c)
+        return cursor_offset(&c)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,166 @@
+"""Runs a client's I/O on the thread that calls it: the consumer and the admin client have no thread of their own.
+
+One call at a time drives the network. Another thread that comes in meanwhile gets an error at once (`exclusive`, for a consumer, whose
+calls only make sense in order) or waits for its turn. Only `wakeup` may be called at any time from anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from kafkacore import errors
+from kafkacore.clock import Clock, SystemClock
+from kafkacore.config import ClientConfig
+from kafkacore.metadata import Metadata, TopicInfo
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.selector import Selector
+from kafkacore.net.transport import SocketTransports
+
+_LONGEST_WAIT_MS = 60_000
+
+
+class CallerDriver:
+    """The network of a client that is driven by its callers.
+
+    Used as a context manager around every public call: entering checks that the client is open, in its own process and not in use.
+
+    Args:
+        config: the client's settings.
+        what: the client's name for error messages.
+        exclusive: a second thread gets an error instead of waiting.
+        clock: the time; the system's unless given.
+    """
+
+    def __init__(self, config: ClientConfig, what: str, *, exclusive: bool, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.what = what
+        self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.metadata.bootstrap(config.bootstrap_addresses)
+        self.client = NetworkClient(
+            Selector(
+                self.clock,
+                connections_max_idle_ms=config.connections_max_idle_ms,
+                transports=SocketTransports(
+                    send_buffer_bytes=config.send_buffer_bytes,
+                    receive_buffer_bytes=config.receive_buffer_bytes,
+                    ssl_context=config.make_ssl_context(),
+                ),
+            ),
+            self.metadata,
+            config,
+            self.clock,
+        )
+        self.closed = False
+        self._exclusive = exclusive
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._woken = False
+
+    # -- one caller at a time -----------------------------------------------------------------------------------------------------
+
+    @property
+    def forked(self) -> bool:
+        """True in a child of the process that made the client."""
+        return os.getpid() != self._pid
+
+    def __enter__(self) -> CallerDriver:
+        if self.forked:
+            raise errors.ForkedClientError(f"this {self.what} was made in process {self._pid}; make a new one after the fork")
+        if not self._lock.acquire(blocking=not self._exclusive):
+            raise errors.IllegalStateError(f"this {self.what} is in use by another thread; only wakeup() may be called from there")
+        if self.closed:
+            self._lock.release()
+            raise errors.ClosedError(f"this {self.what} is closed")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self._lock.release()
+
+    # -- waiting ------------------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Ends the wait of whoever drives, with WakeupError; if nobody waits, the next wait. Callable from any thread."""
+        self._woken = True
+        self.client.wakeup()
+
+    def check_woken(self) -> None:
+        """Raises WakeupError once after each `wakeup`."""
+        if self._woken:
+            self._woken = False
+            raise errors.WakeupError
+
+    def poll(self, timeout_ms: int, now_ms: int) -> None:
+        """One round of I/O.
+
+        Args:
+            timeout_ms: how long to wait for something to happen.
+            now_ms: the time.
+
+        Raises:
+            errors.WakeupError: `wakeup` was called.
+            errors.KafkaError: the client cannot go on, for example because of a wrong password.
+        """
+        self.check_woken()
+        self.client.poll(max(0, min(timeout_ms, _LONGEST_WAIT_MS)), now_ms)
+        self.check_woken()
+        fatal = self.metadata.fatal_error
+        if fatal is not None:
+            raise fatal
+
+    def run(self, step: Callable[[int], int | None], done: Callable[[], bool], timeout_ms: int | None) -> bool:
+        """Polls until something is done.
+
+        Args:
+            step: called with `now_ms` before every poll to send what can be sent; returns after how many ms at the latest it wants to be
+                called again, or None.
+            done: checked after every step.
+            timeout_ms: when to give up; None never.
+
+        Returns:
+            False when the time was up.
+        """
+        now_ms = self.clock.now_ms()
+        deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
+        while True:
+            wake_ms = step(now_ms)
+            if done():
+                return True
+            wait_ms = _LONGEST_WAIT_MS if wake_ms is None else wake_ms
+            if deadline_ms is not None:
+                if now_ms >= deadline_ms:
+                    return False
+                wait_ms = min(wait_ms, deadline_ms - now_ms)
+            self.poll(wait_ms, now_ms)
+            now_ms = self.clock.now_ms()
+
+    def describe(self, topic: str, timeout_ms: int) -> TopicInfo | None:
+        """What the cluster says about a topic; an answer that did not know it is asked for again once.
+
+        Returns:
+            None when no broker answered in time.
+        """
+        metadata = self.metadata
+        info = metadata.snapshot.topics.get(topic)
+        if info is not None and info.error is None:
+            return info
+        metadata.add_topic(topic, self.clock.now_ms())
+        version = metadata.request_update()
+
+        def done() -> bool:
+            return metadata.version > version and topic in metadata.snapshot.topics
+
+        return metadata.snapshot.topics[topic] if self.run(lambda _: None, done, timeout_ms) else None
+
+    def attempts(self) -> list[errors.KafkaError]:
+        """Why brokers could not be asked so far: what a time-out has to name."""
+        return list(self.metadata.attempts)
+
+    def close(self) -> None:
+        """Closes every connection. In a forked child nothing is touched: the connections and the poller belong to the parent."""
+        if not self.closed:
+            self.closed = True
+            if not self.forked:
+                self.client.close()

@@ -1,0 +1,466 @@
+"""The fetch engine against scripted brokers: what is asked, what is handed out, what happens when things go wrong."""
+
+import itertools
+
+import pytest
+from scripted_cluster import Log, ScriptedCluster
+
+from kafkacore import errors
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.offsets import OffsetQuery, PositionKeeper
+from kafkacore.consumer.sessions import FetchLimits
+from kafkacore.consumer.subscription import EARLIEST, FetchState, ResetStrategy, SubscriptionState
+from kafkacore.errors import Code
+from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafkacore.types import TopicPartition
+
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+class Rig:
+    """A fetcher and a position keeper on a scripted cluster, with a hand-moved clock."""
+
+    def __init__(self, logs, *, reset="earliest", isolation=0, seek=True, max_partition_bytes=1 << 20, max_bytes=50 << 20, **options):
+        self.cluster = ScriptedCluster(logs, **options)
+        self.subscription = SubscriptionState(ResetStrategy(reset))
+        self.now_ms = 1000
+        self.fetcher = Fetcher(
+            self.subscription,
+            self.cluster,
+            self.cluster,
+            FetchLimits(500, 1, max_bytes, isolation, ""),
+            max_partition_bytes=max_partition_bytes,
+            check_crcs=True,
+            retry_backoff_ms=100,
+            preferred_max_age_ms=300_000,
+        )
+        self.positions = PositionKeeper(
+            self.subscription, self.cluster, self.cluster, isolation_level=isolation, retry_backoff_ms=100, retry_backoff_max_ms=1000
+        )
+        self.subscription.assign_manual(self.cluster.logs)
+        if seek:
+            for tp in self.cluster.logs:
+                self.subscription.seek(tp, 0)
+
+    def log(self, tp):
+        return self.cluster.logs[tp]
+
+    def round(self, ms: int = 0) -> None:
+        self.now_ms += ms
+        self.positions.step(self.now_ms, 1_700_000_000_000)
+        self.fetcher.send_fetches(self.now_ms)
+        self.cluster.deliver()
+
+    def values(self, count: int = 500) -> dict[TopicPartition, list[bytes]]:
+        return {tp: [r.value for r in records] for tp, records in self.fetcher.collect(count).items()}
+
+    def poll(self, count: int = 500, rounds: int = 10):
+        for _ in range(rounds):
+            found = self.values(count)
+            if found:
+                return found
+            self.round(200)
+        return {}
+
+    def fetches(self) -> list[FetchRequest]:
+        return [r for _, _, r in self.cluster.requests if isinstance(r, FetchRequest)]
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    return [b"%d" % i for i in range(first, first + count)]
+
+
+def filled(batches: int = 1, per_batch: int = 10, **options) -> Log:
+    log = Log(**options)
+    for b in range(batches):
+        log.append(*numbered(b * per_batch, per_batch))
+    return log
+
+
+@pytest.mark.parametrize("fetch_version", [4, 6, 7, 11, 12, 13, 16, 17])
+def test_reads_everything_in_order_in_every_version(fetch_version):
+    rig = Rig({A: filled(3), B: filled(2), C: filled(1, leader=2)}, fetch_version=fetch_version, topic_ids=fetch_version >= 12)
+    got: dict[TopicPartition, list[bytes]] = {}
+    while found := rig.poll(7, rounds=3):
+        assert sum(map(len, found.values())) <= 7
+        for tp, values in found.items():
+            got.setdefault(tp, []).extend(values)
+    assert got == {A: numbered(0, 30), B: numbered(0, 20), C: numbered(0, 10)}
+    assert [s.offset for s in rig.subscription.partitions.values()] == [{A: 30, B: 20, C: 10}[tp] for tp in rig.subscription.partitions]
+
+
+def test_records_carry_where_they_are_from():
+    log = Log(epoch=5)
+    log.append(b"v")
+    rig = Rig({A: log})
+    rig.round()
+    (record,) = rig.fetcher.collect(10)[A]
+    assert (record.topic, record.partition, record.offset, record.value, record.key) == ("t", 0, 0, b"v", None)
+    assert (record.timestamp_ms, record.timestamp_type, record.headers, record.leader_epoch) == (1_000_000, 0, (), 5)
+
+
+def test_one_fetch_in_flight_per_broker():
+    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)})
+    assert rig.fetcher.send_fetches(0) == 2
+    assert rig.fetcher.send_fetches(0) == 0
+    assert [(node, len(r.topics[0].partitions)) for node, _, r in rig.cluster.requests] == [(1, 2), (2, 1)]
+
+
+def test_the_next_fetch_is_in_flight_while_the_application_works():
+    rig = Rig({A: filled(4)}, max_partition_bytes=200)
+    rig.round()
+    assert len(rig.values(4)[A]) == 4
+    assert rig.fetcher.wants_fetch
+    assert rig.fetcher.send_fetches(rig.now_ms) == 1
+    first, second = rig.fetches()
+    assert first.topics[0].partitions[0].fetch_offset == 0
+    ahead = second.topics[0].partitions[0].fetch_offset
+    assert ahead > 4  # behind what is held, not at the position
+    rig.cluster.deliver()
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert len(rig.fetches()) == 2  # two answers held: no third
+    got = numbered(0, 4)
+    while found := rig.poll(3, rounds=3):
+        got += found[A]
+    assert got == numbered(0, 40)
+
+
+def test_nothing_is_fetched_ahead_once_the_memory_is_used():
+    rig = Rig({A: filled(4), B: filled(4)}, max_bytes=200, max_partition_bytes=200)
+    rig.round()
+    assert rig.fetcher.buffered_bytes >= 200
+    rig.values(1)
+    assert rig.fetcher.send_fetches(rig.now_ms) == 0
+
+
+def test_session_brokers_hear_only_what_changed():
+    rig = Rig({A: filled(), B: filled()})
+    rig.poll()
+    rig.poll(rounds=1)
+    rig.round()
+    last = rig.fetches()[-1]
+    assert last.session_id == 100
+    assert last.session_epoch > 0
+    rig.log(B).append(b"new")
+    assert rig.poll() == {B: [b"new"]}
+    rig.round()
+    assert [p.partition for t in rig.fetches()[-1].topics for p in t.partitions] == [1]
+
+
+def test_a_forgotten_session_costs_one_full_fetch_and_no_record():
+    rig = Rig({A: filled(2)}, max_partition_bytes=150)
+    got = rig.poll()[A]
+    rig.cluster.sessions.clear()
+    while found := rig.poll(rounds=4):
+        got += found[A]
+    assert got == numbered(0, 20)
+    assert rig.fetcher.metrics.full_fetches == 2
+
+
+def test_a_lost_answer_is_asked_for_again():
+    rig = Rig({A: filled()})
+    rig.fetcher.send_fetches(0)
+    rig.cluster.deliver(lost=True)
+    assert rig.poll() == {A: numbered(0, 10)}
+    assert rig.fetches()[1].session_epoch == 0
+
+
+def test_seek_drops_what_was_fetched_and_what_is_on_its_way():
+    rig = Rig({A: filled(3)}, max_partition_bytes=150)
+    rig.round()
+    assert rig.values(3) == {A: numbered(0, 3)}
+    rig.fetcher.send_fetches(rig.now_ms)
+    rig.subscription.seek(A, 25)
+    rig.cluster.deliver()
+    assert rig.poll() == {A: numbered(25, 5)}
+    rig.subscription.seek(A, 5)
+    assert rig.poll(2) == {A: [b"5", b"6"]}  # inside a batch: what comes before is trimmed
+    assert rig.fetcher.metrics.stale_answers >= 1
+
+
+def test_paused_partitions_are_held_and_not_asked_for():
+    rig = Rig({A: filled(), B: filled()})
+    rig.round()
+    rig.subscription.pause(A)
+    assert rig.values() == {B: numbered(0, 10)}
+    before = len(rig.fetches())
+    rig.log(A).append(b"more")
+    rig.round()
+    assert all(p.partition == 1 for r in rig.fetches()[before:] for t in r.topics for p in t.partitions)
+    rig.subscription.resume(A)
+    assert rig.values(4) == {A: numbered(0, 4)}
+    rig.subscription.pause(A)
+    assert rig.values() == {}
+    rig.subscription.resume(A)
+    assert rig.values()[A] == numbered(4, 6)
+    assert rig.poll() == {A: [b"more"]}
+
+
+def test_answers_for_an_assignment_of_the_past_are_dropped():
+    rig = Rig({A: filled(), B: filled()})
+    rig.fetcher.send_fetches(0)
+    rig.subscription.assign_manual([B])
+    rig.subscription.assign_manual([A, B])
+    rig.subscription.seek(A, 8)
+    rig.cluster.deliver()
+    got = rig.poll()
+    got.update(rig.poll())
+    assert got == {A: [b"8", b"9"], B: numbered(0, 10)}
+
+
+def test_retain_gives_back_the_memory_of_dropped_data():
+    rig = Rig({A: filled()})
+    rig.round()
+    assert rig.fetcher.buffered_bytes > 0
+    rig.subscription.unsubscribe()
+    rig.fetcher.retain()
+    assert rig.fetcher.buffered_bytes == 0
+
+
+def test_a_moved_leader_is_found_through_metadata_with_a_back_off():
+    rig = Rig({A: filled()})
+    rig.log(A).leader = 2
+    rig.round()
+    assert rig.cluster.update_requests == 1
+    assert rig.cluster.hints == {A: (3, 1)}  # KIP-951
+    rig.round(10)
+    assert rig.fetcher.next_wake_ms(rig.now_ms) == 100 or len(rig.fetches()) == 1
+    rig.cluster.refresh()
+    assert rig.poll() == {A: numbered(0, 10)}
+    assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][-1] == 2
+
+
+def test_refusals_are_retried_after_the_back_off_only():
+    rig = Rig({A: filled()})
+    rig.log(A).error = Code.UNKNOWN_LEADER_EPOCH
+    rig.round()
+    for _ in range(5):
+        rig.round(10)
+    assert len(rig.fetches()) == 1
+    rig.round(100)
+    assert len(rig.fetches()) == 2
+    rig.log(A).error = 0
+    assert rig.poll() == {A: numbered(0, 10)}
+
+
+def test_an_offset_out_of_range_is_reset():
+    rig = Rig({A: filled(2)})
+    rig.log(A).start = 10
+    rig.log(A).batches.pop(0)
+    assert rig.poll() == {A: numbered(10, 10)}
+
+
+def test_an_offset_out_of_range_without_a_strategy_is_raised_until_a_seek():
+    rig = Rig({A: filled(2)}, reset="none")
+    rig.log(A).start = 10
+    rig.log(A).batches.pop(0)
+    for _ in range(2):
+        with pytest.raises(errors.OffsetOutOfRange, match=r"topic t, partition 0.*offset 0"):
+            rig.poll()
+    rig.subscription.seek(A, 12)
+    assert rig.poll() == {A: numbered(12, 8)}
+
+
+def test_refused_for_good_is_raised():
+    rig = Rig({A: filled()})
+    rig.log(A).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.round()
+    with pytest.raises(errors.TopicAuthorization, match="topic t"):
+        rig.values()
+
+
+def test_good_data_comes_before_an_error_behind_it():
+    rig = Rig({A: filled(), B: filled()})
+    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.round()
+    assert rig.values() == {A: numbered(0, 10)}
+    with pytest.raises(errors.TopicAuthorization):
+        rig.poll()
+
+
+@pytest.mark.parametrize("spoil", ["crc", "length"])
+def test_corrupt_data_names_its_place_and_can_be_skipped(spoil):
+    rig = Rig({A: filled(3)})
+    base, after, data = rig.log(A).batches[1]
+    broken = bytearray(data)
+    if spoil == "crc":
+        broken[-1] ^= 1
+    else:
+        broken[8:12] = (20).to_bytes(4, "big")
+    rig.log(A).batches[1] = (base, after, bytes(broken))
+    rig.round()
+    assert rig.values() == {A: numbered(0, 10)}
+    for _ in range(2):
+        with pytest.raises(errors.CorruptDataError) as caught:
+            rig.poll()
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 10)
+    rig.subscription.seek(A, 20)
+    assert rig.poll() == {A: numbered(20, 10)}
+
+
+def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
+    rig = Rig({A: filled()})
+    rig.log(A).preferred = 2
+    assert rig.poll() == {A: numbered(0, 10)}
+    assert [node for node, _, r in rig.cluster.requests if isinstance(r, FetchRequest)][:2] == [1, 2]
+    rig.log(A).preferred = -1
+    rig.log(A).append(b"x")
+    assert rig.poll() == {A: [b"x"]}
+    assert rig.cluster.requests[-1][0] in (1, 2)
+
+
+def test_the_leader_is_asked_again_after_a_while():
+    rig = Rig({A: filled()})
+    rig.log(A).preferred = 2
+    rig.poll()
+    rig.round()
+    rig.round(300_000)
+    rig.round()
+    assert 1 in [node for node, _, _ in rig.cluster.requests[2:]]
+
+
+def test_a_broker_that_refuses_the_password_is_an_error_at_once():
+    rig = Rig({A: filled()})
+    rig.cluster.auth_error = errors.AuthenticationFailedError("wrong password")
+    with pytest.raises(errors.AuthenticationFailedError, match="wrong password"):
+        rig.fetcher.send_fetches(0)
+
+
+def test_a_broker_that_is_not_ready_is_asked_when_it_may_be():
+    rig = Rig({A: filled()})
+    rig.cluster.unready.add(1)
+    assert rig.fetcher.send_fetches(0) == 0
+    assert rig.fetcher.next_wake_ms(0) == 50
+    rig.cluster.unready.clear()
+    assert rig.poll() == {A: numbered(0, 10)}
+
+
+def test_sessions_are_closed_where_no_fetch_is_in_flight():
+    rig = Rig({A: filled(), C: filled(leader=2)})
+    rig.round()
+    rig.values()
+    rig.fetcher.collect(100)
+    rig.subscription.pause(C)
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert rig.fetcher.in_flight == {1}
+    assert rig.fetcher.close_sessions(rig.now_ms) == {2}
+    assert (rig.fetches()[-1].session_epoch, rig.fetches()[-1].topics) == (-1, [])
+    rig.cluster.deliver()
+    assert not rig.cluster.sessions[2]
+
+
+# ---- positions
+
+
+@pytest.mark.parametrize("reset, expected", [("earliest", 10), ("latest", 30), ("by_duration:PT1S", 30)])
+def test_positions_come_from_the_reset_strategy(reset, expected):
+    log = filled(3)
+    log.start = 10
+    rig = Rig({A: log}, reset=reset, seek=False)
+    for _ in range(4):
+        rig.round()
+    assert rig.subscription.partitions[A].offset == expected
+
+
+def test_latest_in_read_committed_is_the_last_stable_offset():
+    log = filled(3)
+    log.last_stable = 20
+    rig = Rig({A: log}, reset="latest", isolation=1, seek=False)
+    rig.round()
+    rig.round()
+    assert rig.subscription.partitions[A].offset == 20
+
+
+def test_lookups_are_batched_by_leader():
+    rig = Rig({A: filled(), B: filled(), C: filled(leader=2)}, seek=False)
+    rig.positions.step(0, 0)
+    asked = [(node, sum(len(t.partitions) for t in r.topics)) for node, _, r in rig.cluster.requests if isinstance(r, ListOffsetsRequest)]
+    assert asked == [(1, 2), (2, 1)]
+
+
+def test_no_position_and_no_strategy_is_an_error_naming_the_partition():
+    rig = Rig({A: filled()}, reset="none", seek=False)
+    with pytest.raises(errors.NoOffsetForPartition, match="t-0"):
+        rig.positions.step(0, 0)
+
+
+def test_a_lookup_backs_off_and_grows():
+    rig = Rig({A: filled()}, seek=False)
+    rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
+    times = []
+    for now_ms in range(0, 2000, 10):
+        before = len(rig.cluster.requests)
+        rig.positions.step(now_ms, 0)
+        if len(rig.cluster.requests) > before:
+            times.append(now_ms)
+        rig.cluster.deliver()
+    assert [b - a for a, b in itertools.pairwise(times)][:4] == [110, 210, 410, 810]
+
+
+def test_a_seek_beats_the_lookup_in_flight():
+    rig = Rig({A: filled()}, seek=False)
+    rig.positions.step(0, 0)
+    rig.subscription.seek(A, 4)
+    rig.cluster.deliver()
+    rig.round()
+    assert rig.subscription.partitions[A].offset == 4
+
+
+def test_an_unassigned_partition_is_not_looked_up_for_ever():
+    rig = Rig({A: filled()}, seek=False)
+    rig.log(A).error = Code.OFFSET_NOT_AVAILABLE
+    rig.round()
+    rig.subscription.unsubscribe()
+    rig.round(200)
+    rig.round(200)
+    assert rig.positions.idle
+
+
+def test_a_new_leader_epoch_is_checked_before_reading_on():
+    rig = Rig({A: filled(2)}, max_partition_bytes=150)
+    assert rig.poll()[A][-1] == b"9"
+    rig.log(A).epoch = 1
+    rig.cluster.refresh()
+    rig.positions.step(rig.now_ms, 0)
+    assert rig.subscription.partitions[A].state is FetchState.AWAIT_VALIDATION
+    (query,) = [r for _, _, r in rig.cluster.requests if isinstance(r, OffsetForLeaderEpochRequest)]
+    assert (query.topics[0].partitions[0].current_leader_epoch, query.topics[0].partitions[0].leader_epoch) == (1, 0)
+    rig.cluster.deliver()
+    assert rig.poll() == {A: numbered(10, 10)}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_a_truncated_log_is_noticed(reset):
+    rig = Rig({A: filled(2)}, reset=reset)
+    assert rig.poll() == {A: numbered(0, 20)}
+    log = rig.log(A)
+    log.batches.pop()
+    log.epoch, log.epoch_ends = 1, {0: 10}
+    log.append(b"other")
+    rig.cluster.refresh()
+    if reset == "none":
+        with pytest.raises(errors.LogTruncationError) as caught:
+            rig.poll()
+        assert caught.value.offset == 20
+    else:
+        assert rig.poll() == {A: [b"other"]}
+
+
+def test_offset_queries_ask_all_leaders_and_name_what_fails():
+    rig = Rig({A: filled(2), B: filled(1), C: filled(3, leader=2)})
+    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    query = OffsetQuery(
+        rig.cluster, rig.cluster, {A: -1, B: -1, C: 1_000_012}, isolation_level=0, retry_backoff_ms=100, retry_backoff_max_ms=1000
+    )
+    query.step(0)
+    assert not query.done
+    rig.cluster.deliver()
+    assert query.done
+    assert {tp: r.offset for tp, r in query.results.items()} == {A: 20, C: 12}
+    assert isinstance(query.failed[B], errors.TopicAuthorization)
+
+
+def test_seek_to_beginning_and_end_are_lookups():
+    rig = Rig({A: filled(2)})
+    rig.subscription.request_reset(A, EARLIEST)
+    assert rig.poll() == {A: numbered(0, 20)}

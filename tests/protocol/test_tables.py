@@ -1,0 +1,184 @@
+"""Holds the tables against Kafka's own message definitions, as the kafka-python wheel ships them.
+
+Compared per field: effective versions (with those of its parents), type, nullability, tag, default, ignorable, and the flexible versions.
+Class names, and where a field's range reaches beyond its message's, are ours to choose.
+"""
+
+import json
+import re
+from collections import Counter
+from importlib import resources
+
+import pytest
+from protocol_kit import API_MESSAGES, MESSAGES, STORED_MESSAGES, name_of, versions_of
+
+from kafkacore import protocol
+from kafkacore.protocol import admin, data, group, stored, txn
+from kafkacore.protocol.schema import Struct, Versions, WireType, structs_of
+
+DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
+
+WAITING = {"AlterClientQuotas", "AlterReplicaLogDirs", "AlterUserScramCredentials", "DescribeClientQuotas", "DescribeQuorum"} | {
+    "DescribeUserScramCredentials",
+    "UpdateFeatures",
+}
+"""APIs that Kafka has and the tables do not have yet."""
+
+NO_DEFINITION = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse"} | {
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "TransactionLogKey",
+    "TransactionLogValue",
+}
+"""Messages whose definition the wheel lacks."""
+
+OTHER_RANGES = {"Produce": "0-13", "Fetch": "0-18", "ListOffsets": "0-11", "InitProducerId": "0-5"}
+"""Versions that Kafka 4 dropped and the tables keep; and one that is not stable."""
+
+
+def definition(name):
+    text = (DEFINITIONS / f"{name}.json").read_text()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
+
+
+def snake(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def official_default(field, is_struct):
+    default, kind = field.get("default"), field["type"]
+    if default == "null" or kind == "records":
+        return None
+    if kind.startswith("[]"):
+        return "empty"
+    if is_struct:
+        return "struct"
+    if kind.startswith(("int", "uint")):
+        return int(str(default or 0), 0)
+    if kind == "bool":
+        return default in ("true", True)
+    return {"float64": 0.0, "string": default or "", "bytes": b"", "uuid": bytes(16)}[kind]
+
+
+def official_rows(fields, common, present, path=""):
+    for field in fields:
+        here = path + snake(field["name"])
+        kind = field["type"].removeprefix("[]")
+        versions = {v for v in present if Versions.parse(field["versions"]).has(v)}
+        if not versions:
+            continue
+        inner = field.get("fields") or common.get(kind)
+        nullable = Versions.parse(field.get("nullableVersions", ""))
+        yield (
+            here,
+            {
+                "versions": versions,
+                "type": "struct" if inner else kind,
+                "array": field["type"].startswith("[]"),
+                "nullable": {v for v in versions if nullable.has(v)},
+                "tag": field.get("tag"),
+                "tagged": {v for v in versions if Versions.parse(field.get("taggedVersions", "")).has(v)},
+                "default": official_default(field, inner is not None),
+                "ignorable": bool(field.get("ignorable")),
+                "classic": field.get("flexibleVersions") == "none",
+            },
+        )
+        if inner:
+            yield from official_rows(inner, common, versions, here + ".")
+
+
+def our_rows(kind, present, path=""):
+    for name, field in kind.FIELDS.items():
+        versions = {v for v in present if field.versions.has(v)}
+        is_struct = not isinstance(field.type, WireType)
+        default = "made" if field.fresh() else field.shared_default()
+        if default == "made":
+            default = "empty" if field.is_array else "struct"
+        elif isinstance(default, Struct):
+            default = "struct"
+        yield (
+            path + name,
+            {
+                "versions": versions,
+                "type": "struct" if is_struct else field.type.name,
+                "array": field.is_array,
+                "nullable": {v for v in versions if field.nullable.has(v)},
+                "tag": field.tag,
+                "tagged": {v for v in versions if field.tagged.has(v)},
+                "default": default,
+                "ignorable": field.ignorable,
+                "classic": not field.flexible,
+            },
+        )
+        if is_struct:
+            yield from our_rows(field.type, versions, path + name + ".")
+
+
+@pytest.mark.parametrize("kind", [m for m in MESSAGES if m.__name__ not in NO_DEFINITION], ids=name_of)
+def test_a_table_says_what_kafka_says(kind):
+    official = definition(kind.__name__)
+    common = {struct["name"]: struct["fields"] for struct in official.get("commonStructs", [])}
+
+    def learn(fields):
+        for field in fields:
+            if "fields" in field:
+                common.setdefault(field["type"].removeprefix("[]"), field["fields"])
+                learn(field["fields"])
+
+    learn(official["fields"])
+    api = kind.__name__.removesuffix("Request").removesuffix("Response")
+    assert (kind.MIN_VERSION, kind.MAX_VERSION) == Versions.parse(OTHER_RANGES.get(api, official["validVersions"]))
+    assert kind.API_KEY == official.get("apiKey", -1)
+    flexible = official["flexibleVersions"]
+    assert kind.FLEXIBLE_VERSION == (None if flexible == "none" else Versions.parse(flexible).first)
+    present = set(versions_of(kind))
+    ours, theirs = list(our_rows(kind, present)), list(official_rows(official["fields"], common, present))
+    assert [path for path, _ in ours] == [path for path, _ in theirs]
+    for (path, our_row), (_, their_row) in zip(ours, theirs, strict=True):
+        assert our_row == their_row, path
+
+
+def test_every_definition_has_its_table():
+    defined = {path.name.removesuffix(".json") for path in DEFINITIONS.iterdir() if path.name.endswith(".json")}
+    defined -= {"RequestHeader", "ResponseHeader"}  # test_golden.py
+    waiting = {name + side for name in WAITING for side in ("Request", "Response")}
+    here = {kind.__name__ for kind in MESSAGES}
+    assert defined - here == waiting
+    assert here - defined == NO_DEFINITION
+
+
+def test_no_field_is_dead():
+    """Every field exists in some version of its message."""
+    for kind in MESSAGES:
+        for path, row in our_rows(kind, set(versions_of(kind))):
+            assert row["versions"], f"{kind.__name__}.{path}"
+
+
+def test_names_are_unique_and_reachable():
+    names = Counter()
+    for module in (data, group, txn, admin, stored):
+        own = {name for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__}
+        names.update(own)
+        if module is not stored:
+            assert all(getattr(protocol, name) is getattr(module, name) for name in own)
+    assert [name for name, count in names.items() if count > 1] == []
+    assert set(names) <= {struct.__name__ for kind in MESSAGES for struct in structs_of(kind)}
+
+
+def test_requests_and_responses_know_each_other():
+    for key, api in protocol.APIS.items():
+        assert api.request.RESPONSE is api.response and api.response.REQUEST is api.request
+        assert api.request.API_KEY == api.response.API_KEY == key
+        assert api.request.FLEXIBLE_VERSION == api.response.FLEXIBLE_VERSION
+    assert len(API_MESSAGES) == 2 * len(protocol.APIS) and STORED_MESSAGES
+
+
+def test_no_field_hides_what_a_struct_needs():
+    taken = {"encode", "decode", "decode_prefix", "plan", "label", "FIELDS", "_replace", "_values"}
+    for kind in MESSAGES:
+        for struct in structs_of(kind):
+            assert not taken & set(struct.FIELDS), struct
