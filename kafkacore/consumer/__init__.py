@@ -18,19 +18,11 @@ from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.fetcher import Fetcher
-from kafkacore.consumer.offsets import ListedOffset, OffsetQuery, PositionKeeper
+from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import FetchLimits
-from kafkacore.consumer.subscription import (
-    EARLIEST,
-    EARLIEST_TIMESTAMP,
-    LATEST,
-    LATEST_TIMESTAMP,
-    FetchState,
-    Mode,
-    ResetStrategy,
-    SubscriptionState,
-)
+from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
 from kafkacore.net.driver import CallerDriver
+from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
 from kafkacore.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:

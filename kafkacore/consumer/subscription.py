@@ -16,10 +16,8 @@ from enum import Enum
 
 from kafkacore import errors
 from kafkacore.config import reset_duration_ms
+from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kafkacore.types import TopicPartition
-
-EARLIEST_TIMESTAMP = -2
-LATEST_TIMESTAMP = -1
 
 
 class Mode(Enum):

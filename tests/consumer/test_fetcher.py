@@ -7,10 +7,11 @@ from scripted_cluster import Log, ScriptedCluster
 
 from kafkacore import errors
 from kafkacore.consumer.fetcher import Fetcher
-from kafkacore.consumer.offsets import OffsetQuery, PositionKeeper
+from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, FetchState, ResetStrategy, SubscriptionState
 from kafkacore.errors import Code
+from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafkacore.types import TopicPartition
 

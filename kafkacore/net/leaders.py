@@ -1,0 +1,300 @@
+"""Questions for the leaders of many partitions at once, retried until each partition has an answer: ListOffsets and its like.
+
+Nothing here blocks: `step(now_ms)` sends what can be sent, answers arrive through callbacks inside `NetworkClient.poll`, and
+`next_wake_ms(now_ms)` says how long the driver may wait when nothing arrives.
+
+Source: Kafka's OffsetFetcher and PartitionLeaderStrategy; KIP-79 (by timestamp), KIP-580 (back-off).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from kafkacore import errors
+from kafkacore.metadata import Metadata
+from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.driver import CallerDriver
+from kafkacore.protocol import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkacore.types import Node, TopicPartition
+
+T = TypeVar("T")
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+CONSUMER_REPLICA_ID = -1
+_RETRY_WITHOUT_METADATA = frozenset({errors.Code.OFFSET_NOT_AVAILABLE, errors.Code.UNKNOWN_LEADER_EPOCH, errors.Code.REQUEST_TIMED_OUT})
+_REMOTE_TIMEOUT_MS = 30_000
+
+
+class ListedOffset(NamedTuple):
+    """One answer of ListOffsets: offset -1 means that no record matches."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def by_topic(items: Iterable[tuple[TopicPartition, T]]) -> dict[str, list[tuple[int, T]]]:
+    """Groups (partition, value) pairs the way requests want them: topic -> [(index, value)]."""
+    topics: dict[str, list[tuple[int, T]]] = {}
+    for tp, value in items:
+        topics.setdefault(tp[0], []).append((tp[1], value))
+    return topics
+
+
+class LeaderQuery:
+    """A question asked of the leader of each of many partitions, until all have answered.
+
+    Subclasses say how a request is built and how an answer is read.
+
+    Args:
+        client: the network.
+        metadata: who leads what; refreshed when a leader is unknown or wrong.
+        waiting: the partitions.
+        retry_backoff_ms, retry_backoff_max_ms: pause before a partition is asked again, doubled with every failed try.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        waiting: Iterable[TopicPartition],
+        *,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+    ) -> None:
+        self._client = client
+        self._metadata = metadata
+        self._waiting: dict[TopicPartition, int] = dict.fromkeys(waiting, 0)  # -> not before
+        self._flying: set[TopicPartition] = set()
+        self._failed_tries: list[tuple[TopicPartition, int]] = []  # answers carry no time: the next step starts their back-off
+        self._backoff_ms = retry_backoff_ms
+        self._backoff_max_ms = retry_backoff_max_ms
+        self._tries: dict[TopicPartition, int] = {}
+        self.last_errors: dict[TopicPartition, errors.KafkaError] = {}
+        self.failed: dict[TopicPartition, errors.KafkaError] = {}
+        self.cancelled = False
+        self._unready: list[Node] = []
+
+    @property
+    def done(self) -> bool:
+        """Every partition has an answer or has failed for good."""
+        return not self._waiting and not self._flying and not self._failed_tries
+
+    def cancel(self) -> None:
+        """Answers still to come are ignored."""
+        self.cancelled = True
+        self._waiting.clear()
+        self._flying.clear()
+        self._failed_tries.clear()
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Nobody needs this partition's answer any more."""
+        self._waiting.pop(tp, None)
+        self._flying.discard(tp)
+        self._failed_tries = [t for t in self._failed_tries if t[0] != tp]
+
+    def unanswered(self) -> list[TopicPartition]:
+        """The partitions without an answer so far."""
+        return [*self._waiting, *self._flying, *(tp for tp, _ in self._failed_tries)]
+
+    def step(self, now_ms: int) -> None:
+        """Sends one request to each leader that is ready and has partitions to be asked."""
+        for tp, tries in self._failed_tries:
+            self._waiting[tp] = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(tries, 20))
+        self._failed_tries.clear()
+        self._unready.clear()
+        if not self._waiting:
+            return
+        snapshot = self._metadata.snapshot
+        groups: dict[Node, list[TopicPartition]] = {}
+        for tp, not_before_ms in self._waiting.items():
+            if not_before_ms > now_ms:
+                continue
+            leader = snapshot.leader(tp)
+            if leader is None:
+                topic = snapshot.topics.get(tp[0])
+                if topic is not None and topic.error is not None and not topic.error.retriable:
+                    self.failed[tp] = topic.error
+                else:
+                    self._metadata.add_topic(tp[0], now_ms)
+                    self._metadata.request_update()
+                continue
+            groups.setdefault(leader, []).append(tp)
+        for tp in self.failed:
+            self._waiting.pop(tp, None)
+        for leader, tps in groups.items():
+            if self._client.connection_failed(leader):
+                fatal = self._client.authentication_exception(leader)
+                if fatal is not None:
+                    raise fatal
+            if self._client.ready(leader, now_ms):
+                self._ask(leader, tps, now_ms)
+            else:
+                self._unready.append(leader)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until a partition or a broker in back-off may be asked again; None when only the network can bring news."""
+        if self._failed_tries:
+            return 0
+        waits = [t - now_ms for t in self._waiting.values() if t > now_ms]
+        waits += [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        return min(waits) if waits else None
+
+    def _ask(self, leader: Node, tps: list[TopicPartition], now_ms: int) -> None:
+        for tp in tps:
+            del self._waiting[tp]
+            self._flying.add(tp)
+
+        def answered(response: ClientResponse) -> None:
+            if self.cancelled:
+                return
+            if response.error is not None or response.response is None:
+                cause = response.error or errors.DisconnectError(f"the connection to broker {leader.id} was lost")
+                if isinstance(cause, errors.UnsupportedVersion):
+                    for tp in tps:
+                        self._fail(tp, cause)
+                    return
+                self._metadata.request_update()
+                for tp in tps:
+                    self._retry(tp, cause)
+                return
+            self._read(tps, response.response)
+            for tp in tps:
+                if tp in self._flying:  # the answer left it out
+                    self._retry(tp, errors.UnknownServer(f"broker {leader.id} left the partition out of its answer"))
+
+        api, build = self._request(tps)
+        self._client.send(self._client.new_client_request(leader.id, api, build, now_ms, callback=answered), now_ms)
+
+    def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+        raise NotImplementedError
+
+    def _read(self, tps: list[TopicPartition], response: object) -> None:
+        raise NotImplementedError
+
+    def _answer(self, tp: TopicPartition) -> None:
+        self._flying.discard(tp)
+        self.last_errors.pop(tp, None)
+
+    def _fail(self, tp: TopicPartition, cause: errors.KafkaError) -> None:
+        self._flying.discard(tp)
+        self.failed[tp] = cause
+
+    def _retry(self, tp: TopicPartition, cause: errors.KafkaError) -> None:
+        self._flying.discard(tp)
+        self.last_errors[tp] = cause
+        tries = self._tries.get(tp, 0)
+        self._tries[tp] = tries + 1
+        self._failed_tries.append((tp, tries))
+
+    def _code(self, tp: TopicPartition, code: int) -> bool:
+        """Deals with an error code. Returns True when there is none."""
+        if code == 0:
+            return True
+        cause = errors.from_code(code, topic=tp[0], partition=tp[1])
+        if cause.invalid_metadata:
+            self._metadata.request_update()
+            self._retry(tp, cause)
+        elif cause.retriable or code in _RETRY_WITHOUT_METADATA:
+            self._retry(tp, cause)
+        else:
+            self._fail(tp, cause)
+        return False
+
+
+class OffsetQuery(LeaderQuery):
+    """Offsets by timestamp: `results[tp]` for each partition of `timestamps_ms`.
+
+    Args:
+        timestamps_ms: per partition an epoch time, or -1 latest, -2 earliest, -3 the record with the greatest timestamp (KIP-734).
+        isolation_level: 1 makes `latest` the last stable offset.
+        rest: as for `LeaderQuery`.
+    """
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        metadata: Metadata,
+        timestamps_ms: Mapping[TopicPartition, int],
+        *,
+        isolation_level: int,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+    ) -> None:
+        super().__init__(
+            client,
+            metadata,
+            timestamps_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+        )
+        self._timestamps_ms = dict(timestamps_ms)
+        self._isolation_level = isolation_level
+        self.results: dict[TopicPartition, ListedOffset] = {}
+
+    def run(self, driver: CallerDriver, timeout_ms: int) -> dict[TopicPartition, ListedOffset]:
+        """Drives the network until every partition has an answer.
+
+        Raises:
+            errors.KafkaTimeoutError: some have none in time; it names the last cause of each.
+            errors.KafkaError: a broker refused for good.
+        """
+
+        def step(now_ms: int) -> int | None:
+            self.step(now_ms)
+            return self.next_wake_ms(now_ms)
+
+        try:
+            in_time = driver.run(step, lambda: self.done or bool(self.failed), timeout_ms)
+        except BaseException:
+            self.cancel()
+            raise
+        if self.failed:
+            self.cancel()
+            raise next(iter(self.failed.values()))
+        if not in_time:
+            missing = self.unanswered()
+            self.cancel()
+            raise errors.KafkaTimeoutError(
+                f"no offset in time for {len(missing)} partition(s): " + ", ".join(f"{t}-{p}" for t, p in missing[:5]),
+                topic=missing[0][0],
+                partition=missing[0][1],
+                attempts=[*self.last_errors.values(), *driver.attempts()],
+            )
+        return self.results
+
+    def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+        snapshot = self._metadata.snapshot
+
+        def build(version: int) -> ListOffsetsRequest:
+            return ListOffsetsRequest(
+                replica_id=CONSUMER_REPLICA_ID,
+                isolation_level=self._isolation_level if version >= 2 else 0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=name,
+                        partitions=[
+                            ListOffsetsPartition(
+                                partition_index=index,
+                                current_leader_epoch=epoch,
+                                timestamp=self._timestamps_ms[TopicPartition(name, index)],
+                            )
+                            for index, epoch in partitions
+                        ],
+                    )
+                    for name, partitions in by_topic((tp, snapshot.leader_epoch(tp)) for tp in tps).items()
+                ],
+                timeout_ms=_REMOTE_TIMEOUT_MS if version >= 10 else 0,
+            )
+
+        return ListOffsetsRequest, build
+
+    def _read(self, tps: list[TopicPartition], response: object) -> None:
+        for topic in response.topics:  # type: ignore[attr-defined]
+            for data in topic.partitions:
+                tp = TopicPartition(topic.name, data.partition_index)
+                if tp in self._flying and self._code(tp, data.error_code):
+                    self._answer(tp)
+                    self.results[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
