@@ -71,6 +71,16 @@ class _Chunk:
         self.iterator.__setstate__(len(self.records))
 
 
+def _pair(partition: object) -> TopicPartition:
+    """What the caller gave as a partition, checked."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise errors.UsageError(f"not a (topic, partition) pair: {partition!r}")
+    topic, index = partition
+    if not isinstance(topic, str) or not topic or not isinstance(index, int) or index < 0:
+        raise errors.UsageError(f"not a (topic, partition) pair: {partition!r}")
+    return TopicPartition(topic, index)
+
+
 class KafkaConsumer:
     """Reads records from Kafka.
 
@@ -166,10 +176,7 @@ class KafkaConsumer:
         Raises:
             errors.IllegalStateError: topics are subscribed to.
         """
-        tps = [TopicPartition(*p) for p in partitions]
-        for tp in tps:
-            if not isinstance(tp.topic, str) or not tp.topic or not isinstance(tp.partition, int) or tp.partition < 0:
-                raise errors.UsageError(f"not a (topic, partition) pair: {tuple(tp)!r}")
+        tps = [_pair(p) for p in partitions]
         with self._driver:
             self._rewind()
             if not tps:
@@ -214,7 +221,7 @@ class KafkaConsumer:
         return set(self._subscription.paused())
 
     def _assigned(self, partition: tuple[str, int]) -> TopicPartition:
-        tp = TopicPartition(*partition)
+        tp = _pair(partition)
         self._subscription.state_of(tp)
         return tp
 
@@ -527,7 +534,7 @@ class KafkaConsumer:
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
         """
-        found = self._list_offsets({TopicPartition(*p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
+        found = self._list_offsets({_pair(p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
 
     def end_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
@@ -540,7 +547,7 @@ class KafkaConsumer:
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
         """
-        found = self._list_offsets({TopicPartition(*p): LATEST_TIMESTAMP for p in partitions}, timeout)
+        found = self._list_offsets({_pair(p): LATEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
 
     def offsets_for_times(
@@ -561,7 +568,7 @@ class KafkaConsumer:
         for tp, ms in timestamps_ms.items():
             if ms < 0:
                 raise errors.UsageError(f"a timestamp is not negative: {ms}", topic=tp[0], partition=tp[1])
-        found = self._list_offsets({TopicPartition(*p): ms for p, ms in timestamps_ms.items()}, timeout)
+        found = self._list_offsets({_pair(p): ms for p, ms in timestamps_ms.items()}, timeout)
         return {tp: OffsetAndTimestamp(o.offset, o.timestamp_ms, o.leader_epoch) if o.offset >= 0 else None for tp, o in found.items()}
 
     def _list_offsets(self, timestamps_ms: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, ListedOffset]:

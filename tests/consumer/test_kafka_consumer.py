@@ -1,0 +1,323 @@
+"""KafkaConsumer on the embedded broker, over real sockets."""
+
+import os
+import threading
+
+import pytest
+from produce_raw import produce
+
+from kafkacore import errors
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.broker.server import Broker
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.types import NewTopic, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker():
+    with Broker() as running, KafkaAdminClient(bootstrap_servers=running.address) as admin:
+        admin.create_topics([NewTopic("t", 2, 1)]).check()
+        yield running
+
+
+@pytest.fixture
+def consumer(broker):
+    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=50) as made:
+        yield made
+
+
+def numbered(first, count):
+    return [b"%d" % i for i in range(first, first + count)]
+
+
+def read(consumer, count, **options):
+    """Values by partition until `count` records are there."""
+    got = {}
+    while sum(map(len, got.values())) < count:
+        polled = consumer.poll(10, **options)
+        assert polled, f"{got} and then nothing"
+        for tp, records in polled.items():
+            got.setdefault(tp, []).extend(r.value for r in records)
+    return got
+
+
+def test_poll_reads_all_partitions_of_a_topic_in_order(broker):
+    produce(broker.address, "t", 0, numbered(0, 1000))
+    produce(broker.address, "t", 1, numbered(0, 300))
+    with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        assert read(consumer, 1300, max_records=70) == {A: numbered(0, 1000), B: numbered(0, 300)}
+        assert consumer.assignment() == {A, B}
+        assert consumer.subscription() == {"t"}
+        assert consumer.position(A) == 1000
+        assert consumer.lag(A) == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(broker, consumer, compression):
+    produce(broker.address, "t", 0, numbered(0, 500), compression=compression)
+    consumer.assign([A])
+    assert read(consumer, 500) == {A: numbered(0, 500)}
+
+
+def test_records_are_complete(broker, consumer):
+    produce(broker.address, "t", 1, [b"v"])
+    consumer.assign([("t", 1)])
+    (record,) = consumer.poll(10)[B]
+    assert (record.topic, record.partition, record.offset, record.key, record.value) == ("t", 1, 0, b"k0", b"v")
+    assert (record.timestamp_ms, record.timestamp_type, record.headers) == (1_000_000, 0, ())
+
+
+def test_poll_batch_gives_columns(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 250))
+    consumer.assign([A])
+    offsets, values = [], []
+    while len(values) < 250:
+        batch = consumer.poll_batch(10)
+        assert len(batch) == 1
+        assert batch.record_count == len(batch[0])
+        assert (batch[0].topic, batch[0].partition) == ("t", 0)
+        offsets += batch[0].offsets.tolist()
+        values += batch[0].values.to_pylist()
+        assert [r.offset for r in batch.records()] == batch[0].offsets.tolist()
+        assert batch.to_arrow().column("value").to_pylist() == batch[0].values.to_pylist()
+    assert (offsets, values) == (list(range(250)), numbered(0, 250))
+    assert consumer.position(A) == 250
+    empty = consumer.poll_batch(0)
+    assert not empty
+    assert empty.to_arrow() is None
+
+
+def test_a_for_loop_reads_and_its_position_follows_record_by_record(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 600))
+    consumer.assign([A])
+    got = []
+    for record in consumer:
+        got.append(record.value)
+        assert consumer.position(A) == record.offset + 1
+        if len(got) == 550:
+            break
+    assert got == numbered(0, 550)
+    assert consumer.lag(A) == 50
+    for record in consumer:  # goes on where the first loop stopped
+        assert record.value == b"550"
+        break
+    assert read(consumer, 49) == {A: numbered(551, 49)}
+
+
+def test_a_seek_inside_a_loop_takes_effect_at_once(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    consumer.assign([A])
+    got = []
+    for record in consumer:
+        got.append(record.offset)
+        if record.offset == 5:
+            consumer.seek(A, 90)
+        if record.offset == 99:
+            break
+    assert got == [*range(6), *range(90, 100)]
+
+
+def test_closing_inside_a_loop_ends_it(broker):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    consumer = KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest")
+    got = []
+    for record in consumer:
+        got.append(record.value)
+        consumer.close()
+    assert got == [b"0"]
+    with pytest.raises(errors.ClosedError):
+        consumer.poll(0)
+    consumer.close()
+
+
+def test_seeks_pauses_and_positions(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    produce(broker.address, "t", 1, numbered(0, 100))
+    consumer.assign([A, B])
+    consumer.seek(A, 95)
+    consumer.pause(B)
+    assert consumer.paused() == {B}
+    assert read(consumer, 5) == {A: numbered(95, 5)}
+    assert consumer.poll(0.1) == {}
+    consumer.resume(B)
+    assert read(consumer, 100) == {B: numbered(0, 100)}
+    consumer.seek_to_beginning(A)
+    assert consumer.position(A) == 0
+    consumer.seek_to_end()
+    assert (consumer.position(A), consumer.position(B)) == (100, 100)
+    consumer.seek_to_beginning()
+    produce(broker.address, "t", 1, [b"x"])
+    assert read(consumer, 201) == {A: numbered(0, 100), B: [*numbered(0, 100), b"x"]}
+
+
+def test_latest_starts_behind_what_is_there(broker):
+    produce(broker.address, "t", 0, numbered(0, 10))
+    with KafkaConsumer(bootstrap_servers=broker.address) as consumer:
+        consumer.assign([A])
+        assert consumer.position(A) == 10
+        produce(broker.address, "t", 0, [b"new"])
+        assert read(consumer, 1) == {A: [b"new"]}
+
+
+def test_offsets_by_place_and_time(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    assert consumer.beginning_offsets([A, B]) == {A: 0, B: 0}
+    assert consumer.end_offsets([A, B]) == {A: 100, B: 0}
+    found = consumer.offsets_for_times({A: 1_000_042, B: 5})
+    assert (found[A].offset, found[A].timestamp_ms, found[B]) == (42, 1_000_042, None)
+    assert consumer.partitions_for("t") == [0, 1]
+
+
+def test_no_position_and_no_strategy(broker):
+    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="none") as consumer:
+        consumer.assign([A])
+        with pytest.raises(errors.NoOffsetForPartition):
+            consumer.poll(10)
+        consumer.seek(A, 7)
+        with pytest.raises(errors.OffsetOutOfRange) as caught:
+            consumer.poll(10)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 7)
+
+
+def test_deserializers_and_what_they_cannot_read(broker):
+    produce(broker.address, "t", 0, [b"1", b"2", b"three", b"4"])
+    settings = {"key_deserializer": lambda topic, data: topic + data.decode(), "value_deserializer": lambda topic, data: int(data)}
+    with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", **settings) as consumer:
+        assert [(r.key, r.value) for r in consumer.poll(10)[A]] == [("tk0", 1), ("tk1", 2)]
+        for _ in range(2):
+            with pytest.raises(errors.SerializationError) as caught:
+                consumer.poll(10)
+            assert (caught.value.offset, consumer.position(A)) == (2, 2)
+            assert isinstance(caught.value.__cause__, ValueError)
+        consumer.seek(A, 3)
+        assert [r.value for r in consumer.poll(10)[A]] == [4]
+
+
+def test_a_grown_topic_is_read_from_the_start_of_its_new_partitions(broker):
+    with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="latest", metadata_max_age_ms=100) as consumer:
+        consumer.poll(0.05)
+        broker.call(lambda: broker.cluster.create_partitions("t", 3))
+        produce(broker.address, "t", 2, [b"first"])
+        assert read(consumer, 1) == {TopicPartition("t", 2): [b"first"]}
+
+
+def test_wakeup_ends_a_poll_of_another_thread(broker, consumer):
+    consumer.assign([A])
+    consumer.position(A)
+    waker = threading.Timer(0.05, consumer.wakeup)
+    waker.start()
+    with pytest.raises(errors.WakeupError):
+        consumer.poll(None)
+    waker.join()
+    assert consumer.poll(0) == {}
+    consumer.wakeup()  # nobody waits: the next wait ends
+    with pytest.raises(errors.WakeupError):
+        consumer.poll(0)
+
+
+def test_two_threads_at_once_are_refused(broker):
+    produce(broker.address, "t", 0, [b"x"])
+    inside, leave = threading.Event(), threading.Event()
+
+    def slow(topic, data):
+        inside.set()
+        assert leave.wait(10)
+        return data
+
+    with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=slow) as consumer:
+        polled = []
+        thread = threading.Thread(target=lambda: polled.append(consumer.poll(10)))
+        thread.start()
+        assert inside.wait(10)
+        with pytest.raises(errors.IllegalStateError, match="another thread"):
+            consumer.poll(0)
+        leave.set()
+        thread.join()
+        assert [r.value for r in polled[0][A]] == [b"x"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_told(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 10))
+    consumer.assign([A])
+    consumer.position(A)
+    child = os.fork()
+    if child == 0:
+        try:
+            consumer.poll(0)
+        except errors.ForkedClientError:
+            consumer.close()
+            os._exit(0)
+        os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert read(consumer, 10) == {A: numbered(0, 10)}  # the parent goes on
+
+
+def test_a_broker_that_comes_back(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 10))
+    consumer.assign([A])
+    assert read(consumer, 10) == {A: numbered(0, 10)}
+    broker.stop()
+    assert consumer.poll(0.1) == {}
+    assert not consumer.health().ok
+    broker.start()
+    produce(broker.address, "t", 0, [b"back"])
+    assert read(consumer, 1) == {A: [b"back"]}
+    assert consumer.health().ok
+
+
+def test_nobody_there_is_said_with_the_reasons():
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as consumer, pytest.raises(errors.KafkaTimeoutError) as caught:
+        consumer.end_offsets([A], timeout=0.3)
+    assert "refused" in str(caught.value)
+
+
+def test_closing_is_quick_with_and_without_a_broker(broker):
+    consumer = KafkaConsumer("t", bootstrap_servers=broker.address)
+    consumer.poll(0.05)
+    broker.pause()
+    consumer.close(timeout=5)
+    broker.resume()
+    KafkaConsumer("t", bootstrap_servers="127.0.0.1:1").close()
+
+
+def test_usage_errors(broker, consumer):
+    with pytest.raises(errors.IllegalStateError, match="nothing to read"):
+        consumer.poll(0)
+    with pytest.raises(errors.UsageError, match="groups are not implemented yet"):
+        KafkaConsumer("t", bootstrap_servers=broker.address, group_id="g")
+    with pytest.raises(errors.ConfigError, match="auto_offset_reset"):
+        KafkaConsumer({"bootstrap.servers": broker.address, "auto.offset.reset": "newest"})
+    with pytest.raises(errors.ConfigError, match=r"did you mean auto\.offset\.reset"):
+        KafkaConsumer({"bootstrap.servers": broker.address, "auto.ofset.reset": "latest"})
+    with pytest.raises(errors.IllegalStateError, match="not assigned"):
+        consumer.seek(A, 0)
+    with pytest.raises(errors.UsageError, match="pair"):
+        consumer.assign(["t"])
+    with (
+        KafkaConsumer(bootstrap_servers=broker.address, allow_auto_create_topics=False) as other,
+        pytest.raises(errors.UnknownTopicOrPartition),
+    ):
+        other.partitions_for("no-such-topic")
+    consumer.assign([A])
+    with pytest.raises(errors.IllegalStateError, match="mutually exclusive"):
+        consumer.subscribe(["t"])
+    with pytest.raises(errors.UsageError, match="offset"):
+        consumer.seek(A, -1)
+    with pytest.raises(errors.UsageError, match="max_records"):
+        consumer.poll(0, max_records=0)
+
+
+def test_what_it_tells_about_itself(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 10))
+    consumer.assign([A])
+    read(consumer, 10)
+    assert consumer.metrics()["records_consumed_total"] == 10
+    assert consumer.metrics()["records_lag_max"] == 0
+    statistics = consumer.statistics()
+    assert statistics["partitions"]["t-0"]["position"] == 10
+    assert statistics["buffered_bytes"] == 0
