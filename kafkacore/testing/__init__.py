@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kafkacore.broker.cluster import ClusterImage, PartitionRegistration
+from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Broker, Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UnknownTopicOrPartition, UsageError
@@ -35,6 +36,7 @@ class EmbeddedCluster:
         config: Mapping[str, Any] | BrokerConfig | None = None,
         *,
         port: int = 0,
+        api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
     ) -> None:
         """Prepares a cluster.
 
@@ -43,9 +45,10 @@ class EmbeddedCluster:
             data_dir: None keeps the logs in memory; a directory is not possible yet.
             config: Kafka's broker settings, under dotted or snake names.
             port: of the first broker; 0 lets the system choose.
+            api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
 
         Raises:
-            UsageError: more than one broker, or a data_dir.
+            UsageError: more than one broker, a data_dir, or api_versions that are not served.
             ConfigError: a setting is unknown or wrong.
         """
         if brokers != 1:
@@ -54,7 +57,7 @@ class EmbeddedCluster:
             raise UsageError("data_dir: logs on disk come with the broker issue; data_dir=None keeps them in memory")
         self.config = config if isinstance(config, BrokerConfig) else BrokerConfig.from_user(config)
         self._image = ClusterImage(self.config)
-        self._brokers = {_FIRST_NODE_ID: Broker(self.config, _FIRST_NODE_ID, self._image, port=port)}
+        self._brokers = {_FIRST_NODE_ID: Broker(self.config, _FIRST_NODE_ID, self._image, port=port, api_versions=api_versions)}
 
     def start(self) -> EmbeddedCluster:
         """Starts all brokers.

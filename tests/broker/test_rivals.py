@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.testing import EmbeddedCluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -142,6 +143,20 @@ def test_each_produces_and_reads_its_own(cluster, topic, client, idempotent):
 def test_each_reads_what_each_wrote(cluster, topic, writer, codec, reader):
     PRODUCE[writer](cluster.bootstrap_servers, topic, codec, False)
     assert CONSUME[reader](cluster.bootstrap_servers, topic) == EXPECTED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", PRODUCE)
+@pytest.mark.parametrize(
+    "older",
+    [{18: (0, 2)}, {18: (0, 0)}, {0: (0, 7), 1: (4, 11), 3: (0, 8), 2: (1, 5), 22: (0, 1)}],
+    ids=["ApiVersions-2", "ApiVersions-0", "Kafka-2.3"],
+)
+def test_older_tables(topic, client, older):
+    with EmbeddedCluster(api_versions={**API_VERSIONS, **older}) as cluster:
+        cluster.create_topic(topic)
+        PRODUCE[client](cluster.bootstrap_servers, topic, "lz4", True)
+        assert CONSUME[client](cluster.bootstrap_servers, topic) == EXPECTED
 
 
 def test_auto_created_topics(cluster):

@@ -441,6 +441,23 @@ def test_a_taken_port_is_an_error_and_nothing_is_left_behind(broker):
     assert not other.running
 
 
+def test_idle_connections_are_closed():
+    with Broker(BrokerConfig(connections_max_idle_ms=30)) as broker, Wire(broker.address) as wire:
+        assert wire.ask(VERSIONS, 3).error_code == 0
+        assert wire.closed_by_peer
+
+
+def test_the_loop_applies_retention():
+    config = BrokerConfig(log_retention_check_interval_ms=5, log_retention_ms=1000)
+    with Broker(config) as broker, Wire(broker.address) as wire:
+        create(broker)
+        assert produced(wire).error_code == 0  # its timestamps are of 2023
+        partition = p.ListOffsetsPartition(partition_index=0, timestamp=-2)
+        earliest = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name="t", partitions=[partition])])
+        while wire.ask(earliest, 7).topics[0].partitions[0].offset != 3:
+            pass
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_owns_nothing_and_holds_no_connection_open(broker, wire):
     wire.ask(VERSIONS, 3)

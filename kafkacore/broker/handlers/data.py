@@ -182,6 +182,8 @@ def _current_leader(state: BrokerState, topic: TopicKey, index: int) -> LeaderId
 
 
 def _endpoints(state: BrokerState, leaders: set[int]) -> list[NodeEndpoint]:
+    if not leaders:
+        return []
     nodes = (state.cluster.nodes[leader] for leader in sorted(leaders) if leader in state.cluster.nodes)
     return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
 
