@@ -42,8 +42,17 @@ class TopicSerializer(typing.Protocol):
         """Returns bytes-like or str."""
 
 
-Deserializer = Callable[[str, "memoryview | bytes"], Any]
-"""`deserializer(topic, data) -> value`; called once per key or value."""
+Deserializer = Callable[[Any], Any]
+"""`deserializer(data: bytes) -> value`; called once per key or value that is not None (None stays None)."""
+
+
+@typing.runtime_checkable
+class TopicDeserializer(typing.Protocol):
+    """A deserializer that needs to know the topic (org.apache.kafka.common.serialization.Deserializer)."""
+
+    def deserialize(self, topic: str, data: bytes, /) -> Any:
+        """Turns bytes into a key or value."""
+
 
 Partitioner = Callable[[str, Any, Any, Any], int]
 """`partitioner(topic, key, value, cluster) -> partition`: key and value as given to send, the cluster as a ClusterSnapshot."""
@@ -381,7 +390,8 @@ class ProducerConfig(ClientConfig):
         partitioner_ignore_keys: keyed records are spread like unkeyed ones.
         partitioner_adaptive_partitioning_enable: unkeyed records favour brokers with short queues (KIP-794).
         partitioner_availability_timeout_ms: brokers that took no batch for so long get no unkeyed records; 0 turns this off.
-        key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and str (UTF-8).
+        key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and
+            str (UTF-8).
         interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order.
     """
 
@@ -460,7 +470,7 @@ class ConsumerConfig(ClientConfig):
             (an error).
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
-        key_deserializer, value_deserializer: `f(topic, data) -> value`; None leaves bytes.
+        key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`; None leaves bytes.
         client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392).
         receive_buffer_bytes: as for every client; Java's 64 KiB cut a 1 MiB answer into eleven reads, -1 takes half the CPU time.
     """
@@ -475,8 +485,8 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = "latest"
     isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    key_deserializer: Deserializer | TopicDeserializer | None = None
+    value_deserializer: Deserializer | TopicDeserializer | None = None
     client_rack: str = ""
 
     def _check(self) -> None:

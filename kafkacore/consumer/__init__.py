@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.clock import Clock
-from kafkacore.config import ConsumerConfig
+from kafkacore.config import ConsumerConfig, Deserializer, TopicDeserializer
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
@@ -81,6 +81,16 @@ def _pair(partition: object) -> TopicPartition:
     return TopicPartition(topic, index)
 
 
+def _with_topic(deserializer: Deserializer | TopicDeserializer | None) -> Callable[[str, bytes], Any] | None:
+    """Both kinds of deserializer as a function of topic and data."""
+    if deserializer is None:
+        return None
+    if isinstance(deserializer, TopicDeserializer):
+        return deserializer.deserialize
+    plain = deserializer
+    return lambda _, data: plain(data)
+
+
 class KafkaConsumer:
     """Reads records from Kafka.
 
@@ -137,7 +147,8 @@ class KafkaConsumer:
         self._seen_subscription: object = None
         self._unread: deque[_Chunk] = deque()
         self._watched: dict[TopicPartition, tuple[int, int]] = {}
-        self._deserializes = config.key_deserializer is not None or config.value_deserializer is not None
+        self._key_of, self._value_of = _with_topic(config.key_deserializer), _with_topic(config.value_deserializer)
+        self._deserializes = self._key_of is not None or self._value_of is not None
         if topics:
             self.subscribe([*topics])  # type: ignore[list-item]
 
@@ -409,7 +420,7 @@ class KafkaConsumer:
 
     def _deserialize(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Runs the deserializers; on a failure the records before it are handed out first, the next poll raises."""
-        key_of, value_of = self.config.key_deserializer, self.config.value_deserializer
+        key_of, value_of = self._key_of, self._value_of
         done: dict[TopicPartition, list[ConsumerRecord]] = {}
         failed: errors.SerializationError | None = None
         for tp, records in polled.items():

@@ -184,7 +184,12 @@ def test_no_position_and_no_strategy(broker):
 
 def test_deserializers_and_what_they_cannot_read(broker):
     produce(broker.address, "t", 0, [b"1", b"2", b"three", b"4"])
-    settings = {"key_deserializer": lambda topic, data: topic + data.decode(), "value_deserializer": lambda topic, data: int(data)}
+
+    class WithTopic:
+        def deserialize(self, topic, data):
+            return topic + data.decode()
+
+    settings = {"key_deserializer": WithTopic(), "value_deserializer": int}
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", **settings) as consumer:
         assert [(r.key, r.value) for r in consumer.poll(10)[A]] == [("tk0", 1), ("tk1", 2)]
         for _ in range(2):
@@ -234,7 +239,7 @@ def test_two_threads_at_once_are_refused(broker):
     produce(broker.address, "t", 0, [b"x"])
     inside, leave = threading.Event(), threading.Event()
 
-    def slow(topic, data):
+    def slow(data):
         inside.set()
         assert leave.wait(10)
         return data
