@@ -1,9 +1,9 @@
 """One partition's log, in memory.
 
-A log is a list of segments; a segment is one block of pooled memory that holds record batches back to back, exactly as they go over the
-wire, and a dense index with one row per batch:
+A log is a list of segments; a segment is one block of anonymous memory that holds record batches back to back, exactly as they go over
+the wire, and a dense index with one row per batch:
 
-    memory       | batch 0 | batch 1 |   batch 2   | ... unused
+    memory       | batch 0 | batch 1 |   batch 2   | ... unused (never touched, so never resident)
     base_offsets     100       137        140
     positions          0       812       1029
     max_timestamps   t0        t1         t2
@@ -14,8 +14,6 @@ Rules:
    outside the CRC. A slice of the frame would pin a power-of-two block and leave reads with one buffer per batch; a segment gives a read
    one view over any number of batches.
 2. Bytes below `end_offset` never change, so a view handed to a response stays true; it keeps its segment's memory alive after deletion.
-   When the last view is gone the block returns to the pool, and the next segment finds it warm: page faults are most of the cost of
-   writing fresh memory.
 3. Only whole segments are deleted. A segment rolls when its block is full; blocks double from 1 MiB up to `SEGMENT_MAX_BYTES` or
    segment.bytes, whichever is smaller, and one larger batch gets a block of its own.
 4. Offsets have no gaps: a batch's last offset + 1 is the next batch's base offset.
@@ -23,12 +21,12 @@ Rules:
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from kafkacore import errors, records
-from kafkacore._codec import PooledBuffer
 from kafkacore.records import Batch
 
 SEGMENT_MIN_BYTES = 1 << 20
@@ -106,7 +104,7 @@ class Segment:
     )
 
     def __init__(self, base_offset: int, capacity: int, log_position: int) -> None:
-        """Takes a block; memory the system gives afresh becomes resident as it is written.
+        """Maps the block.
 
         Args:
             base_offset: the first offset it will hold.
@@ -116,7 +114,11 @@ class Segment:
         self.base_offset = base_offset
         self.capacity = capacity
         self.log_position = log_position
-        self.writable = memoryview(PooledBuffer(capacity))
+        block = mmap.mmap(-1, capacity)
+        if capacity > SEGMENT_MIN_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+            # Page faults are most of the cost of writing fresh memory; small logs keep small pages so that they stay small.
+            block.madvise(mmap.MADV_HUGEPAGE)
+        self.writable = memoryview(block)
         self.view = self.writable.toreadonly()
         self.size = 0
         self.base_offsets = array("q")

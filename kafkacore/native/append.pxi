@@ -14,7 +14,8 @@
 #    Buffers, serializers, headers and the future are therefore obtained first, and RecordFuture is untracked by the collector.
 # 2. Once `open` is None for a batch, its bytes never change except the header. Closing (close_open) is one C function, so it is atomic too.
 # 3. A future never holds a buffer: kept futures would keep pages out of the pool.
-# 4. Delivery.state goes PENDING -> RESOLVED (values readable, callbacks running) -> FINISHED, once, on whichever thread drives the I/O.
+# 4. A new batch is empty until its first record: the accumulator does not see it before `_begun`, which is called right after that.
+# 5. Delivery.state goes PENDING -> RESOLVED (values readable, callbacks running) -> FINISHED, once, on whichever thread drives the I/O.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 
@@ -199,8 +200,8 @@ cdef class Delivery:
 
     cdef _call_on_delivery(self, RecordFuture future, fn):
         try:
-            error = future.error_now()
-            fn(None if error is not None else future.metadata_now(), error)
+            error = future_error(future)
+            fn(None if error is not None else future_metadata(future), error)
         except Exception:
             _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
 
@@ -265,42 +266,6 @@ cdef class RecordFuture:
     cdef int32_t value_size
     cdef bint looked_at
 
-    cdef inline look(self):
-        if not self.looked_at:
-            self.looked_at = True
-            self.delivery.looked_at += 1
-
-    cdef Delivery leaf(self, int32_t *index):
-        cdef Delivery d = self.delivery, part
-        cdef int32_t i = self.index, first
-        while d.parts is not None:
-            for first, part in reversed(d.parts):
-                if i >= first:
-                    i -= first
-                    d = part
-                    break
-        index[0] = i
-        return d
-
-    cdef error_now(self):
-        cdef int32_t i
-        cdef Delivery d = self.leaf(&i)
-        return d.error if d.record_errors is None else d.record_errors.get(i, d.error)
-
-    cdef metadata_now(self):
-        cdef int32_t i
-        cdef Delivery d = self.leaf(&i)
-        return _record_metadata(
-            d.queue.topic, d.queue.index, -1 if d.base_offset < 0 else d.base_offset + i,
-            self.own_timestamp_ms if d.log_append_time_ms < 0 else d.log_append_time_ms, self.key_size, self.value_size,
-        )
-
-    cdef wait(self, timeout):
-        if self.delivery.state == DELIVERY_PENDING:
-            driver = self.delivery.driver
-            if driver is not None:
-                driver.wait(self.delivery, timeout)
-
     def result(self, timeout=None):
         """Waits for the record's outcome, driving the I/O itself when the Sender is idle.
 
@@ -314,12 +279,12 @@ cdef class RecordFuture:
             KafkaTimeoutError: not known within `timeout`; the record is still on its way.
             KafkaError: the record failed; the cause.
         """
-        self.look()
-        self.wait(timeout)
-        error = self.error_now()
+        future_look(self)
+        future_wait(self, timeout)
+        error = future_error(self)
         if error is not None:
             raise error
-        return self.metadata_now()
+        return future_metadata(self)
 
     def get(self, timeout=None):
         """The same as result()."""
@@ -327,9 +292,9 @@ cdef class RecordFuture:
 
     def exception(self, timeout=None):
         """Waits like result() and returns the record's error, or None."""
-        self.look()
-        self.wait(timeout)
-        return self.error_now()
+        future_look(self)
+        future_wait(self, timeout)
+        return future_error(self)
 
     def done(self):
         """True once the outcome is known."""
@@ -337,22 +302,65 @@ cdef class RecordFuture:
 
     def add_done_callback(self, fn):
         """Runs fn(future) on the thread that drives the I/O when the outcome is known, or at once when it already is."""
-        self.look()
+        future_look(self)
         self.delivery.add_done_callback(self, fn)
 
     def __await__(self):
-        self.look()
+        future_look(self)
         if self.delivery.state != DELIVERY_FINISHED:
             import asyncio
             yield from self.delivery.loop_future(asyncio.get_running_loop()).__await__()
-        error = self.error_now()
+        error = future_error(self)
         if error is not None:
             raise error
-        return self.metadata_now()
+        return future_metadata(self)
 
     def __repr__(self):
-        state = "pending" if self.delivery.state == DELIVERY_PENDING else repr(self.error_now() or self.metadata_now())
+        state = "pending" if self.delivery.state == DELIVERY_PENDING else repr(future_error(self) or future_metadata(self))
         return f"<RecordFuture {self.delivery.queue.topic}-{self.delivery.queue.index}[{self.index}] {state}>"
+
+# Functions, not methods: a method table would cost every future eight bytes.
+
+cdef inline void future_look(RecordFuture f) noexcept:
+    if not f.looked_at:
+        f.looked_at = True
+        f.delivery.looked_at += 1
+
+
+cdef Delivery future_leaf(RecordFuture f, int32_t *index):
+    """The delivery that tells the record's fate, and its number there: after splits not the one it began with."""
+    cdef Delivery d = f.delivery, part
+    cdef int32_t i = f.index, first
+    while d.parts is not None:
+        for first, part in reversed(d.parts):
+            if i >= first:
+                i -= first
+                d = part
+                break
+    index[0] = i
+    return d
+
+
+cdef future_error(RecordFuture f):
+    cdef int32_t i
+    cdef Delivery d = future_leaf(f, &i)
+    return d.error if d.record_errors is None else d.record_errors.get(i, d.error)
+
+
+cdef future_metadata(RecordFuture f):
+    cdef int32_t i
+    cdef Delivery d = future_leaf(f, &i)
+    return _record_metadata(
+        d.queue.topic, d.queue.index, -1 if d.base_offset < 0 else d.base_offset + i,
+        f.own_timestamp_ms if d.log_append_time_ms < 0 else d.log_append_time_ms, f.key_size, f.value_size,
+    )
+
+
+cdef future_wait(RecordFuture f, timeout):
+    if f.delivery.state == DELIVERY_PENDING:
+        driver = f.delivery.driver
+        if driver is not None:
+            driver.wait(f.delivery, timeout)
 
 
 @cython.final
@@ -438,6 +446,13 @@ cdef class ProducerBatch:
     def close(self):
         """No more records; the batch leaves PartitionQueue.open if it is there."""
         self.close_open()
+
+    def close_if_empty(self):
+        """Closes a batch whose first record never came (its thread was interrupted); True when it did."""
+        if self.count:
+            return False
+        self.close_open()
+        return True
 
     cdef void close_open(self) noexcept:
         if not self.closed:
@@ -714,7 +729,7 @@ cdef buffer_of(object o, Py_buffer *view, Slice *out, what):
 
 
 cdef class ProducerCore:
-    """The compiled half of KafkaProducer. Subclasses give `_send_general` and `_roll`; everything else here is the fast path.
+    """The compiled half of KafkaProducer. Subclasses give `_send_general`, `_roll` and `_begun`; everything else here is the fast path.
 
     `_fast` is True while the producer is open in the process that made it and has no interceptor or custom partitioner.
     """
@@ -841,6 +856,8 @@ cdef class ProducerCore:
                         batch.delivery.looked_at += 1
                         batch.delivery.callbacks.append(future)
                         batch.delivery.callbacks.append(on_delivery)
+                    if batch.count == 1:
+                        self._begun()
                     return future
             self._roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
 
@@ -899,6 +916,8 @@ cdef class ProducerCore:
                     progress.owner[i] = progress.slot_of(batch.delivery)
                     progress.index[i] = batch.count - 1
                     progress.done = i + 1
+                    if batch.count == 1:
+                        self._begun()
                     break
                 self._roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
                 # a column of odd objects is only good until Python code runs
@@ -941,6 +960,8 @@ cdef class ProducerCore:
                 for at in range(i, j):
                     progress.owner[at] = slot
                     progress.index[at] = index + <int32_t> (at - i)
+                if index == 0 and j > i:
+                    self._begun()
                 i = j
                 progress.done = i
                 if i == n:

@@ -316,10 +316,12 @@ class RecordAccumulator:
                 self._incomplete[batch] = None
                 target.begin(batch)
                 self._activate(target)
-        if usable:
-            self.wake(now_ms + self.linger_ms, False)
-        else:
+        if not usable:
             self.pool.deallocate(buffer, nbytes)
+
+    def begun(self, now_ms: int) -> None:
+        """The first record of a new batch was written: only now is the batch seen by `ready`, and the Sender may have to get up."""
+        self.wake(now_ms + self.linger_ms, False)
 
     # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
 
@@ -341,6 +343,10 @@ class RecordAccumulator:
                 self._forget_if_empty(queue)
                 continue
             batch = batches[0]
+            if batch.count == 0:
+                if hurry:
+                    self._discard_empty(batch)
+                continue
             next_expiry = min(next_expiry, batch.created_ms + self.delivery_timeout_ms)
             leader = snapshot.leader(queue.topic_partition)
             if leader is None:
@@ -397,7 +403,7 @@ class RecordAccumulator:
             if queue.muted or not queue.batches:
                 continue
             batch = queue.batches[0]
-            if self._backing_off_ms(batch, snapshot, now_ms) > 0:
+            if batch.count == 0 or self._backing_off_ms(batch, snapshot, now_ms) > 0:
                 continue
             if drained and size + batch.size_bytes > self.max_request_size:
                 self._drain_start[node] = (start + step) % len(queues)     # this one is first next time
@@ -418,6 +424,14 @@ class RecordAccumulator:
             drained.append(batch)
         self._drain_start[node] = start + 1
         return drained
+
+    def _discard_empty(self, batch: ProducerBatch) -> None:
+        """Drops a batch without records, so that a flush or close does not wait for it; a thread about to fill it opens another."""
+        with self._lock:
+            if batch.close_if_empty():
+                batch.queue.batches.remove(batch)
+                batch.delivery.resolve(-1, -1, None)
+                self.deallocate(batch)
 
     def _forget(self, queue: PartitionQueue) -> None:
         self._active.pop(queue, None)

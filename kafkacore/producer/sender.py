@@ -140,7 +140,7 @@ class Sender:
         """
         self._poll_until_ms = NEVER_MS
         timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
-        if self._poll_until_ms < 0:                                  # something came in meanwhile
+        if self._poll_until_ms < 0 or (self._closing and self._done()):      # something came in meanwhile
             timeout_ms = 0
         else:
             self._poll_until_ms = now_ms + timeout_ms
@@ -372,6 +372,8 @@ class Sender:
     ) -> None:
         """Settles a batch whose request was answered or lost."""
         self._in_flight.pop(batch, None)
+        if not self._in_flight:
+            self._in_flight_expiry_ms = NEVER_MS
         batch.in_flight = False
         if self._in_order:
             batch.queue.muted = False

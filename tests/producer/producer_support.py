@@ -134,6 +134,9 @@ class Bench(_codec.ProducerCore):
     def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
         self.accumulator.roll(queue, chosen, nbytes, self.clock.now_ms(), self.max_block_ms)
 
+    def _begun(self) -> None:
+        self.accumulator.begun(self.clock.now_ms())
+
     def step(self, ms: int = 0) -> None:
         """One pass of the Sender, `ms` later."""
         self.clock.advance(ms)

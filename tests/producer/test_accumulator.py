@@ -1,0 +1,168 @@
+"""RecordAccumulator: when batches are ready, what a drain takes, retries in order, splits, expiry."""
+
+from __future__ import annotations
+
+import pytest
+from producer_support import Bench
+
+from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
+
+PLAIN = {"enable_idempotence": False}
+
+
+def fill(bench: Bench, partition: int, batches: int) -> None:
+    """Makes that many full batches and starts another."""
+    queue = bench.topic.partitions[partition]
+    while len(queue.batches) <= batches:
+        bench.send("t", b"x" * 100, partition=partition)
+
+
+def ready(bench: Bench) -> tuple[set[int], int]:
+    found = bench.accumulator.ready(bench.metadata.snapshot, bench.clock.now_ms())
+    return found.nodes, found.next_check_ms
+
+
+def drain(bench: Bench, *nodes: int) -> list[tuple[int, int]]:
+    """[(partition, records)] of each drained batch, in order."""
+    ready(bench)
+    out = bench.accumulator.drain(bench.metadata.snapshot, nodes or (1,), bench.clock.now_ms())
+    return [(batch.queue.index, batch.count) for batches in out.values() for batch in batches]
+
+
+def test_the_bus_leaves_when_full_or_when_its_time_has_come() -> None:
+    bench = Bench(linger_ms=10, batch_size=1024, **PLAIN)
+    bench.send("t", b"x", partition=0)
+    assert ready(bench) == (set(), 10)
+    bench.clock.advance(4)
+    assert ready(bench) == (set(), 6)
+    fill(bench, 0, 1)
+    assert ready(bench)[0] == {1}
+    assert len(drain(bench)) == 1
+    assert ready(bench) == (set(), 10)                # the second batch began at 4
+    bench.clock.advance(10)
+    assert ready(bench)[0] == {1}
+
+
+def test_flush_and_close_and_a_waiter_for_memory_make_all_ready() -> None:
+    bench = Bench(linger_ms=1000, batch_size=1024, buffer_memory=2048, **PLAIN)
+    bench.send("t", b"x", partition=0)
+    bench.accumulator.begin_flush()
+    assert ready(bench)[0] == {1}
+    bench.accumulator.end_flush()
+    assert ready(bench)[0] == set()
+    bench.send("t", b"x", partition=1)
+    seen = []
+    bench.accumulator.wake = lambda deadline_ms, urgent: seen.append(ready(bench)[0]) if urgent else None
+    with pytest.raises(BufferFullError) as raised:
+        fill(bench, 0, 1)
+    assert {1} in seen
+    assert raised.value.topic == "t"
+    bench.accumulator.close()
+    assert ready(bench)[0] == {1}
+    with pytest.raises(ClosedError):
+        fill(bench, 0, 3)
+
+
+def test_one_batch_per_partition_and_the_start_rotates() -> None:
+    bench = Bench(partitions=3, batch_size=1024, max_request_size=1100, **PLAIN)
+    for partition in range(3):
+        fill(bench, partition, 2)
+    first = [drain(bench)[0][0] for _ in range(3)]
+    assert sorted(first) == [0, 1, 2]                 # nobody starves though only one batch fits a request
+
+
+def test_an_oversize_batch_goes_alone() -> None:
+    bench = Bench(batch_size=1024, max_request_size=3000, **PLAIN)
+    bench.send("t", b"x" * 2900, partition=0)
+    bench.send("t", b"x", partition=1)
+    drained = [drain(bench), drain(bench)]
+    assert sorted(drained) == [[(0, 1)], [(1, 1)]]
+
+
+def test_a_record_above_the_limit_is_refused_and_nothing_kept() -> None:
+    bench = Bench(batch_size=1024, max_request_size=2000, **PLAIN)
+    with pytest.raises(RecordTooLarge) as raised:
+        bench.send("t", b"x" * 2000, partition=0)
+    assert raised.value.topic == "t"
+    assert bench.pool.available_bytes == bench.pool.total_bytes
+    bench.send("t", b"x", partition=0)
+    assert drain(bench) == [(0, 1)]
+
+
+def test_partitions_without_leader_are_named_and_do_not_stop_others() -> None:
+    bench = Bench(**PLAIN)
+    bench.leaders[0] = -1
+    bench.publish()
+    bench.send("t", b"x", partition=0)
+    bench.send("t", b"x", partition=1)
+    found = bench.accumulator.ready(bench.metadata.snapshot, bench.clock.now_ms())
+    assert (found.nodes, found.unknown_leader_topics) == ({1}, {"t"})
+
+
+def test_muted_partitions_wait() -> None:
+    bench = Bench(**PLAIN)
+    bench.send("t", b"x", partition=0)
+    bench.topic.partitions[0].muted = True
+    assert ready(bench)[0] == set()
+    bench.topic.partitions[0].muted = False
+    assert drain(bench) == [(0, 1)]
+
+
+def test_retry_backs_off_unless_the_leader_changed() -> None:
+    bench = Bench(**PLAIN)
+    bench.send("t", b"x", partition=0)
+    ready(bench)
+    (batch,) = bench.accumulator.drain(bench.metadata.snapshot, (1,), bench.clock.now_ms())[1]
+    bench.accumulator.reenqueue(batch, bench.clock.now_ms())
+    assert ready(bench) == (set(), 100)
+    bench.clock.advance(60)
+    assert ready(bench) == (set(), 40)
+    bench.epochs[0] = 1
+    bench.publish()
+    assert ready(bench)[0] == {1}
+
+
+def test_expiry_takes_from_the_front_and_knows_when_next() -> None:
+    bench = Bench(linger_ms=0, delivery_timeout_ms=1000, request_timeout_ms=500, **PLAIN)
+    bench.leaders[0] = -1
+    bench.publish()
+    bench.send("t", b"x", partition=0)
+    ready(bench)
+    assert bench.accumulator.next_expiry_ms == bench.clock.now_ms() + 1000
+    assert bench.accumulator.expired(bench.clock.advance(999)) == []
+    assert [batch.count for batch in bench.accumulator.expired(bench.clock.advance(1))] == [1]
+
+
+def test_the_sticky_partition_moves_on_after_a_batch_of_bytes() -> None:
+    bench = Bench(partitions=4, batch_size=1024, **PLAIN)
+    order = iter([2, 3, 1, 0] * 10)
+    bench.accumulator._choose_sticky = lambda topic: topic.partitions[next(order)]
+    for _ in range(40):
+        bench.send("t", b"x" * 100)
+    assert [len(queue.batches) for queue in bench.topic.partitions] == [2, 1, 1, 1]
+
+
+def test_memory_is_exact_over_a_life() -> None:
+    bench = Bench(batch_size=1024, **PLAIN)
+    fill(bench, 0, 5)
+    bench.send("t", b"x" * 5000, partition=1)
+    assert bench.pool.available_bytes < bench.pool.total_bytes
+    for batch in bench.accumulator.take_all():
+        bench.accumulator.deallocate(batch)
+        bench.accumulator.deallocate(batch)
+    assert bench.pool.available_bytes == bench.pool.total_bytes
+
+
+def test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush() -> None:
+    bench = Bench(batch_size=1024, **PLAIN)
+    bench.accumulator.roll(bench.topic, bench.topic.partitions[0], 100, bench.clock.now_ms(), 0)
+    assert ready(bench) == (set(), 2**62)
+    assert drain(bench) == []
+    bench.send("t", b"x", partition=0)
+    assert drain(bench) == [(0, 1)]
+    bench.accumulator.roll(bench.topic, bench.topic.partitions[1], 100, bench.clock.now_ms(), 0)
+    bench.accumulator.begin_flush()
+    assert ready(bench)[0] == set()
+    assert [batch.count for batch in bench.accumulator.incomplete()] == [1]
+    bench.send("t", b"y", partition=1)
+    assert drain(bench) == [(1, 1)]

@@ -1,0 +1,430 @@
+"""KafkaProducer on real sockets against the embedded broker, and what it does without any broker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkacore import protocol
+from kafkacore.errors import (
+    BufferFullError,
+    ClosedError,
+    ConfigError,
+    DeliveryError,
+    ForkedClientError,
+    KafkaTimeoutError,
+    RecordTooLarge,
+    UsageError,
+)
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ProducerRecord
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=1)
+        yield cluster
+
+
+def producer(cluster: Any, **settings: Any) -> KafkaProducer:
+    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **({"linger_ms": 0} | settings))
+
+
+@pytest.fixture
+def unreachable() -> str:
+    """An address that refuses connections."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def stored(cluster: Any, topic: str) -> list[tuple[int, int, Any, Any]]:
+    """Every record of a topic as kafka-python reads it: (partition, offset, key, value)."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers)
+    try:
+        partitions = [TopicPartition(topic, index) for index in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        consumer.seek_to_beginning(*partitions)
+        out: list[tuple[int, int, Any, Any]] = []
+        while any(consumer.position(tp) < end for tp, end in ends.items()):
+            for tp, records in consumer.poll(timeout_ms=500, max_records=100_000).items():
+                out += [(tp.partition, r.offset, r.key, r.value) for r in records]
+        return out
+    finally:
+        consumer.close()
+
+
+def test_records_arrive_as_another_client_reads_them(cluster: Any) -> None:
+    cluster.create_topic("read", partitions=3, replication_factor=1)
+    with producer(cluster) as p:
+        sent = [p.send("read", b"v%d" % i, key="k%d" % (i % 9)) for i in range(500)]
+        many = p.send_many("read", [b"m%d" % i for i in range(500)], keys=[b"k%d" % (i % 9) for i in range(500)])
+        metas = [future.result(10) for future in sent]
+        result = many.result(10)
+    expected = {(m.partition, m.offset): (b"k%d" % (i % 9), b"v%d" % i) for i, m in enumerate(metas)}
+    expected |= {
+        (int(result.partitions[i]), int(result.offsets[i])): (b"k%d" % (i % 9), b"m%d" % i) for i in range(500)
+    }
+    assert len(expected) == 1000
+    assert {(partition, offset): (key, value) for partition, offset, key, value in stored(cluster, "read")} == expected
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_codecs_round_trip(cluster: Any, codec: str) -> None:
+    cluster.create_topic(f"c-{codec}", partitions=1, replication_factor=1)
+    with producer(cluster, compression_type=codec, linger_ms=5) as p:
+        for i in range(200):
+            p.send(f"c-{codec}", b"some text that repeats %d" % i)
+        p.flush(10)
+    assert [value for *_, value in stored(cluster, f"c-{codec}")] == [b"some text that repeats %d" % i for i in range(200)]
+
+
+def test_synchronous_sends_are_driven_by_the_caller(cluster: Any) -> None:
+    with producer(cluster) as p:
+        p.send("t", b"first", partition=0).result(10)
+        before = p.metrics()["driven_by_callers"]
+        for i in range(200):
+            p.send("t", b"%d" % i, partition=0).result(10)
+        assert p.metrics()["driven_by_callers"] - before > 150
+
+
+def test_many_threads_share_one_producer(cluster: Any) -> None:
+    cluster.create_topic("threads", partitions=2, replication_factor=1)
+    failures: list[BaseException] = []
+    with producer(cluster, batch_size=2048, buffer_memory=65_536) as p:
+
+        def work(number: int) -> None:
+            try:
+                for i in range(300):
+                    future = p.send("threads", b"%d-%d" % (number, i), key=b"%d" % number)
+                    if i % 50 == number:
+                        future.result(20)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        p.flush(20)
+        assert p.metrics()["buffer_available_bytes"] == 65_536
+    assert not failures
+    of_key: dict[bytes, list[bytes]] = {}
+    for *_, key, value in stored(cluster, "threads"):
+        of_key.setdefault(key, []).append(value)
+    assert of_key == {b"%d" % number: [b"%d-%d" % (number, i) for i in range(300)] for number in range(6)}
+
+
+def test_await(cluster: Any) -> None:
+    async def run(p: KafkaProducer) -> list[int]:
+        metas = await asyncio.gather(*(asyncio.ensure_future(_one(p, i)) for i in range(20)))
+        result = await p.send_many("t", [b"a", b"b"], partitions=3)
+        assert (np.diff(result.offsets) == 1).all()
+        return [meta.offset for meta in metas]
+
+    async def _one(p: KafkaProducer, i: int) -> Any:
+        return await p.send("t", b"%d" % i, partition=2)
+
+    with producer(cluster) as p:
+        offsets = asyncio.run(run(p))
+    assert offsets == list(range(offsets[0], offsets[0] + 20))
+
+
+def test_serializers_headers_and_producer_record(cluster: Any) -> None:
+    class Upper:
+        def serialize(self, topic: str, value: str) -> bytes:
+            return f"{topic}:{value}".upper().encode()
+
+    with producer(cluster, value_serializer=lambda value: repr(value).encode(), key_serializer=Upper()) as p:
+        meta = p.send(ProducerRecord("t", {"a": 1}, "k", partition=1, headers=[("h", "x")], timestamp_ms=1234)).result(10)
+        assert (meta.partition, meta.timestamp_ms, meta.serialized_key_size, meta.serialized_value_size) == (1, 1234, 3, 8)
+        assert p.send("t", None, partition=1).result(10).serialized_value_size == -1
+        with pytest.raises(UsageError, match="send"):
+            p.send_many("t", [b"x"])
+
+
+def test_custom_partitioner_sees_key_value_and_cluster(cluster: Any) -> None:
+    """The article's HotDataPartitioner: hot keys go to the last partition, others to any other."""
+    rng = random.Random(5)
+
+    def hot_data(topic: str, key: str, value: Any, snapshot: Any) -> int:
+        count = len(snapshot.available_partitions(topic))
+        return count - 1 if "hot_data" in key else rng.randrange(count - 1)
+
+    with producer(cluster, partitioner=hot_data) as p:
+        partitions = [p.send("t", b"x", key=f"hot_data-{i}").result(10).partition for i in range(5)]
+        others = {p.send("t", b"x", key=f"cold-{i}").result(10).partition for i in range(20)}
+    assert partitions == [3] * 5
+    assert others <= {0, 1, 2}
+
+
+def test_round_robin_and_sticky(cluster: Any) -> None:
+    with producer(cluster, partitioner="round_robin") as p:
+        turns = [p.send("t", b"x").result(10).partition for _ in range(8)]
+    assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
+    with producer(cluster, batch_size=1024) as p:
+        futures = [p.send("t", b"x" * 100) for _ in range(400)]
+        used = [future.result(10).partition for future in futures]
+    assert len(set(used)) > 1
+    assert sum(a != b for a, b in zip(used, used[1:], strict=False)) < 100       # runs, not one record each
+
+
+def test_interceptors_see_records_and_outcomes(cluster: Any) -> None:
+    class Audit:
+        def __init__(self) -> None:
+            self.seen: list[Any] = []
+
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=record.value + b"!")
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            self.seen.append((metadata and metadata.serialized_value_size, error))
+
+    audit = Audit()
+    with producer(cluster, interceptors=(audit,)) as p:
+        p.send("t", b"abc").result(10)
+        with pytest.raises(UsageError):
+            p.send("t", b"abc", partition=99)
+    assert audit.seen[0] == (4, None)
+    assert isinstance(audit.seen[1][1], UsageError)
+
+
+def test_flush_reports_what_nobody_looked_at(cluster: Any) -> None:
+    with producer(cluster) as p:
+        p.send("t", b"warm").result(10)
+        denied = lambda request: protocol.ProduceResponse(  # noqa: E731
+            responses=[
+                protocol.TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[protocol.PartitionProduceResponse(index=part.index, error_code=29) for part in topic.partition_data],
+                )
+                for topic in request.topic_data
+            ]
+        )
+        cluster.control(0, denied)
+        try:
+            looked = p.send("t", b"a", partition=0)
+            p.send("t", b"b", partition=1)
+            p.send("t", b"c", partition=1)
+            assert looked.exception(10) is not None
+            with pytest.raises(DeliveryError) as raised:
+                p.flush(10)
+        finally:
+            cluster.control(0, None)
+        assert raised.value.failed == 2
+        assert raised.value.causes[0].topic == "t"
+        p.flush(10)                                    # told once
+
+
+def test_broker_killed_in_the_middle_loses_and_doubles_nothing() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("kill", partitions=2, replication_factor=1)
+        with producer(cluster, linger_ms=1, batch_size=1024, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20, retry_backoff_ms=5) as p:
+            futures = []
+            for i in range(3000):
+                futures.append(p.send("kill", b"%d" % i, partition=i % 2))
+                if i % 1000 == 500:
+                    connection_cut(cluster)
+            metas = [future.result(20) for future in futures]
+        seen = {(partition, offset): int(value) for partition, offset, _, value in stored(cluster, "kill")}
+        assert seen == {(meta.partition, meta.offset): i for i, meta in enumerate(metas)}
+        assert len(seen) == 3000
+
+
+def connection_cut(cluster: Any) -> None:
+    """Has the broker drop the connection of the next Produce request it answers, after appending."""
+    from kafkacore.testing import Disconnect
+
+    calls: list[int] = []
+
+    def once(request: Any) -> Any:
+        calls.append(1)
+        return Disconnect(handle=True) if len(calls) == 1 else None
+
+    cluster.control(0, once)
+
+
+def test_wrong_host_reaches_the_caller(unreachable: str) -> None:
+    with KafkaProducer(bootstrap_servers=unreachable, max_block_ms=150, reconnect_backoff_ms=10) as p:
+        with pytest.raises(KafkaTimeoutError) as raised:
+            p.send("t", b"x")
+        assert raised.value.attempts
+        assert "refused" in str(raised.value).lower()
+        with pytest.raises(KafkaTimeoutError):
+            p.partitions_for("t")
+
+
+def test_memory_full_blocks_then_raises(cluster: Any) -> None:
+    with producer(cluster, buffer_memory=2048, batch_size=1024, max_block_ms=50) as p:
+        p.send("t", b"x").result(10)
+        with pytest.raises(RecordTooLarge):
+            p.send("t", b"x" * 3000)
+        ready, p._sender.client.ready = p._sender.client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
+        with pytest.raises(BufferFullError):
+            for _ in range(100):
+                p.send("t", b"x" * 100)
+        p._sender.client.ready = ready  # type: ignore[method-assign]
+        p.flush(10)
+
+
+def test_close_is_bounded_idempotent_and_final(unreachable: str, cluster: Any) -> None:
+    p = producer(cluster)
+    future = p.send("t", b"x")
+    p.close(10)
+    p.close()
+    assert future.result(0).offset >= 0
+    for call in (lambda: p.send("t", b"x"), lambda: p.flush(), lambda: p.partitions_for("t"), lambda: p.send_many("t", [b""])):
+        with pytest.raises(ClosedError):
+            call()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafkacore-producer") and p._sender._thread is thread]
+
+
+def test_close_with_the_broker_gone_fails_what_is_left(cluster: Any) -> None:
+    p = producer(cluster, linger_ms=60_000, delivery_timeout_ms=120_000)
+    p.partitions_for("t")
+    future = p.send("t", b"x")
+    p.close(0)
+    assert isinstance(future.exception(0), ClosedError)
+    assert p.metrics()["buffer_available_bytes"] == p.metrics()["buffer_total_bytes"]
+
+
+def test_a_forgotten_producer_delivers_and_ends_its_thread(cluster: Any) -> None:
+    p = producer(cluster)
+    future = p.send("t", b"x")
+    thread = p._sender._thread
+    del p
+    gc.collect()
+    assert thread is not None
+    thread.join(10)
+    assert not thread.is_alive()
+    assert future.result(0).offset >= 0
+
+
+def test_unknown_setting_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="linger_ms"):
+        KafkaProducer(bootstrap_servers="h:1", lingr_ms=3)
+
+
+def run_script(body: str, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    script = textwrap.dedent(body)
+    return subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
+    done = run_script(
+        """
+        import os, sys
+        from kafkacore.errors import ForkedClientError
+        from kafkacore.producer import KafkaProducer
+        p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
+        f = p.send("t", b"x")
+        child = os.fork()
+        if child == 0:
+            said = 0
+            for call in (lambda: p.send("t", b"y"), lambda: p.flush(), lambda: p.send_many("t", [b"z"]), lambda: p.partitions_for("t")):
+                try:
+                    call()
+                except ForkedClientError:
+                    said += 1
+            p.close()
+            os._exit(0 if said == 4 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        print(f.result(10).offset >= 0, p.send("t", b"x").result(10).offset >= 0)
+        p.close()
+        """,
+        cluster.bootstrap_servers,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("True True", 0), done.stderr
+
+
+def test_exit_delivers_or_says_loudly_what_was_lost(cluster: Any, unreachable: str) -> None:
+    body = """
+        import logging, sys
+        logging.basicConfig(level=logging.WARNING)
+        import kafkacore.producer as producer
+        producer.ATEXIT_MAX_S = 0.3
+        p = producer.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
+        p.partitions_for("exit")
+        if sys.argv[2] == "lost":
+            p._sender.client.ready = lambda node, now_ms: False
+        for i in range(7):
+            p.send("exit", b"%d" % i)
+    """
+    cluster.create_topic("exit", partitions=1, replication_factor=1)
+    done = run_script(body, cluster.bootstrap_servers, "kept")
+    assert "LOST" not in done.stderr
+    assert [value for *_, value in stored(cluster, "exit")] == [b"%d" % i for i in range(7)]
+    done = run_script(body, cluster.bootstrap_servers, "lost")
+    assert "7 of 7 records still queued at exit were LOST" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("what", ["flush", "result", "metadata", "memory"])
+def test_ctrl_c_interrupts_every_wait(cluster: Any, what: str) -> None:
+    body = """
+        import os, signal, sys, threading
+        from kafkacore.producer import KafkaProducer
+        p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0, buffer_memory=2048, batch_size=1024)
+        p.partitions_for("t")
+        p._sender.client.ready = lambda node, now_ms: False
+        if sys.argv[2] == "metadata":
+            p._metadata.update = lambda response, now_ms: None
+        f = p.send("t", b"x", partition=0)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            if sys.argv[2] == "flush":
+                p.flush()
+            elif sys.argv[2] == "result":
+                f.result()
+            elif sys.argv[2] == "metadata":
+                p.partitions_for("nowhere")
+            else:
+                for i in range(100):
+                    p.send("t", b"x" * 500, partition=i % 4)
+        except KeyboardInterrupt:
+            print("interrupted")
+        p.close(0)
+    """
+    assert run_script(body, cluster.bootstrap_servers, what).stdout.strip() == "interrupted"
+
+
+def test_log_names_where_a_callback_failed(cluster: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with producer(cluster) as p, caplog.at_level(logging.ERROR, "kafkacore.producer"):
+        p.send("t", b"x", partition=3, on_delivery=lambda metadata, error: 1 / 0).result(10)
+        p.flush(10)
+    assert "t-3" in caplog.text
+
+
+def test_signal_module_is_left_alone() -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
+    with producer(cluster) as p:
+        future = p.send("t", b"x")
+        p._sender.pid += 1
+        with pytest.raises(ForkedClientError):
+            future.result(1)
+        p._sender.pid -= 1

@@ -1,0 +1,371 @@
+"""Sender with idempotence over a scripted client: retries, order, sequence recovery, expiry, splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from producer_support import Bench, response
+
+from kafkacore import errors, protocol
+from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError, RecordTooLarge
+from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
+from kafkacore.types import RecordMetadata
+
+
+def started(**settings: Any) -> Bench:
+    bench = Bench(**settings)
+    bench.give_producer_id()
+    return bench
+
+
+def sequences(bench: Bench) -> list[tuple[int, int, int]]:
+    """(partition, epoch, base sequence) of each batch on the wire."""
+    return [(index, batch.producer_epoch, batch.base_sequence) for request in bench.requests() for index, batch in request.items()]
+
+
+def all_memory_back(bench: Bench) -> bool:
+    return bench.pool.available_bytes == bench.pool.total_bytes and not bench.accumulator.has_incomplete
+
+
+def test_nothing_leaves_before_the_producer_id_is_known() -> None:
+    bench = Bench()
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.step(100)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=9, producer_epoch=2))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 2, 0)]
+    bench.client.answer(response((0, 0, 33)))
+    bench.step()
+    assert future.result(0).offset == 33
+    assert all_memory_back(bench)
+
+
+def test_acks_0_is_done_when_sent() -> None:
+    bench = Bench(acks=0)
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    bench.client.answer(None)
+    bench.step()
+    assert future.result(0).offset == -1
+    assert all_memory_back(bench)
+
+
+def test_topic_ids_from_v13_and_names_without_an_id() -> None:
+    bench = started()
+    bench.send("t", b"x", partition=0)
+    bench.step()
+    request, message = bench.client.sent[0]
+    assert (request.version, message.topic_data[0].name) == (13, "")
+    info = bench.metadata.snapshot.topics["t"]
+    bench.client.sent.clear()
+    bench.metadata.snapshot.topics["t"] = info._replace(topic_id=bytes(16))  # type: ignore[index]
+    bench.send("t", b"x", partition=1)
+    bench.step()
+    request, message = bench.client.sent[0]
+    assert (request.version, message.topic_data[0].name) == (12, "t")
+
+
+def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_success() -> None:
+    bench = started()
+    futures = [bench.send("t", b"x%d" % i, partition=0) for i in range(3)]
+    bench.step()
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.step(100)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, Code.DUPLICATE_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    assert [future.exception(0) for future in futures] == [None] * 3
+    bench.send("t", b"y", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 3)]
+
+
+def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
+    bench = started()
+    futures = []
+    for i in range(3):
+        futures.append(bench.send("t", b"%d" % i, partition=0))
+        bench.step()
+    assert sequences(bench) == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+    bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+    bench.step()
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    futures.append(bench.send("t", b"3", partition=0))
+    order = []
+    for _ in range(4):
+        bench.step(400)
+        assert len(bench.requests()) == 1
+        order += sequences(bench)
+        bench.client.answer(response((0, 0, len(order))))
+        bench.step()
+    bench.step()
+    assert order == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3)]
+    assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
+    assert bench.transactions is not None
+    assert bench.transactions.epoch == 0
+    assert all_memory_back(bench)
+
+
+def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() -> None:
+    bench = started()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 10)))
+    bench.step()
+    future = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    bench.step(100)
+    assert sequences(bench) == [(0, 1, 0)]
+    bench.client.answer(response((0, 0, 11)))
+    bench.step()
+    assert future.result(0).offset == 11
+
+
+def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
+    bench = Bench()
+    bench.give_producer_id(7, MAX_EPOCH)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.UNKNOWN_PRODUCER_ID, -1), log_start_offset=50))
+    bench.step()
+    bench.step(100)
+    assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=8, producer_epoch=0))
+    bench.step()
+    bench.step()
+    ((batch,),) = [list(request.values()) for request in bench.requests()]
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
+
+
+def test_a_failed_batch_leaves_no_gap() -> None:
+    bench = started()
+    lost = bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.INVALID_RECORD, -1)))
+    bench.step()
+    assert isinstance(lost.exception(0), errors.InvalidRecord)
+    bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 1, 0)]
+
+
+def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    future = bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.step(1000)
+    error = future.exception(0)
+    assert isinstance(error, KafkaTimeoutError)
+    assert "no answer" in str(error)
+    assert (error.topic, error.partition) == ("t", 0)
+    assert not all_memory_back(bench)                 # KAFKA-19012: the socket may still be reading it
+    bench.send("t", b"b", partition=0)
+    bench.step()
+    assert len(bench.requests()) == 1                 # nobody knows yet which sequence is next
+    bench.client.answer(response((0, 0, 5)))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1)]            # the broker had it after all: no gap, no bump
+    bench.client.answer(response((0, 0, 6)))
+    bench.step()
+    assert all_memory_back(bench)
+
+
+def test_expiry_with_unknown_outcome_bumps_the_epoch() -> None:
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.step(1000)
+    bench.send("t", b"b", partition=0)
+    bench.client.answer(error=errors.RequestTimedOut("late"))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 1, 0)]
+
+
+def test_too_large_splits_and_numbers_run_on() -> None:
+    bench = started(batch_size=4096)
+    futures = [bench.send("t", b"x" * 100, partition=0, timestamp_ms=i) for i in range(20)]
+    bench.step()
+    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
+    bench.step()
+    seen, at = [], 0
+    while bench.accumulator.has_incomplete:
+        bench.step()
+        for request in bench.requests():
+            seen.append((request[0].base_sequence, request[0].record_count))
+        for request in bench.requests():
+            bench.client.answer(response((0, 0, at)))
+            at += request[0].record_count
+    assert [base for base, _ in seen] == [sum(count for _, count in seen[:i]) for i in range(len(seen))]
+    assert len(seen) >= 2
+    assert [future.result(0) for future in futures] == [RecordMetadata("t", 0, i, i, -1, 100) for i in range(20)]
+    assert bench.sender.counters["splits"] == 1
+    assert all_memory_back(bench)
+
+
+def test_a_single_record_too_large_fails() -> None:
+    bench = started()
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
+    bench.step()
+    assert isinstance(future.exception(0), RecordTooLarge)
+
+
+def test_one_partition_failing_leaves_its_neighbour_alone_and_asks_for_metadata() -> None:
+    bench = started()
+    good, moved = bench.send("t", b"a", partition=0), bench.send("t", b"b", partition=1)
+    bench.step()
+    due = bench.metadata.version
+    bench.client.answer(response((0, 0, 3), (1, Code.NOT_LEADER_OR_FOLLOWER, -1)))
+    bench.step()
+    assert good.result(0).offset == 3
+    assert not moved.done()
+    assert bench.metadata._wanted
+    assert bench.metadata.version == due
+
+
+def test_the_leader_named_in_the_answer_is_used_at_once() -> None:
+    bench = started(leaders=(1, 2))
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    answer = response((0, Code.NOT_LEADER_OR_FOLLOWER, -1))
+    part = answer.responses[0].partition_responses[0]
+    part = part._replace(current_leader=type(part.current_leader)(leader_id=2, leader_epoch=5)) if hasattr(part, "_replace") else part
+    answer.responses[0].partition_responses[0] = part
+    bench.client.answer(answer)
+    bench.step()
+    bench.step(1)
+    assert [request.node_id for request, _ in bench.client.sent] == [2]
+
+
+def test_max_in_flight_1_mutes_the_partition() -> None:
+    bench = started(max_in_flight_requests_per_connection=1)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.send("t", b"b", partition=0)
+    bench.step()
+    assert len(bench.requests()) == 1
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1)]
+
+
+def test_refused_authentication_fails_records_with_its_cause() -> None:
+    bench = started()
+    bench.client.blocked.add(1)
+    bench.client.refused[1] = errors.AuthenticationFailedError("wrong password")
+    future = bench.send("t", b"a", partition=0)
+    bench.step()
+    assert isinstance(future.exception(0), errors.AuthenticationFailedError)
+
+
+def test_record_errors_name_the_refused_record() -> None:
+    bench = started()
+    first, second = bench.send("t", b"a", partition=0), bench.send("t", b"b", partition=0)
+    bench.step()
+    named = [protocol.BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key")]
+    bench.client.answer(response((0, Code.INVALID_RECORD, -1), record_errors=named))
+    bench.step()
+    assert "other records" in str(first.exception(0))
+    assert "no key" in str(second.exception(0))
+
+
+def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
+    bench = started()
+    futures = [bench.send("t", b"a", partition=0)]
+    bench.step()
+    futures.append(bench.send("t", b"b", partition=0))
+
+    def interrupt() -> None:
+        bench.client.in_poll = lambda: None
+        raise KeyboardInterrupt
+
+    bench.client.in_poll = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        futures[0].result(5)
+    assert bench.client.disconnected == [1]
+    old, bench.client.sent = bench.client.sent, []
+    for request, _ in old:                            # answers of the old connection come to nothing
+        assert request.callback is not None
+    bench.step(200)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.step(200)
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, 0, 1)))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [0, 1]
+    assert all_memory_back(bench)
+
+
+def test_a_waiting_caller_drives_and_a_callback_may_not_wait() -> None:
+    bench = started()
+    future = bench.send("t", b"a", partition=0)
+    caught: list[BaseException] = []
+
+    def wait_in_callback(metadata: Any, error: Any) -> None:
+        try:
+            late.result(1)
+        except IllegalStateError as refused:
+            caught.append(refused)
+
+    bench.send("t", b"b", partition=0, on_delivery=wait_in_callback)
+    late = bench.send("t", b"c", partition=1)
+
+    def answer() -> None:
+        if bench.client.sent:
+            bench.client.answer(response((0, 0, 0)), at=0)
+
+    bench.client.in_poll = answer
+    assert future.result(5).offset == 0
+    assert len(caught) == 1
+    assert bench.sender.counters["driven_by_callers"] == 1
+
+
+def test_wait_times_out_and_leaves_the_record_on_its_way() -> None:
+    bench = started()
+    future = bench.send("t", b"a", partition=0)
+    bench.client.in_poll = lambda: bench.clock.advance(30) and None
+    with pytest.raises(KafkaTimeoutError, match="on their way"):
+        future.result(0.1)
+    bench.client.in_poll = lambda: None
+    bench.client.answer(response((0, 0, 4)))
+    bench.step()
+    assert future.result(0).offset == 4
+
+
+def test_an_idle_sender_sleeps_without_a_bound() -> None:
+    bench = started()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.sender.run_once(bench.clock.now_ms())
+    assert bench.client.poll_timeouts[-1] > 2**60
+
+
+def test_illegal_transitions_raise() -> None:
+    assert set(TRANSITIONS) == set(State)
+    books = TransactionManager()
+    with pytest.raises(IllegalStateError, match="UNINITIALIZED to READY"):
+        books.initialized(1, 0)
+    books.fail(errors.for_code(Code.CLUSTER_AUTHORIZATION_FAILED)("no"))
+    with pytest.raises(IllegalStateError):
+        books.initializing()

@@ -1,0 +1,300 @@
+"""The append path alone: the bytes of batches, futures and deliveries, against independent decoders."""
+
+import asyncio
+import gc
+import struct
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore import _codec, compress
+from kafkacore._codec import ManyProgress, PooledBuffer, ProducerBatch, ProducerCore, TopicQueue
+from kafkacore.errors import KafkaError, UsageError
+from kafkacore.producer import futures
+from kafkacore.records import read_batches
+from kafkacore.types import RecordMetadata, TopicPartition
+
+BATCH_BYTES = 4096
+
+
+class Core(ProducerCore):
+    """Rolls into a fresh batch whenever one is full; keeps them all."""
+
+    def __init__(self, partitions: int = 3, batch_bytes: int = BATCH_BYTES) -> None:
+        self.queue = TopicQueue("t")
+        self.queue.grow(partitions, TopicPartition)
+        self._add_topic(self.queue)
+        self._fast = True
+        self.batch_bytes = batch_bytes
+        self.refuse = False
+
+    def _roll(self, queue: TopicQueue, chosen: Any, nbytes: int) -> None:
+        if self.refuse:
+            raise BufferError("full")
+        size = max(self.batch_bytes, nbytes + _codec.BATCH_OVERHEAD_BYTES)
+        target = queue.sticky if chosen is None else chosen
+        target.begin(ProducerBatch(target, PooledBuffer(size), size, None, 0))
+
+    def _begun(self) -> None:
+        self.begun = getattr(self, "begun", 0) + 1
+
+    def _send_general(self, *args: Any) -> Any:
+        raise LookupError(args)
+
+    def batches(self) -> list[ProducerBatch]:
+        return [batch for queue in self.queue.partitions for batch in queue.batches]
+
+
+def sealed(batch: ProducerBatch, codec: int = 0) -> bytes:
+    batch.close()
+    body = compress.compress(codec, batch.records()) if codec else None
+    return b"".join(bytes(piece) for piece in batch.seal(codec, body, False))
+
+
+def kafka_python_records(data: bytes) -> list[tuple[Any, ...]]:
+    from kafka.record import MemoryRecords
+
+    out = []
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        assert batch.validate_crc()
+        out += [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch]
+    return out
+
+
+def test_bytes_agree_with_kafka_python_and_with_our_reader() -> None:
+    core = Core()
+    core.send("t", b"v0", b"k", partition=1, timestamp_ms=1000, headers=[("h", b"x"), ("n", None)])
+    core.send("t", None, "schlüssel", partition=1, timestamp_ms=998)
+    core.send("t", bytearray(b"v2"), memoryview(b"kk"), partition=1, timestamp_ms=2**40)
+    (batch,) = core.batches()
+    batch.set_producer_state(11, 3, 40)
+    data = sealed(batch)
+    assert kafka_python_records(data) == [
+        (0, 1000, b"k", b"v0", [("h", b"x"), ("n", None)]),
+        (1, 998, "schlüssel".encode(), None, []),
+        (2, 2**40, b"kk", b"v2", []),
+    ]
+    (read,) = list(read_batches(data))
+    assert (read.producer_id, read.producer_epoch, read.base_sequence, read.max_timestamp_ms) == (11, 3, 40, 2**40)
+
+
+@pytest.mark.parametrize("codec", [compress.GZIP, compress.SNAPPY, compress.LZ4, compress.ZSTD])
+def test_compressed_batches_read_back(codec: int) -> None:
+    core = Core()
+    for i in range(20):
+        core.send("t", b"value" * 10, partition=0, timestamp_ms=5 + i)
+    (read,) = list(read_batches(sealed(core.batches()[0], codec)))
+    assert read.compression == codec
+    assert [record.value for record in read.records()] == [b"value" * 10] * 20
+
+
+values = st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=50))
+
+
+@given(st.lists(st.tuples(values, values, st.integers(0, 2**44)), min_size=1, max_size=60))
+def test_every_record_lands_once_in_order(records: list[tuple[Any, Any, int]]) -> None:
+    core = Core(partitions=1, batch_bytes=1024)
+    sent = [core.send("t", value, key, timestamp_ms=ts) for value, key, ts in records]
+    read = [record for batch in core.batches() for record in next(iter(read_batches(sealed(batch)))).records()]
+
+    def raw(item: Any) -> Any:
+        return item.encode() if isinstance(item, str) else item
+
+    assert [(r.value, r.key, r.timestamp_ms) for r in read] == [(raw(v), raw(k), ts) for v, k, ts in records]
+    assert len(sent) == len(records)
+
+
+@settings(deadline=None)                              # the first example imports pyarrow
+@given(st.lists(values, min_size=1, max_size=80), st.sampled_from(["list", "pair", "keyed", "arrow"]), st.booleans())
+def test_send_many_writes_what_send_writes(items: list[Any], shape: str, own_times: bool) -> None:
+    one, many = Core(batch_bytes=1024), Core(batch_bytes=1024)
+    raw = [item.encode() if isinstance(item, str) else item for item in items]
+    keys = [b"k%d" % (i % 7) for i in range(len(raw))] if shape == "keyed" else None
+    times = np.arange(len(raw), dtype=np.int64) * 3 + 100 if own_times else None
+    source: Any = raw
+    if shape == "pair":
+        raw = [item or b"" for item in raw]
+        source = (b"".join(raw), np.cumsum([0] + [len(item) for item in raw]).astype(np.int32))
+    elif shape == "arrow":
+        pa = pytest.importorskip("pyarrow")
+        source = pa.array(raw, pa.large_binary())
+    for i, item in enumerate(raw):
+        one.send("t", item, keys[i] if keys else None, timestamp_ms=100 if times is None else int(times[i]))
+    owner, index = np.empty(len(raw), np.int32), np.empty(len(raw), np.int32)
+    progress = ManyProgress(owner, index)
+    key_column = None if keys is None else _codec.ColumnSource(keys)
+    many._append_many(many.queue, _codec.ColumnSource(source), key_column, None, None, 100, times, progress)
+    assert progress.done == len(raw)
+    assert [sealed(batch) for batch in many.batches()] == [sealed(batch) for batch in one.batches()]
+    slots = {(id(progress.deliveries[o]), i) for o, i in zip(owner, index, strict=True)}
+    assert len(slots) == len(raw)
+
+
+def test_keyed_records_go_where_java_puts_them() -> None:
+    core = Core(partitions=10)
+    for key, partition in ((b"kafka", 0), (b"foobar", 6), (b"", 1), (b"1234", 0)):
+        before = len(core.queue.partitions[partition].batches) and core.queue.partitions[partition].batches[0].count
+        core.send("t", b"", key)
+        assert core.queue.partitions[partition].batches[0].count == before + 1
+
+
+def test_bad_arguments_leave_the_batch_alone() -> None:
+    core = Core()
+    core.send("t", b"x", partition=0)
+    for call in (
+        lambda: core.send("t", 3),
+        lambda: core.send("t", b"x", key=1.5),
+        lambda: core.send("t", b"x", headers=[(None, b"")]),
+        lambda: core.send("t", b"x", headers=[("a", 7)]),
+        lambda: core.send("t", b"x", timestamp_ms="now"),
+        lambda: core.send("t", "\ud800"),
+    ):
+        with pytest.raises((TypeError, UnicodeEncodeError)):
+            call()
+    with pytest.raises(UsageError, match="has 3"):
+        core.send("t", b"x", partition=3)
+    with pytest.raises(ValueError, match="negative"):
+        core.send("t", b"x", timestamp_ms=-2)
+    with pytest.raises(LookupError):
+        core.send("unknown", b"x")
+    assert [batch.count for batch in core.batches()] == [1]
+
+
+def test_future_tells_offset_time_and_sizes() -> None:
+    core = Core()
+    futures_ = [core.send("t", b"abc", b"k", partition=2, timestamp_ms=50 + i) for i in range(3)]
+    nulls = core.send("t", partition=2, timestamp_ms=60)
+    (batch,) = core.batches()
+    batch.close()
+    assert not futures_[0].done()
+    assert batch.delivery.resolve(100, -1, None)
+    assert not batch.delivery.resolve(200, -1, None)
+    assert [f.result() for f in futures_] == [RecordMetadata("t", 2, 100 + i, 50 + i, 1, 3) for i in range(3)]
+    assert nulls.result() == RecordMetadata("t", 2, 103, 60, -1, -1)
+
+
+def test_log_append_time_wins_and_single_records_may_fail() -> None:
+    core = Core()
+    good, bad = core.send("t", b"a", partition=0), core.send("t", b"b", partition=0)
+    (batch,) = core.batches()
+    batch.close()
+    refused = KafkaError("no key")
+    batch.delivery.resolve(10, 777, None, {1: refused})
+    assert good.result().timestamp_ms == 777
+    assert bad.exception() is refused
+    assert (batch.delivery.failed, batch.delivery.unobserved) == (1, 0)
+
+
+def test_callbacks_run_once_per_record_and_one_failure_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    core = Core()
+    seen: list[Any] = []
+
+    def broken(metadata: Any, error: Any) -> None:
+        raise RuntimeError("mine")
+
+    core.send("t", b"a", partition=0, on_delivery=broken)
+    f = core.send("t", b"b", partition=0, on_delivery=lambda metadata, error: seen.append((metadata.offset, error)))
+    f.add_done_callback(lambda future: seen.append(future is f))
+    (batch,) = core.batches()
+    batch.close()
+    batch.delivery.resolve(5, -1, None)
+    f.add_done_callback(lambda future: seen.append("late"))
+    assert seen == [(6, None), True, "late"]
+    assert "t-0" in caplog.text
+
+
+def test_await_costs_one_wakeup_per_batch_and_loop() -> None:
+    core = Core()
+
+    async def run() -> list[int]:
+        loop = asyncio.get_running_loop()
+        calls = []
+        plain = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *a: (calls.append(a), plain(*a))[1]  # type: ignore[assignment, method-assign]
+
+        async def one(future: Any) -> int:
+            return int((await future).offset)
+
+        tasks = [asyncio.ensure_future(one(core.send("t", b"x", partition=0))) for _ in range(50)]
+        await asyncio.sleep(0)
+        (batch,) = core.batches()
+        batch.close()
+        batch.delivery.resolve(1000, -1, None)
+        out = await asyncio.gather(*tasks)
+        assert len(calls) == 1
+        return out
+
+    assert asyncio.run(run()) == list(range(1000, 1050))
+
+
+@given(st.lists(st.binary(max_size=200), min_size=2, max_size=50), st.integers(200, 900))
+def test_split_keeps_records_order_and_futures(items: list[bytes], target: int) -> None:
+    core = Core(partitions=1, batch_bytes=32_768)
+    sent = [core.send("t", item, b"k", timestamp_ms=1000 - i, headers=[("h", b"1")] if i % 3 else None) for i, item in enumerate(items)]
+    (batch,) = core.batches()
+    batch.close()
+    parts = batch.split(target, lambda nbytes: ProducerBatch(batch.queue, PooledBuffer(nbytes), nbytes, None, 0))
+    read = [record for part in parts for record in next(iter(read_batches(sealed(part)))).records()]
+    assert [(r.value, r.timestamp_ms) for r in read] == [(item, 1000 - i) for i, item in enumerate(items)]
+    base = 500
+    for part in parts:
+        assert not batch.delivery.resolved
+        part.delivery.resolve(base, -1, None)
+        base += part.count
+    assert [f.result().offset for f in sent] == list(range(500, 500 + len(items)))
+
+
+def test_a_kept_future_is_small_and_holds_no_buffer() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 16)
+    future = core.send("t", b"x" * 100)
+    assert sys.getsizeof(future) <= 48
+    (batch,) = core.batches()
+    batch.close()
+    buffer = batch.drop_buffer()
+    assert not any(referrer is future or referrer is batch.delivery for referrer in gc.get_referrers(buffer))
+
+
+def test_memory_per_queued_record_is_within_bounds() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 16)
+    for _ in range(20_000):
+        core.send("t", b"x" * 100)
+    assert sum(batch.reserved_bytes for batch in core.batches()) / 20_000 <= 130
+
+
+def test_batch_future_scatters_offsets() -> None:
+    core = Core()
+    owner, index = np.empty(6, np.int32), np.empty(6, np.int32)
+    progress = ManyProgress(owner, index)
+    column = _codec.ColumnSource([b"a", b"b", b"c", b"d", b"e", b"f"])
+    core._append_many(core.queue, column, None, None, np.array([0, 1, 0, 2, 1, 0], np.int32), 5, None, progress)
+    future = futures.BatchFuture("t", progress, owner, index)
+    by_partition = {batch.queue.index: batch for batch in core.batches()}
+    for partition, base in ((0, 10), (1, 20)):
+        by_partition[partition].close()
+        by_partition[partition].delivery.resolve(base, -1, None)
+    assert not future.done()
+    broken = KafkaError("gone")
+    by_partition[2].close()
+    by_partition[2].delivery.resolve(-1, -1, broken)
+    result = future.result(0)
+    assert result.offsets.tolist() == [10, 20, 11, -1, 21, 12]
+    assert result.partitions.tolist() == [0, 1, 0, 2, 1, 0]
+    assert result.errors == {3: broken}
+
+
+def test_send_many_tells_how_far_it_came() -> None:
+    core = Core(partitions=1, batch_bytes=512)
+    core.send("t", b"first")
+    core.refuse = True
+    owner, index = np.empty(50, np.int32), np.empty(50, np.int32)
+    progress = ManyProgress(owner, index)
+    with pytest.raises(BufferError):
+        core._append_many(core.queue, _codec.ColumnSource([b"x" * 20] * 50), None, None, None, 5, None, progress)
+    assert 0 < progress.done < 50
+    assert core.batches()[0].count == 1 + progress.done
+    assert struct.unpack(">i", sealed(core.batches()[0])[57:61])[0] == 1 + progress.done
