@@ -79,7 +79,7 @@ class KafkaProducer(ProducerCore):
         self._clock = clock or SystemClock()
         self._pid = os.getpid()
         self._closed = False
-        rng = random.Random()  # noqa: S311  for jitter
+        rng = random.Random()
         metadata = self._metadata = Metadata(
             settings_,
             self._clock,
@@ -109,7 +109,12 @@ class KafkaProducer(ProducerCore):
         )
         this = weakref.ref(self)             # the Sender thread must not keep its producer alive
         client = NetworkClient(
-            _selector(self._clock, settings_), self._metadata, settings_, self._clock, rng, max_in_flight=settings_.max_in_flight_requests_per_connection
+            _selector(self._clock, settings_),
+            metadata,
+            settings_,
+            self._clock,
+            rng,
+            max_in_flight=settings_.max_in_flight_requests_per_connection,
         )
         sender = self._sender = Sender(
             client=client,
@@ -127,7 +132,8 @@ class KafkaProducer(ProducerCore):
         self._ignore_keys = settings_.partitioner_ignore_keys
         self._key_serializer, key_plain = _serializer(settings_.key_serializer)
         self._value_serializer, value_plain = _serializer(settings_.value_serializer)
-        self._plain = key_plain and value_plain and not self._interceptors and self._partitioner is None
+        plain_choice = self._partitioner is None and not self._round_robin
+        self._plain = key_plain and value_plain and plain_choice and not self._interceptors
         self._fast = self._plain
         _producers.add(self)
         _senders.add(self._sender)
@@ -206,11 +212,10 @@ class KafkaProducer(ProducerCore):
             queue = self._topics.get(topic)
             if queue is None:
                 queue = TopicQueue(topic)
-                queue.grow(self._metadata.snapshot.partition_count(topic), TopicPartition)
-                first = random.randrange(len(queue.partitions))  # noqa: S311  spreads producers over partitions
+                queue.grow(len(self._metadata.snapshot.topics[topic].partitions), TopicPartition)
+                first = random.randrange(len(queue.partitions))
                 queue.sticky = queue.partitions[first]
                 queue = self._topics.setdefault(topic, queue)
-            self._fast = self._plain and not self._round_robin and not self._closed
         return queue
 
     def _await_topic(self, topic: str, max_block_ms: int) -> None:
@@ -264,7 +269,7 @@ class KafkaProducer(ProducerCore):
             ValueError: columns differ in length.
         """
         self._check_open()
-        if not self._plain or self._round_robin or self._value_serializer is not None or self._key_serializer is not None:
+        if not self._plain or self._value_serializer is not None or self._key_serializer is not None:
             raise UsageError(
                 "send_many takes bytes as they are: not with serializers, interceptors, a custom partitioner or round_robin; use send()"
             )
@@ -477,7 +482,9 @@ def _at_exit() -> None:
         lost = sender.counters["failed_records"] - before
         if lost:
             log.warning(
-                "%d of %d records still queued at exit were LOST: call producer.flush() or close() before the program ends", lost, unfinished
+                "%d of %d records still queued at exit were LOST: call producer.flush() or close() before the program ends",
+                lost,
+                unfinished,
             )
 
 

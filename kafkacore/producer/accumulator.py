@@ -290,7 +290,8 @@ class RecordAccumulator:
         if self._closed:
             raise ClosedError("the producer is closed", topic=queue.topic)
         if record_bytes > self.max_request_size:
-            raise RecordTooLarge(f"a record of {record_bytes} bytes is larger than max_request_size ({self.max_request_size})", topic=queue.topic)
+            limit = self.max_request_size
+            raise RecordTooLarge(f"a record of {record_bytes} bytes is larger than max_request_size ({limit})", topic=queue.topic)
         target = queue.sticky if chosen is None else chosen
         assert target is not None
         if target.open is not None:

@@ -43,7 +43,7 @@ class StickyPartitioner:
         self._snapshot = snapshot
         self._adaptive = adaptive
         self._unavailable = unavailable
-        self._rng = rng or random.Random()  # noqa: S311  not for secrets
+        self._rng = rng or random.Random()
 
     def __call__(self, topic: TopicQueue) -> PartitionQueue:
         """The next partition for `topic`."""

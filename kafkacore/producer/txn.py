@@ -9,7 +9,8 @@ Rules
 2. When a batch that was in flight is given up, nobody knows whether the broker has it: the partition's sequence is "unresolved" and no
    new batch leaves until the batches still in flight have answered. Then either the numbers match, or the epoch is bumped.
 3. An idempotent producer bumps its epoch by itself (KIP-360 as Java does it; a broker ignores the old id in InitProducerId without a
-   transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it asks for a new id.
+   transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it
+   asks for a new id.
 4. State changes go through `_transition`; what the table does not list raises.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager, TxnPartitionMap; KIP-98, KIP-360.

@@ -171,7 +171,8 @@ def response(*parts: tuple[int, int, int], version_topic_id: bytes = TOPIC_ID, *
                 name="t",
                 topic_id=version_topic_id,
                 partition_responses=[
-                    protocol.PartitionProduceResponse(index=index, error_code=code, base_offset=offset, **fields) for index, code, offset in parts
+                    protocol.PartitionProduceResponse(index=index, error_code=code, base_offset=offset, **fields)
+                    for index, code, offset in parts
                 ],
             )
         ]
