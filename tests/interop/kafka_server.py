@@ -1,0 +1,158 @@
+"""Apache Kafka 4.3.1 on loopback for the tests marked `kafka`: fetched by Maven once, formatted and started per test run.
+
+The jars are kept in $KAFKACORE_KAFKA_JARS, or in the user's cache directory; nothing is ever written into the checkout.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+VERSION = "4.3.1"
+ARTIFACTS = (
+    ("org.apache.kafka", "kafka_2.13", VERSION),
+    ("org.apache.kafka", "kafka-tools", VERSION),
+    ("org.apache.logging.log4j", "log4j-core", "2.25.2"),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.2"),
+)
+LOG4J = """status=error
+rootLogger.level=error
+rootLogger.appenderRef.c.ref=C
+appender.c.type=Console
+appender.c.name=C
+appender.c.layout.type=PatternLayout
+appender.c.layout.pattern=%m%n
+"""
+# The tools live a few seconds: the cheap compiler and collector start faster than they would ever pay back.
+FAST_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def why_unavailable() -> str | None:
+    """The reason why a real Kafka cannot run here, or None."""
+    if shutil.which("java") is None:
+        return "no `java` on the PATH: tests on a real Kafka need Java 17 or later"
+    if not (jar_directory() / "done").exists() and shutil.which("mvn") is None:
+        return "no `mvn` on the PATH: tests on a real Kafka fetch it by Maven"
+    return None
+
+
+def jar_directory() -> Path:
+    """Where the jars are, or will be."""
+    if given := os.environ.get("KAFKACORE_KAFKA_JARS"):
+        return Path(given)
+    cache = Path(os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore")
+    return cache / f"kafka-{VERSION}"
+
+
+def fetch_jars() -> Path:
+    """Fetch the jars by Maven unless they are there; a half-finished fetch is never taken for a whole one."""
+    where = jar_directory()
+    if not (where / "done").exists():
+        where.mkdir(parents=True, exist_ok=True)
+        dependencies = "".join(
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
+            for group, name, version in ARTIFACTS
+        )
+        (where / "pom.xml").write_text(
+            '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>kafkacore.test</groupId>'
+            f"<artifactId>jars</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
+        )
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={where}"]
+        subprocess.run(command, cwd=where, check=True, stdout=subprocess.DEVNULL, timeout=600)
+        (where / "done").touch()
+    return where
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class KafkaServer:
+    """One Kafka node (broker and controller) in a directory of its own.
+
+    Args:
+        **settings: further broker settings, underscores for dots.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.jars = fetch_jars()
+        self.directory = Path(tempfile.mkdtemp(prefix="kafkacore-kafka-"))
+        self.port, controller_port = free_port(), free_port()
+        self.bootstrap_servers = f"127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self.directory / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 5,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 5,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+        self.properties = self.directory / "server.properties"
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        (self.directory / "log4j2.properties").write_text(LOG4J)
+
+    def _java(self, main_class: str, *args: object, heap: str = "512m", jvm: tuple[str, ...] = FAST_JVM) -> list[str]:
+        log4j = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
+        return ["java", f"-Xmx{heap}", *jvm, log4j, "-cp", f"{self.jars}/*", main_class, *map(str, args)]
+
+    def tool(self, name: str, *args: object, stdin: bytes | None = None, timeout: float = 120) -> subprocess.CompletedProcess[bytes]:
+        """Run one of Kafka's own tools (a class of org.apache.kafka.tools) to its end; raises when it fails."""
+        main_class = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
+        return subprocess.run(self._java(main_class, *args), input=stdin, capture_output=True, timeout=timeout, check=True)
+
+    def __enter__(self) -> KafkaServer:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self.properties)
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the node and return once its port answers."""
+        with open(self.directory / "kafka.log", "ab") as log:
+            self.process = subprocess.Popen(self._java("kafka.Kafka", self.properties, heap="1g", jvm=("-XX:+UseG1GC",)), stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)  # its death ends the wait at once
+                break
+        raise RuntimeError("Kafka did not start: " + (self.directory / "kafka.log").read_text()[-2000:])
+
+    def kill(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """End the node by a signal; SIGKILL is the power cut."""
+        assert self.process is not None
+        self.process.send_signal(sig)
+        self.process.wait(60)
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill(signal.SIGTERM)
+        shutil.rmtree(self.directory, ignore_errors=True)
