@@ -1,0 +1,84 @@
+"""The root of the command line: its commands, the options they share, and what a failure looks like."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from kafkacore import __version__, errors
+from kafkacore.cli import broker, demo, dump, records, topics
+from kafkacore.cli.options import Failure
+
+# The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
+WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    name="kafkacore",
+    help="Apache Kafka's client, timer and broker machinery: run a broker, look after topics, produce, consume, look into log files.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("broker")(broker.broker)
+app.add_typer(topics.app, name="topics")
+app.command("produce")(records.produce)
+app.command("consume")(records.consume)
+app.command("dump-log")(dump.dump_log)
+app.command("demo")(demo.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kafkacore {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."),  # noqa: ARG001
+) -> None:
+    """Settings of all commands; `kafkacore COMMAND --help` shows a command's own."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Returns:
+        The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted. A failure is one line on stderr, never a traceback.
+    """
+    try:
+        command: Any = typer.main.get_command(app)
+        outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except typer.Exit as done:
+        return done.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except WrongUsage as wrong:
+        shown: Any = wrong
+        if type(wrong).__name__ == "NoArgsIsHelpError":  # its message is the help itself
+            print(shown.format_message(), file=sys.stderr)
+            return 2
+        context = getattr(shown, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        print(f"kafkacore: {shown.format_message()}{hint}", file=sys.stderr)
+        return int(shown.exit_code)
+    except BrokenPipeError:
+        # The reader left (`| head`); keep the interpreter's own flush of stdout from failing again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except errors.ConfigError as wrong:
+        print(f"kafkacore: {wrong}", file=sys.stderr)
+        return 2
+    except (errors.KafkaError, Failure) as failed:
+        print(f"kafkacore: {failed}", file=sys.stderr)
+        return 1
+    except OSError as failed:
+        where = f"{failed.filename}: " if failed.filename else ""
+        print(f"kafkacore: {where}{failed.strerror or failed}", file=sys.stderr)
+        return 1

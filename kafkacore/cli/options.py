@@ -1,0 +1,81 @@
+"""Options and output that the commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+console = Console()
+messages = Console(stderr=True)
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", envvar="KAFKACORE_BOOTSTRAP_SERVERS", help="Where the cluster is; several by commas."),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name, such as acks=1; may be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+class Failure(Exception):
+    """The command could not do what was asked; its text is the one line the user sees."""
+
+
+def assignments(given: list[str] | None, option: str) -> dict[str, str]:
+    """`KEY=VALUE` words as a dict; anything else is wrong usage."""
+    settings = {}
+    for word in given or ():
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{word!r} is not KEY=VALUE", param_hint=option)
+        settings[name.strip()] = value
+    return settings
+
+
+def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
+    """One dict of client settings: the command's own, then what -X says."""
+    return {"bootstrap.servers": bootstrap_server, "client.id": "kafkacore-cli", **more, **assignments(given, "-X")}
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line of stdout."""
+    sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
+
+
+def byte_progress(description: str, total: int | None, *, visible: bool = True) -> Progress:
+    """A bar over bytes on stderr, only where a person looks."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        TimeElapsedColumn(),
+        console=messages,
+        transient=True,
+        disable=not (visible and messages.is_terminal),
+    )
+    bar.add_task(description, total=total, records=0)
+    return bar
+
+
+def record_progress(description: str, total: int | None, *, visible: bool = True) -> Progress:
+    """A bar over records on stderr, only where a person looks."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=messages,
+        transient=True,
+        disable=not (visible and messages.is_terminal),
+    )
+    bar.add_task(description, total=total)
+    return bar

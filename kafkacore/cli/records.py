@@ -1,0 +1,180 @@
+"""`kafkacore produce` and `kafkacore consume`: lines in, lines out."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    byte_progress,
+    client_settings,
+    messages,
+    print_json,
+    record_progress,
+)
+
+CHUNK_BYTES = 1 << 20
+
+
+def _chunks_of_lines(source: BinaryIO) -> Iterator[tuple[list[bytes], int]]:
+    """Whole lines of a stream, many at a time, with the bytes they took. A pipe gives what is there, not only full chunks."""
+    read = getattr(source, "read1", source.read)
+    rest = b""
+    while piece := read(CHUNK_BYTES):
+        head, newline, tail = piece.rpartition(b"\n")
+        if not newline:
+            rest += piece
+            continue
+        lines = (rest + head).split(b"\n")
+        rest = tail
+        yield lines, sum(map(len, lines)) + len(lines)
+    if rest:
+        yield [rest], len(rest)
+
+
+def _split_keys(lines: list[bytes], separator: bytes, name: str, first_line: int) -> tuple[list[bytes], list[bytes]]:
+    keys, values = [], []
+    for number, line in enumerate(lines, first_line):
+        key, found, value = line.partition(separator)
+        if not found:
+            raise Failure(f"{name}, line {number}: no key separator {separator.decode()!r} in it")
+        keys.append(key)
+        values.append(value)
+    return keys, values
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files of lines, one record each; standard input when none is named.")
+    ] = None,
+    key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="What stands between key and value; no keys without it.")] = None,
+    compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Send the lines of files, or of standard input, to a topic: one record a line."""
+    if key_separator == "":
+        raise typer.BadParameter("must not be empty", param_hint="--key-separator")
+    sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
+    sent = sent_bytes = 0
+    start = time.monotonic()
+    settings = client_settings(bootstrap_server, setting, **{"compression.type": compression})
+    with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not json) as bar:
+        waiting = []
+        for source in files or [None]:
+            name, line_number = ("standard input", 1) if source is None else (str(source), 1)
+            stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
+            with stream:
+                for lines, size in _chunks_of_lines(stream):
+                    keys = None
+                    if key_separator is not None:
+                        keys, lines = _split_keys(lines, key_separator.encode(), name, line_number)  # noqa: PLW2901
+                    waiting.append(producer.send_many(topic, lines, keys=keys))
+                    line_number += len(lines)
+                    sent += len(lines)
+                    sent_bytes += size
+                    bar.update(bar.task_ids[0], advance=size, records=sent)
+                    while waiting and waiting[0].done():
+                        _check(waiting.pop(0).result(0))
+        for batch in waiting:
+            _check(batch.result())
+    seconds = time.monotonic() - start
+    if json:
+        print_json({"topic": topic, "records": sent, "bytes": sent_bytes, "seconds": round(seconds, 6)})
+    else:
+        messages.print(f"{sent:,} records, {sent_bytes:,} bytes to {topic} in {seconds:.2f} s")
+
+
+def _check(result: Any) -> None:
+    if result.errors:
+        index, error = next(iter(result.errors.items()))
+        raise Failure(f"{len(result.errors):,} records failed, the first (number {index} of its chunk): {error}")
+
+
+def _text(data: bytes | None, name: str) -> dict[str, str | None]:
+    """Bytes for JSON: text where they are UTF-8, else base64 under another name, so that nothing is lost."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def as_json(record: ConsumerRecord) -> dict[str, Any]:
+    """A record as `consume --format json` prints it."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **_text(record.key, "key"),
+        **_text(record.value, "value"),
+        "headers": [{"name": name, **_text(value, "value")} for name, value in record.headers],
+    }
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="What to read.")],
+    start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in every partition.")] = "latest",
+    most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
+    partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,
+    exit_at_end: Annotated[bool, typer.Option("-e", "--exit-at-end", help="Stop at the records that are there at the start.")] = False,
+    key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="Print keys, this between key and value.")] = None,
+    form: Annotated[str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")] = "raw",
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Print the records of a topic, until Ctrl+C, --max or the end."""
+    if form not in ("raw", "json"):
+        raise typer.BadParameter("must be raw or json", param_hint="--format")
+    if start not in ("earliest", "latest") and not start.isdecimal():
+        raise typer.BadParameter("must be earliest, latest or an offset", param_hint="--from")
+    as_objects = json or form == "json"
+    separator = None if key_separator is None else key_separator.encode()
+    out = sys.stdout.buffer
+    reset = start if start in ("earliest", "latest") else "none"
+    with KafkaConsumer(client_settings(bootstrap_server, setting, **{"auto.offset.reset": reset})) as consumer:
+        wanted = sorted(consumer.partitions_for(topic)) if partition is None else [partition]
+        where = [TopicPartition(topic, p) for p in wanted]
+        consumer.assign(where)
+        if start.isdecimal():
+            for tp in where:
+                consumer.seek(tp, int(start))
+        ends = consumer.end_offsets(where) if exit_at_end else {}
+        total = most if most is not None else sum(ends[tp] - consumer.position(tp) for tp in where) if exit_at_end else None
+        count = 0
+        with record_progress(topic, total, visible=not sys.stdout.isatty()) as bar:
+            while most is None or count < most:
+                if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
+                    break
+                polled = consumer.poll(timeout=None if not exit_at_end else 1.0, max_records=min(10_000, (most or 10_000) - (count if most else 0)))
+                for tp, records in polled.items():
+                    mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
+                    for record in mine:
+                        if as_objects:
+                            print_json(as_json(record))
+                        else:
+                            if separator is not None:
+                                out.write((record.key or b"") + separator)
+                            out.write((record.value or b"") + b"\n")
+                    count += len(mine)
+                sys.stdout.flush()
+                bar.update(bar.task_ids[0], completed=count)
+    if not sys.stdout.isatty() and not json:
+        messages.print(f"{count:,} records of {topic}")

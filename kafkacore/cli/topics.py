@@ -1,0 +1,119 @@
+"""`kafkacore topics`: list, create, describe, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from kafkacore import KafkaAdminClient, NewTopic, errors
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, assignments, client_settings, console, print_json
+
+app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+
+def _raise_first(results: dict[str, errors.KafkaError | None]) -> None:
+    failed = {name: error for name, error in results.items() if error is not None}
+    if failed:
+        raise Failure("; ".join(f"{name}: {error}" if name not in str(error) else str(error) for name, error in failed.items()))
+
+
+@app.command("list")
+def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+    """List the names of all topics."""
+    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+        names = sorted(admin.list_topics())
+    if json:
+        print_json(names)
+    else:
+        for name in names:
+            typer.echo(name)
+
+
+@app.command("create")
+def create(
+    topics: Topics,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", help="Partitions of each; -1 for the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option("-r", "--replication-factor", help="Copies of each partition; -1 for the broker's default.")] = -1,
+    config: Annotated[list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Create topics."""
+    wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
+    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+        _raise_first(admin.create_topics(wanted))
+    if json:
+        print_json({"created": topics})
+    else:
+        typer.echo(f"created {', '.join(topics)}")
+
+
+@app.command("describe")
+def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+    """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
+    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+        described = admin.describe_topics(topics)
+        if missing := {name: info.error for name, info in described.items() if info.error is not None}:
+            raise Failure("; ".join(f"{name}: {error}" if name not in str(error) else str(error) for name, error in missing.items()))
+        spans = _spans(admin, described)
+    if json:
+        print_json(
+            {
+                name: {
+                    "topic_id": info.topic_id.hex(),
+                    "partitions": [
+                        {
+                            "partition": p.index,
+                            "leader": p.leader,
+                            "leader_epoch": p.leader_epoch,
+                            "replicas": list(p.replicas),
+                            "isr": list(p.isr),
+                            "first_offset": spans[name, p.index][0],
+                            "end_offset": spans[name, p.index][1],
+                        }
+                        for p in info.partitions
+                    ],
+                }
+                for name, info in described.items()
+            }
+        )
+        return
+    for name, info in described.items():
+        table = Table("partition", "leader", "replicas", "in sync", "first offset", "end offset", title=name, title_justify="left")
+        for p in info.partitions:
+            first, end = spans[name, p.index]
+            replicas, isr = (",".join(map(str, ids)) for ids in (p.replicas, p.isr))
+            table.add_row(str(p.index), str(p.leader), replicas, isr, f"{first:,}", f"{end:,}")
+        console.print(table)
+
+
+def _spans(admin: KafkaAdminClient, described: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
+    """First and end offset of every partition described."""
+    from kafkacore import TopicPartition
+
+    where = [TopicPartition(name, p.index) for name, info in described.items() for p in info.partitions]
+    first, end = (admin.list_offsets(dict.fromkeys(where, spec)) for spec in ("earliest", "latest"))
+    return {tuple(tp): (first[tp].offset, end[tp].offset) for tp in where}
+
+
+@app.command("delete")
+def delete(
+    topics: Topics,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Delete topics and all their records."""
+    if not yes and not json:
+        typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
+    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+        _raise_first(admin.delete_topics(topics))
+    if json:
+        print_json({"deleted": topics})
+    else:
+        typer.echo(f"deleted {', '.join(topics)}")
