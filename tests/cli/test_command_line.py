@@ -1,0 +1,182 @@
+"""The command line against an embedded broker: output for people and for machines, and one line for every failure."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkacore import KafkaProducer
+from kafkacore.cli.app import run
+from kafkacore.testing import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def at(servers: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster, known to every command through the environment."""
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", servers)
+    return servers
+
+
+def failure(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a failed command leaves on stderr."""
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("kafkacore: "), lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", [[], ["topics"], ["topics", "create"], ["produce"], ["consume"], ["broker"], ["dump-log"], ["demo"]])
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "Usage:" in capsys.readouterr().out
+
+
+def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-a", "cli-b", "--partitions", "3"]) == 0
+    assert run(["topics", "list", "--json"]) == 0
+    assert {"cli-a", "cli-b"} <= set(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert run(["topics", "describe", "cli-a", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)["cli-a"]
+    assert [p["partition"] for p in described["partitions"]] == [0, 1, 2]
+    assert all(p["first_offset"] == p["end_offset"] == 0 for p in described["partitions"])
+    assert run(["topics", "describe", "cli-a"]) == 0
+    assert "leader" in capsys.readouterr().out
+    assert run(["topics", "create", "cli-a"]) == 1
+    assert "cli-a" in failure(capsys)
+    assert run(["topics", "delete", "cli-a", "cli-b", "--yes"]) == 0
+    assert run(["topics", "describe", "cli-a"]) == 1
+    capsys.readouterr()
+    assert run(["topics", "list", "--json"]) == 0
+    assert not {"cli-a", "cli-b"} & set(json.loads(capsys.readouterr().out))
+
+
+def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = [b"key-%d|line %d" % (i % 5, i) for i in range(5000)]
+    (tmp_path / "first").write_bytes(b"\n".join(lines[:3000]) + b"\n")
+    (tmp_path / "second").write_bytes(b"\n".join(lines[3000:]))  # no newline at its end
+    files = [str(tmp_path / "first"), str(tmp_path / "second")]
+    assert run(["topics", "create", "cli-lines", "-p", "2"]) == 0
+    assert run(["produce", "cli-lines", *files, "-k", "|", "-c", "lz4", "--json"]) == 0
+    summary = json.loads(capfdbinary.readouterr().out.splitlines()[-1])
+    assert summary["records"] == 5000 and summary["bytes"] == sum(map(len, lines)) + 4999
+    assert run(["consume", "cli-lines", "--from", "earliest", "--exit-at-end", "-k", "|"]) == 0
+    got = capfdbinary.readouterr().out.splitlines()
+    assert sorted(got) == sorted(lines)
+    for key in range(5):  # order holds within a key
+        mine = [line for line in lines if line.startswith(b"key-%d|" % key)]
+        assert [line for line in got if line.startswith(b"key-%d|" % key)] == mine
+
+
+def test_standard_input(at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n\nfour\n")))
+    assert run(["produce", "cli-stdin", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 4
+
+
+def test_json_loses_nothing(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with KafkaProducer(bootstrap_servers=at) as producer:
+        producer.send("cli-json", b"\xff\xfe", key="ключ", headers=[("h", None)], timestamp_ms=1_700_000_000_000)
+        producer.send("cli-json", None, key=b"gone", timestamp_ms=1_700_000_000_001)
+    assert run(["consume", "cli-json", "--from", "earliest", "-n", "2", "--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["key"], first["value_base64"], first["timestamp_ms"]) == ("ключ", "//4=", 1_700_000_000_000)
+    assert first["headers"] == [{"name": "h", "value": None}]
+    assert (second["key"], second["value"], second["offset"]) == ("gone", None, 1)
+
+
+def test_from_an_offset_and_no_more_than_asked(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with KafkaProducer(bootstrap_servers=at) as producer:
+        for i in range(100):
+            producer.send("cli-offset", b"%d" % i)
+    assert run(["consume", "cli-offset", "--from", "40", "-n", "5", "--json"]) == 0
+    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [40, 41, 42, 43, 44]
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "words"),
+    [
+        (["consume", "t", "--from", "tomorrow"], 2, "earliest, latest or an offset"),
+        (["consume", "t", "--format", "xml"], 2, "raw or json"),
+        (["produce", "t", "no-such-file"], 1, "no-such-file"),
+        (["produce", "t", "-X", "lingerms=3"], 2, "linger"),
+        (["produce", "t", "-X", "nonsense"], 2, "KEY=VALUE"),
+        (["produce", "t", "-c", "rar"], 2, "rar"),
+        (["topics", "list", "-b", "no-port"], 2, "no-port"),
+        (["dump-log", "no-such-file"], 1, "no-such-file"),
+        (["frobnicate"], 2, "frobnicate"),
+    ],
+)
+def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str], command: list[str], status: int, words: str) -> None:
+    assert run(command) == status
+    assert words in failure(capsys)
+
+
+def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
+    assert run(["produce", "cli-separator", str(tmp_path / "lines"), "-k", "|"]) == 1
+    assert "line 3" in failure(capsys)
+
+
+def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]) == 1
+    assert "127.0.0.1:1" in failure(capsys)
+
+
+def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kafkacore.records import BatchBuilder
+
+    builder = BatchBuilder(compression="zstd", producer_id=7, producer_epoch=1, base_sequence=0)
+    for i in range(3):
+        assert builder.append(b"value %d" % i, key=b"k", timestamp_ms=1_700_000_000_000)
+    segment = bytes(builder.build())
+    (tmp_path / "ok.log").write_bytes(segment)
+    assert run(["dump-log", str(tmp_path / "ok.log"), "--records", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["records"], shown["compression"], shown["producer_id"]) == (3, "zstd", 7)
+    assert [r["value"] for r in shown["content"]] == ["value 0", "value 1", "value 2"]
+    assert run(["dump-log", str(tmp_path / "ok.log")]) == 0
+    assert "zstd" in capsys.readouterr().out
+    (tmp_path / "bad.log").write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
+    assert run(["dump-log", str(tmp_path / "bad.log"), "--json"]) == 1
+    assert "bad.log" in failure(capsys)
+
+
+@pytest.mark.slow
+def test_the_demo_on_a_few_flights(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot = tmp_path / "flights.png"
+    assert run(["demo", "-b", at, "--limit", "20000", "--plot", str(plot), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["records_equal"], summary["records_wrong"]) == (20_000, 0)
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
+def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
+    broker = subprocess.Popen([sys.executable, "-m", "kafkacore", "broker", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert broker.stdout is not None
+        address = json.loads(broker.stdout.readline())["bootstrap_servers"]
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
+        environment = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": address}
+        command = [sys.executable, "-m", "kafkacore"]
+        subprocess.run([*command, "produce", "t"], input=b"a\nb\n", env=environment, check=True, timeout=60)
+        done = subprocess.run([*command, "consume", "t", "--from", "earliest", "-n", "2"], env=environment, check=True, timeout=60, capture_output=True)
+        assert sorted(done.stdout.split()) == [b"a", b"b"]
+    finally:
+        broker.send_signal(signal.SIGINT)
+        assert broker.wait(30) == 0
+        broker.stdout.close()
