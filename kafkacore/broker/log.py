@@ -1,9 +1,9 @@
 """One partition's log, in memory.
 
-A log is a list of segments; a segment is one block of anonymous memory that holds record batches back to back, exactly as they go over
-the wire, and a dense index with one row per batch:
+A log is a list of segments; a segment is one block of pooled memory that holds record batches back to back, exactly as they go over the
+wire, and a dense index with one row per batch:
 
-    memory       | batch 0 | batch 1 |   batch 2   | ... unused (never touched, so never resident)
+    memory       | batch 0 | batch 1 |   batch 2   | ... unused
     base_offsets     100       137        140
     positions          0       812       1029
     max_timestamps   t0        t1         t2
@@ -14,6 +14,8 @@ Rules:
    outside the CRC. A slice of the frame would pin a power-of-two block and leave reads with one buffer per batch; a segment gives a read
    one view over any number of batches.
 2. Bytes below `end_offset` never change, so a view handed to a response stays true; it keeps its segment's memory alive after deletion.
+   When the last view is gone the block returns to the pool, and the next segment finds it warm: page faults are most of the cost of
+   writing fresh memory.
 3. Only whole segments are deleted. A segment rolls when its block is full; blocks double from 1 MiB up to `SEGMENT_MAX_BYTES` or
    segment.bytes, whichever is smaller, and one larger batch gets a block of its own.
 4. Offsets have no gaps: a batch's last offset + 1 is the next batch's base offset.
@@ -21,12 +23,12 @@ Rules:
 
 from __future__ import annotations
 
-import mmap
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from kafkacore import errors, records
+from kafkacore._codec import PooledBuffer
 from kafkacore.records import Batch
 
 SEGMENT_MIN_BYTES = 1 << 20
@@ -104,7 +106,7 @@ class Segment:
     )
 
     def __init__(self, base_offset: int, capacity: int, log_position: int) -> None:
-        """Maps the block.
+        """Takes a block; memory the system gives afresh becomes resident as it is written.
 
         Args:
             base_offset: the first offset it will hold.
@@ -114,11 +116,7 @@ class Segment:
         self.base_offset = base_offset
         self.capacity = capacity
         self.log_position = log_position
-        block = mmap.mmap(-1, capacity)
-        if capacity > SEGMENT_MIN_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-            # Page faults are most of the cost of writing fresh memory; small logs keep small pages so that they stay small.
-            block.madvise(mmap.MADV_HUGEPAGE)
-        self.writable = memoryview(block)
+        self.writable = memoryview(PooledBuffer(capacity))
         self.view = self.writable.toreadonly()
         self.size = 0
         self.base_offsets = array("q")
@@ -157,12 +155,16 @@ class Segment:
         row = bisect_left(self.base_offsets, upper_offset)
         return self.positions[row] if row < len(self.positions) else self.size
 
-    def read(self, offset: int, upper_offset: int, max_bytes: int, at_least_one: bool) -> memoryview:
-        """Whole batches from the one containing `offset`, below `upper_offset`, within max_bytes (but for the first, if asked)."""
+    def read(self, offset: int, upper_offset: int, max_bytes: int, at_least_one: bool) -> tuple[memoryview, bool]:
+        """Whole batches from the one containing `offset`, below `upper_offset`, within max_bytes (but for the first, if asked).
+
+        Returns:
+            The batches, and whether they reach to the end of this segment.
+        """
         row = self.row_of(offset)
         limit = bisect_left(self.base_offsets, upper_offset)
         if row >= limit:
-            return self.view[:0]
+            return self.view[:0], False
         start = self.positions[row]
         end = self.positions[limit] if limit < len(self.positions) else self.size
         if end - start > max_bytes:
@@ -170,7 +172,7 @@ class Segment:
             if fitting == row and at_least_one:
                 fitting = row + 1
             end = self.positions[fitting] if fitting < limit else end
-        return self.view[start:end]
+        return self.view[start:end], end == self.size
 
 
 class Log:
@@ -249,12 +251,12 @@ class Log:
             return views
         for row in range(self._segment_row(offset), len(self.segments)):
             segment = self.segments[row]
-            view = segment.read(offset, upper_offset, max_bytes, at_least_one and not views)
+            view, to_its_end = segment.read(offset, upper_offset, max_bytes, at_least_one and not views)
             if view.nbytes:
                 views.append(view)
                 max_bytes -= view.nbytes
-            if view.nbytes == 0 or max_bytes <= 0 or segment.position_of(upper_offset) < segment.size:
-                break
+            if not to_its_end or max_bytes <= 0:
+                break                                     # after a stop within this segment, batches of the next would leave a gap
         return views
 
     def bytes_between(self, offset: int, upper_offset: int) -> int:

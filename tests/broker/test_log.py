@@ -63,7 +63,7 @@ def test_an_offset_outside_the_log_is_refused(offset):
         log.read(offset, MAX, 3, True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=30),
     st.integers(0, 100),
@@ -99,6 +99,17 @@ def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
     assert got == (expected if offset < upper else [])
     wanted = sum(size for base, last, size in model if last >= offset and base < upper) if offset < upper else 0
     assert small.bytes_between(offset, upper) == wanted
+
+
+def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next(monkeypatch):
+    monkeypatch.setattr(log_module, "SEGMENT_MIN_BYTES", 1000)
+    monkeypatch.setattr(log_module, "SEGMENT_MAX_BYTES", 1000)
+    log = Log()
+    sizes = [300, 400, 30, 30]                            # the first two fill a segment, the last two begin the next
+    for size in sizes:
+        append(log, [b"v" * size])
+    assert len(log.segments) == 2
+    assert offsets(log.read(0, 600, 4, True)) == [0]      # 200 bytes left: too few for the second batch, enough for the third
 
 
 def test_stored_bytes_do_not_change_when_the_frame_does():
