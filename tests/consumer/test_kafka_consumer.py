@@ -1,6 +1,7 @@
 """KafkaConsumer on the embedded broker, over real sockets."""
 
 import os
+import signal
 import threading
 
 import pytest
@@ -220,6 +221,18 @@ def test_wakeup_ends_a_poll_of_another_thread(broker, consumer):
     consumer.wakeup()  # nobody waits: the next wait ends
     with pytest.raises(errors.WakeupError):
         consumer.poll(0)
+
+
+def test_ctrl_c_ends_a_poll(broker, consumer):
+    consumer.assign([A])
+    consumer.position(A)
+    presser = threading.Timer(0.05, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
+    presser.start()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll(None)
+    presser.join()
+    produce(broker.address, "t", 0, [b"x"])
+    assert read(consumer, 1) == {A: [b"x"]}  # and nothing is broken by it
 
 
 def test_two_threads_at_once_are_refused(broker):

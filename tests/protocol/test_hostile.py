@@ -1,5 +1,7 @@
 """Whatever bytes come in, CorruptDataError is all that comes out, and no memory is taken on a length's word."""
 
+import array
+import gc
 import random
 import tracemalloc
 
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from protocol_kit import MESSAGES, name_of, sample, versions_of, whole
 
 from kafkacore import protocol
-from kafkacore.errors import CorruptDataError, UnsupportedVersion
+from kafkacore.errors import CorruptDataError, UnsupportedVersion, UsageError
 from kafkacore.protocol import stored
+from kafkacore.protocol.schema import Struct
 
 
 def picked_versions(kind):
@@ -127,9 +130,86 @@ def test_changed_bytes_long(kind):
     rng = random.Random(1)
     for version in versions_of(kind):
         body = whole(sample(kind, version, 6).encode(version))
-        for _ in range(3000):
+        for _ in range(150):
             data = bytearray(body)
             for _ in range(rng.randint(1, 6)):
                 if data:
                     data[rng.randrange(len(data))] = rng.randrange(256)
             survives(kind, version, data)
+
+
+class Awkward:
+    """Equal to nothing, not even without raising."""
+
+    def __eq__(self, other):
+        raise ValueError("not comparable")
+
+    __hash__ = None
+
+
+ZOO = [
+    *(None, True, -1, 1 << 15, 1 << 40, 1 << 70, 1.5, "text", "\ud800", "x" * 40_000),
+    *(b"", b"x" * 16, bytearray(16), memoryview(b"abcd")[::2], array.array("i", [1, 2])),
+    *([], [None], [1, "a"], [[]], (), (1, 2), {}, object(), Awkward(), protocol.Cursor(), [protocol.Cursor()]),
+]
+
+
+def with_odd_values(kind, version, rng):
+    """A sample in which some fields, at any depth, hold something else."""
+    values = {}
+    for name, value in zip(kind.FIELDS, tuple(sample(kind, version, rng.randrange(20))), strict=True):
+        if rng.random() < 0.2:
+            value = rng.choice(ZOO)
+        elif isinstance(value, list) and value and isinstance(value[0], Struct):
+            value = [with_odd_values(type(item), version, rng) for item in value]
+        values[name] = value
+    return kind(**values)
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+def test_any_python_object_may_be_given(kind):
+    rng = random.Random(kind.__name__)
+    for version in picked_versions(kind):
+        for _ in range(30):
+            try:
+                whole(with_odd_values(kind, version, rng).encode(version))
+            except UsageError as error:
+                assert str(error).startswith(kind.label(version))
+            except ValueError as error:
+                assert str(error) == "not comparable"
+
+
+def test_nothing_is_leaked():
+    message = sample(protocol.FetchResponse, 12, 7)
+    message = message._replace(responses=[sample(protocol.FetchableTopicResponse, 12, seed) for seed in range(6)])
+    body = whole(message.encode(12))
+    bad = message._replace(session_id="x")
+
+    def everything():
+        protocol.FetchResponse.decode(12, body)
+        message.encode(12)
+        protocol.encode_response(message, 12, 1)
+        for end in range(0, len(body), 7):
+            try:
+                protocol.FetchResponse.decode(12, body[:end])
+            except CorruptDataError:
+                pass
+        for wrong in (lambda: bad.encode(12), lambda: message.encode(3), lambda: protocol.FetchResponse(nothing=1)):
+            try:
+                wrong()
+            except (UsageError, TypeError):
+                pass
+
+    everything()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        everything()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            everything()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 3_000
+    finally:
+        tracemalloc.stop()

