@@ -60,7 +60,11 @@ def run_case(name: str, broker: NullBroker, records: int, size: int) -> dict[str
     """One case in a fresh process."""
     environment = {**os.environ, "NULLBROKER_PID": str(broker.pid)}
     done = subprocess.run(
-        [sys.executable, str(CASE), name, broker.address, str(records), str(size)], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, str(CASE), name, broker.address, str(records), str(size)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}\n{done.stderr}")
@@ -105,7 +109,8 @@ def latency(broker: NullBroker, rounds: int, sends: int = 2000) -> dict[str, dic
     builder = BatchBuilder()
     builder.append(b"x" * 100, timestamp_ms=0)
     batch = bytes(builder.build())
-    body = struct.pack(">hhihs", 0, 7, 1, 1, b"c") + struct.pack(">hhiih5sii", -1, -1, 30_000, 1, 5, b"bench", 1, 0) + struct.pack(">i", len(batch)) + batch
+    header = struct.pack(">hhihs", 0, 7, 1, 1, b"c")
+    body = header + struct.pack(">hhiih5siii", -1, -1, 30_000, 1, 5, b"bench", 1, 0, len(batch)) + batch
     frame = struct.pack(">i", len(body)) + body
     host, port = broker.address.split(":")
     bare = socket.create_connection((host, int(port)))
@@ -167,7 +172,8 @@ def main() -> None:
     builder = BatchBuilder(max_bytes=16_384)
     while builder.append(b"x" * args.size, timestamp_ms=1_700_000_000_000):
         pass
-    figures: dict[str, Any] = {"machine": f"{platform.machine()} {os.cpu_count()} CPUs", "python": platform.python_version(), "size": args.size}
+    machine = f"{platform.machine()} {os.cpu_count()} CPUs"
+    figures: dict[str, Any] = {"machine": machine, "python": platform.python_version(), "size": args.size}
     with NullBroker(batches={"bench": bytes(builder.build())}) as broker:
         if "produce" in what:
             figures["produce"] = rounds_of(PRODUCE, broker, args.records, args.size, args.rounds)

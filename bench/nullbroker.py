@@ -25,7 +25,9 @@ class NullBroker:
         verify: read and check the CRC of every produced batch instead of dropping it in the kernel.
     """
 
-    def __init__(self, partitions: int = 4, batches: dict[str, bytes] | None = None, high_watermark: int = 1 << 40, verify: bool = False) -> None:
+    def __init__(
+        self, partitions: int = 4, batches: dict[str, bytes] | None = None, high_watermark: int = 1 << 40, verify: bool = False
+    ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="nullbroker-"))
         atexit.register(self.close)
         for topic, batch in (batches or {}).items():

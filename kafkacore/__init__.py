@@ -1,3 +1,55 @@
-"""Apache Kafka's client, timer and broker machinery for Python, with the hot paths compiled."""
+"""Apache Kafka's client, timer and broker machinery for Python, with the hot paths compiled.
+
+The names of `__all__` are imported when they are first used, so that a program pays only for the parts it takes: `import kafkacore` alone
+loads no extension and no numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafkacore import errors
+    from kafkacore.admin import KafkaAdminClient
+    from kafkacore.consumer import KafkaConsumer
+    from kafkacore.producer import KafkaProducer
+    from kafkacore.records import ConsumerRecord
+    from kafkacore.types import NewPartitions, NewTopic, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "KafkaProducer",
+    "KafkaConsumer",
+    "KafkaAdminClient",
+    "ProducerRecord",
+    "ConsumerRecord",
+    "RecordMetadata",
+    "TopicPartition",
+    "OffsetAndMetadata",
+    "NewTopic",
+    "NewPartitions",
+    "errors",
+]
+
+_HOMES = {
+    "KafkaProducer": "kafkacore.producer",
+    "KafkaConsumer": "kafkacore.consumer",
+    "KafkaAdminClient": "kafkacore.admin",
+    "ConsumerRecord": "kafkacore.records",
+    **dict.fromkeys(
+        ("NewPartitions", "NewTopic", "OffsetAndMetadata", "ProducerRecord", "RecordMetadata", "TopicPartition"), "kafkacore.types"
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("kafkacore.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -40,7 +40,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."),  # noqa: ARG001
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
     """Settings of all commands; `kafkacore COMMAND --help` shows a command's own."""
 

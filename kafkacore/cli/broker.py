@@ -14,7 +14,9 @@ from kafkacore.testing import EmbeddedCluster
 
 def broker(
     port: Annotated[int, typer.Option("-p", "--port", min=0, max=65535, help="Port on loopback; 0 takes a free one.")] = 9092,
-    setting: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a broker in memory on loopback until Ctrl+C: for development and tests, with nothing to install or clean up."""

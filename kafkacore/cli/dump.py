@@ -57,10 +57,12 @@ def dump_log(
                 producer = "" if batch.producer_id < 0 else f"{batch.producer_id}/{batch.producer_epoch}"
                 sequence = "" if batch.base_sequence < 0 else str(batch.base_sequence)
                 span = f"{batch.base_offset}..{batch.last_offset}"
-                table.add_row(span, str(batch.record_count), f"{batch.size_bytes:,}", facts["compression"], producer, sequence, flags, str(facts["position"]))
+                count, size, codec, at = str(batch.record_count), f"{batch.size_bytes:,}", facts["compression"], str(facts["position"])
+                table.add_row(span, count, size, codec, producer, sequence, flags, at)
                 if records:
                     for record in batch.records():
-                        table.add_row(f"  {record.offset}", "", str(record.timestamp_ms), "", repr(record.key), repr(record.value), repr(record.headers), "")
+                        content_cells = (repr(record.key), repr(record.value), repr(record.headers))
+                        table.add_row(f"  {record.offset}", "", str(record.timestamp_ms), "", *content_cells, "")
         except errors.CorruptDataError as corrupt:
             if not json:
                 console.print(table)

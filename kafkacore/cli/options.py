@@ -15,7 +15,13 @@ messages = Console(stderr=True)
 
 Bootstrap = Annotated[
     str,
-    typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT", envvar="KAFKACORE_BOOTSTRAP_SERVERS", help="Where the cluster is; several by commas."),
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        envvar="KAFKACORE_BOOTSTRAP_SERVERS",
+        help="Where the cluster is; several by commas.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting by Kafka's name, such as acks=1; may be repeated.")

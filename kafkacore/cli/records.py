@@ -60,7 +60,9 @@ def produce(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files of lines, one record each; standard input when none is named.")
     ] = None,
-    key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="What stands between key and value; no keys without it.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("-k", "--key-separator", help="What stands between key and value; no keys without it.")
+    ] = None,
     compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
@@ -75,14 +77,15 @@ def produce(
     settings = client_settings(bootstrap_server, setting, **{"compression.type": compression})
     with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not json) as bar:
         waiting = []
-        for source in files or [None]:
+        sources: list[Path | None] = [*files] if files else [None]
+        for source in sources:
             name, line_number = ("standard input", 1) if source is None else (str(source), 1)
             stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
             with stream:
                 for lines, size in _chunks_of_lines(stream):
                     keys = None
                     if key_separator is not None:
-                        keys, lines = _split_keys(lines, key_separator.encode(), name, line_number)  # noqa: PLW2901
+                        keys, lines = _split_keys(lines, key_separator.encode(), name, line_number)
                     waiting.append(producer.send_many(topic, lines, keys=keys))
                     line_number += len(lines)
                     sent += len(lines)
@@ -135,7 +138,9 @@ def consume(
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit-at-end", help="Stop at the records that are there at the start.")] = False,
     key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="Print keys, this between key and value.")] = None,
-    form: Annotated[str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")] = "raw",
+    form: Annotated[
+        str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")
+    ] = "raw",
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -163,7 +168,8 @@ def consume(
             while most is None or count < most:
                 if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
                     break
-                polled = consumer.poll(timeout=None if not exit_at_end else 1.0, max_records=min(10_000, (most or 10_000) - (count if most else 0)))
+                left = 10_000 if most is None else min(10_000, most - count)
+                polled = consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left)
                 for tp, records in polled.items():
                     mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
                     for record in mine:

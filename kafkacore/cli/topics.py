@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import typer
 from rich.table import Table
 
-from kafkacore import KafkaAdminClient, NewTopic, errors
+from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
+from kafkacore.admin import ItemResults, TopicDescription
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, assignments, client_settings, console, print_json
 
+V = TypeVar("V")
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
 
-def _raise_first(results: dict[str, errors.KafkaError | None]) -> None:
-    failed = {name: error for name, error in results.items() if error is not None}
-    if failed:
-        raise Failure("; ".join(f"{name}: {error}" if name not in str(error) else str(error) for name, error in failed.items()))
+def _checked(results: ItemResults[str, V]) -> dict[str, V]:
+    """What was asked for, when it worked for every topic; else one line that names each that failed, and why."""
+    if results.errors:
+        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in results.errors.items()))
+    return results.succeeded
 
 
 @app.command("list")
@@ -36,8 +39,12 @@ def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settin
 def create(
     topics: Topics,
     partitions: Annotated[int, typer.Option("-p", "--partitions", help="Partitions of each; -1 for the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option("-r", "--replication-factor", help="Copies of each partition; -1 for the broker's default.")] = -1,
-    config: Annotated[list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")] = None,
+    replication_factor: Annotated[
+        int, typer.Option("-r", "--replication-factor", help="Copies of each partition; -1 for the broker's default.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -45,7 +52,7 @@ def create(
     """Create topics."""
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
     with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
-        _raise_first(admin.create_topics(wanted))
+        _checked(admin.create_topics(wanted))
     if json:
         print_json({"created": topics})
     else:
@@ -56,9 +63,7 @@ def create(
 def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
     """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
     with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
-        described = admin.describe_topics(topics)
-        if missing := {name: info.error for name, info in described.items() if info.error is not None}:
-            raise Failure("; ".join(f"{name}: {error}" if name not in str(error) else str(error) for name, error in missing.items()))
+        described = _checked(admin.describe_topics(topics))
         spans = _spans(admin, described)
     if json:
         print_json(
@@ -91,13 +96,11 @@ def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
         console.print(table)
 
 
-def _spans(admin: KafkaAdminClient, described: dict[str, Any]) -> dict[tuple[str, int], tuple[int, int]]:
+def _spans(admin: KafkaAdminClient, described: dict[str, TopicDescription]) -> dict[tuple[str, int], tuple[int, int]]:
     """First and end offset of every partition described."""
-    from kafkacore import TopicPartition
-
     where = [TopicPartition(name, p.index) for name, info in described.items() for p in info.partitions]
     first, end = (admin.list_offsets(dict.fromkeys(where, spec)) for spec in ("earliest", "latest"))
-    return {tuple(tp): (first[tp].offset, end[tp].offset) for tp in where}
+    return {(tp.topic, tp.partition): (first[tp].offset, end[tp].offset) for tp in where}
 
 
 @app.command("delete")
@@ -112,7 +115,7 @@ def delete(
     if not yes and not json:
         typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
     with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
-        _raise_first(admin.delete_topics(topics))
+        _checked(admin.delete_topics(topics))
     if json:
         print_json({"deleted": topics})
     else:

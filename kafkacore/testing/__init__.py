@@ -52,9 +52,9 @@ class EmbeddedCluster:
             ConfigError: a setting is unknown or wrong.
         """
         if brokers != 1:
-            raise UsageError(f"brokers={brokers}: a cluster of several brokers comes with the broker issue; brokers=1 works")
+            raise UsageError(f"brokers={brokers}: a cluster of several brokers is not implemented yet; brokers=1 works")
         if data_dir is not None:
-            raise UsageError("data_dir: logs on disk come with the broker issue; data_dir=None keeps them in memory")
+            raise UsageError("data_dir: logs on disk are not implemented yet; data_dir=None keeps them in memory")
         self.config = config if isinstance(config, BrokerConfig) else BrokerConfig.from_user(config)
         self._image = ClusterImage(self.config)
         self._brokers = {_FIRST_NODE_ID: Broker(self.config, _FIRST_NODE_ID, self._image, port=port, api_versions=api_versions)}

@@ -174,7 +174,8 @@ def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
         environment = {**os.environ, "KAFKACORE_BOOTSTRAP_SERVERS": address}
         command = [sys.executable, "-m", "kafkacore"]
         subprocess.run([*command, "produce", "t"], input=b"a\nb\n", env=environment, check=True, timeout=60)
-        done = subprocess.run([*command, "consume", "t", "--from", "earliest", "-n", "2"], env=environment, check=True, timeout=60, capture_output=True)
+        reading = [*command, "consume", "t", "--from", "earliest", "-n", "2"]
+        done = subprocess.run(reading, env=environment, check=True, timeout=60, capture_output=True)
         assert sorted(done.stdout.split()) == [b"a", b"b"]
     finally:
         broker.send_signal(signal.SIGINT)

@@ -51,7 +51,7 @@ def make_topic(bootstrap_servers: str) -> Callable[..., str]:
         name = f"t-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
         with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(name, partitions, 1, configs=settings)])
+            admin.create_topics([NewTopic(name, partitions, 1, configs=settings)]).check()
         return name
 
     return make

@@ -135,7 +135,8 @@ class KafkaServer:
     def start(self) -> None:
         """Start the node and return once its port answers."""
         with open(self.directory / "kafka.log", "ab") as log:
-            self.process = subprocess.Popen(self._java("kafka.Kafka", self.properties, heap="1g", jvm=("-XX:+UseG1GC",)), stdout=log, stderr=log)
+            command = self._java("kafka.Kafka", self.properties, heap="1g", jvm=("-XX:+UseG1GC",))
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with socket.socket() as probe:

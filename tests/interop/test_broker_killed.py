@@ -1,4 +1,4 @@
-"""A power cut in the middle of a run: with idempotence and acks=all nothing is lost and nothing is doubled."""
+"""The broker is killed in the middle of a run and comes back: with idempotence and acks=all nothing is lost and nothing is doubled."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def check_nothing_lost_nothing_doubled(servers: str, topic: str) -> None:
 @pytest.mark.slow
 def test_killing_kafka_loses_and_doubles_nothing() -> None:
     topic = f"killed-{uuid.uuid4().hex[:8]}"
-    with KafkaServer(log_flush_interval_messages=1000) as server:  # its own node: the others' must live
+    with KafkaServer() as server:  # its own node: the others' must live
 
         def outage() -> None:
             server.kill()
             server.start()
 
         with KafkaAdminClient(bootstrap_servers=server.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+            admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).check()
         produce_through_an_outage(server.bootstrap_servers, topic, threading.Thread(target=outage))
         check_nothing_lost_nothing_doubled(server.bootstrap_servers, topic)
 

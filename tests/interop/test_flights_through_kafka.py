@@ -33,7 +33,7 @@ def truth(flights: Flights) -> dict[bytes, list[bytes]]:
 def new_topic(server: KafkaServer) -> str:
     name = f"flights-{uuid.uuid4().hex[:8]}"
     with KafkaAdminClient(bootstrap_servers=server.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)])
+        admin.create_topics([NewTopic(name, PARTITIONS, 1)]).check()
     return name
 
 
