@@ -1,19 +1,16 @@
 """Building and reading record batches, against aiokafka (Cython), kafka-python and the bound of one memcpy and one CRC.
 
-    python bench/batches.py [--values 10,100,1000] [--batch-bytes 16384] [--seconds 0.5]
-
-Every case of a table runs in turn, many times; shown is the median CPU time per record, and how many times less than aiokafka's.
+    python bench/batches.py [--json] [--rounds N] [--values 10,100,1000] [--batch-bytes 16384]
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from harness import Table, add_arguments, repeat, report, run_cases
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
@@ -24,34 +21,7 @@ TIMESTAMP_MS = 1_700_000_000_000
 FETCH_BATCHES = 16
 
 
-def measure(cases: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Median CPU nanoseconds per call of each case; the cases take turns, so that noise meets all of them."""
-    repeats = {}
-    for name, case in cases.items():
-        case()
-        start = time.process_time_ns()
-        case()
-        repeats[name] = max(1, int(4_000_000 / max(time.process_time_ns() - start, 500)))
-    samples: dict[str, list[float]] = {name: [] for name in cases}
-    end = time.monotonic() + seconds * len(cases)
-    while time.monotonic() < end or len(samples[name]) < 5:
-        for name, case in cases.items():
-            turns = range(repeats[name])
-            start = time.process_time_ns()
-            for _ in turns:
-                case()
-            samples[name].append((time.process_time_ns() - start) / len(turns))
-    return {name: statistics.median(times) for name, times in samples.items()}
-
-
-def show(title: str, times: dict[str, float], records: int, bound: str | None = None) -> None:
-    print(f"\n{title}")
-    for name, ns in times.items():
-        share = f"{100 * times[bound] / ns:6.0f}% of the bound" if bound else ""
-        print(f"  {name:34} {ns / records:9.2f} ns/record {times['aiokafka'] / ns:8.1f}x {share}")
-
-
-def build_table(value_bytes: int, batch_bytes: int, seconds: float) -> bytes:
+def build_table(value_bytes: int, batch_bytes: int, rounds: int) -> tuple[Table, bytes]:
     value = b"v" * value_bytes
     probe = BatchBuilder(max_bytes=batch_bytes)
     while probe.append(value, timestamp_ms=TIMESTAMP_MS):
@@ -100,21 +70,22 @@ def build_table(value_bytes: int, batch_bytes: int, seconds: float) -> bytes:
 
     assert bytes(per_record()) == sample == bytes(many(values)) == bytes(many((data, offsets))) == bytes(many(arrow))
     cases: dict[str, Callable[[], object]] = {
-        "kafka-python": lambda: peer(KafkaPythonBuilder, 0),
+        "(data, offsets)": lambda: many((data, offsets)),
+        "Arrow": lambda: many(arrow),
+        "list": lambda: many(values),
+        "per record": per_record,
         "aiokafka": lambda: peer(AiokafkaBuilder, 0),
-        "append per record": per_record,
-        "append_many, list": lambda: many(values),
-        "append_many, Arrow": lambda: many(arrow),
-        "append_many, (data, offsets)": lambda: many((data, offsets)),
+        "kafka-python": lambda: peer(KafkaPythonBuilder, 0),
         "memcpy + CRC": bound,
     }
-    times = measure(cases | {"one column over many batches": one_column}, seconds)
-    times["one column over many batches"] /= FETCH_BATCHES
-    show(f"Build: {n} records of {value_bytes} B, batch of {len(sample)} B", times, n, "memcpy + CRC")
-    return sample
+    timings = run_cases({name: repeat(case) for name, case in cases.items()}, rounds=rounds, units=n)
+    timings |= run_cases({"one column over many batches": repeat(one_column)}, rounds=rounds, units=n * FETCH_BATCHES)
+    table = Table(f"build {n} records, a batch of {len(sample)} B", "ns per record")
+    table.add(f"{value_bytes} B", timings)
+    return table, sample
 
 
-def read_table(sample: bytes, value_bytes: int, seconds: float) -> None:
+def read_table(sample: bytes, value_bytes: int, rounds: int) -> Table:
     (probe,) = read_batches(sample)
     batches = [bytearray(sample) for _ in range(FETCH_BATCHES)]
     for i, batch in enumerate(batches):
@@ -133,29 +104,34 @@ def read_table(sample: bytes, value_bytes: int, seconds: float) -> None:
 
     assert peer(AiokafkaRecords) == n == len(PartitionReader(fetched).records()) == len(PartitionReader(fetched).columns())
     cases: dict[str, Callable[[], object]] = {
-        "kafka-python": lambda: peer(KafkaPythonRecords),
-        "aiokafka": lambda: peer(AiokafkaRecords),
-        "objects": lambda: PartitionReader(fetched).records(),
-        "objects, CRC off": lambda: PartitionReader(fetched, check_crcs=False).records(),
         "columns": lambda: PartitionReader(fetched).columns(),
         "columns, CRC off": lambda: PartitionReader(fetched, check_crcs=False).columns(),
-        "columns, values to Arrow (copy)": lambda: PartitionReader(fetched).columns().values.to_arrow(),
-        "columns, values to Arrow (view)": lambda: PartitionReader(fetched).columns().values.to_arrow(view=True),
-        "columns to Arrow, all": lambda: PartitionReader(fetched).columns().to_arrow(),
+        "values to Arrow (copy)": lambda: PartitionReader(fetched).columns().values.to_arrow(),
+        "values to Arrow (view)": lambda: PartitionReader(fetched).columns().values.to_arrow(view=True),
+        "all to Arrow": lambda: PartitionReader(fetched).columns().to_arrow(),
+        "objects": lambda: PartitionReader(fetched).records(),
+        "objects, CRC off": lambda: PartitionReader(fetched, check_crcs=False).records(),
+        "aiokafka": lambda: peer(AiokafkaRecords),
+        "kafka-python": lambda: peer(KafkaPythonRecords),
         "CRC alone": lambda: crc32c(fetched),
     }
-    show(f"Read: {FETCH_BATCHES} batches, {n} records of {value_bytes} B", measure(cases, seconds), n)
+    table = Table(f"read {FETCH_BATCHES} batches of {probe.record_count} records", "ns per record")
+    table.add(f"{value_bytes} B", run_cases({name: repeat(case) for name, case in cases.items()}, rounds=rounds, units=n))
+    return table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
     parser.add_argument("--values", default="10,100,1000", help="value sizes in bytes")
     parser.add_argument("--batch-bytes", type=int, default=16384)
-    parser.add_argument("--seconds", type=float, default=0.5, help="time for each case")
     options = parser.parse_args()
+    tables: list[Table] = []
     for size in map(int, options.values.split(",")):
-        sample = build_table(size, options.batch_bytes, options.seconds)
-        read_table(sample, size, options.seconds)
+        table, sample = build_table(size, options.batch_bytes, options.rounds)
+        tables += [table, read_table(sample, size, options.rounds)]
+    report(tables, as_json=options.json)
+
 
 
 if __name__ == "__main__":

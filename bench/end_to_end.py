@@ -1,9 +1,9 @@
-"""What a record costs its client: CPU per record and wall time of every client against the same null broker.
+"""What a record costs its client: CPU, latency and memory of every client against the same null broker (nullbroker.c).
 
-    python bench/end_to_end.py [produce] [consume] [latency] [memory] [--records N] [--rounds N] [--json FILE]
+    python bench/end_to_end.py [--json] [--rounds N] [--only sending,reading,waiting,memory] [--records N] [--size BYTES]
 
-Every case runs in a process of its own, the cases take turns, and the median over the rounds is shown with the best
-beside it: ratios within one run hold on a noisy machine, absolute figures do not.
+Every case runs in a process of its own and the cases take turns; CPU is user and system time of the whole process, so the threads of
+every client count. The batches hold up to 1 MB on both sides (confluent-kafka's default) unless the case says otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import socket
 import statistics
@@ -22,13 +21,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness import Table, Timing, add_arguments, report
 from nullbroker import NullBroker
 
 from kafkacore.records import BatchBuilder
 
 CASE = Path(__file__).parent / "end_to_end_case.py"
 # case -> share of --records, so that the slow ones do not take all the time
-PRODUCE = {
+SENDING = {
     "confluent produce()": 1.0,
     "confluent produce(on_delivery)": 1.0,
     "confluent produce_batch(dicts)": 0.5,
@@ -39,21 +39,30 @@ PRODUCE = {
     "kafkacore send_many(list)": 4.0,
     "kafkacore send_many(columns)": 4.0,
 }
-CONSUME = {
+READING = {
     "confluent consume(500)": 0.5,
     "confluent consume(10000)": 0.5,
     "aiokafka getmany(10000)": 0.5,
     "kafkacore poll(500) objects": 2.0,
     "kafkacore poll_batch() columns": 8.0,
 }
-# (what is compared, the rival, ours, the least ratio wanted)
-GOALS = [
-    ("send() v. confluent produce()", "confluent produce()", "kafkacore send(), 1 MB batches", 8),
-    ("send() v. produce(on_delivery)", "confluent produce(on_delivery)", "kafkacore send(), 1 MB batches", 14),
-    ("send_many(columns) v. confluent produce()", "confluent produce()", "kafkacore send_many(columns)", 20),
-    ("objects v. consume(500)", "confluent consume(500)", "kafkacore poll(500) objects", 4),
-    ("columns v. consume(500)", "confluent consume(500)", "kafkacore poll_batch() columns", 18),
-]
+# title -> what is compared, ours first
+SENDING_TABLES = {
+    "send(), every record tracked": [
+        "kafkacore send(), 1 MB batches",
+        "confluent produce()",
+        "confluent produce(on_delivery)",
+        "aiokafka send_batch",
+    ],
+    "send() with a callback": ["kafkacore send(on_delivery), 1 MB", "confluent produce(on_delivery)"],
+    "send() in batches of 16 KiB, the default": ["kafkacore send(), defaults", "confluent produce()"],
+    "send_many() of columns": ["kafkacore send_many(columns)", "confluent produce()", "confluent produce_batch(dicts)"],
+    "send_many() of a list": ["kafkacore send_many(list)", "confluent produce()", "confluent produce_batch(dicts)"],
+}
+READING_TABLES = {
+    "reading objects": ["kafkacore poll(500) objects", "confluent consume(500)", "confluent consume(10000)", "aiokafka getmany(10000)"],
+    "reading columns": ["kafkacore poll_batch() columns", "confluent consume(500)", "confluent consume(10000)", "aiokafka getmany(10000)"],
+}
 
 
 def run_case(name: str, broker: NullBroker, records: int, size: int) -> dict[str, float]:
@@ -72,36 +81,34 @@ def run_case(name: str, broker: NullBroker, records: int, size: int) -> dict[str
     return result
 
 
-def rounds_of(cases: dict[str, float], broker: NullBroker, records: int, size: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Interleaved rounds of all cases: medians and bests."""
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
-    for number in range(rounds):
+def in_turns(cases: dict[str, float], broker: NullBroker, options: argparse.Namespace) -> dict[str, Timing]:
+    """CPU nanoseconds per record of each case."""
+    runs: dict[str, list[float]] = {name: [] for name in cases}
+    for number in range(options.rounds):
         for name, share in cases.items():
-            print(f"\r\033[Kround {number + 1}/{rounds}: {name}", end="", file=sys.stderr, flush=True)
-            runs[name].append(run_case(name, broker, max(40_000, int(records * share)), size))
-    print("\r\033[K", end="", file=sys.stderr)
-    return {
-        name: {
-            "cpu_us": statistics.median(r["cpu_us"] for r in results),
-            "cpu_us_best": min(r["cpu_us"] for r in results),
-            "wall_us": statistics.median(r["wall_us"] for r in results),
-        }
-        for name, results in runs.items()
-    }
+            progress(f"round {number + 1}/{options.rounds}: {name}")
+            count = max(40_000, int(options.records * share))
+            runs[name].append(run_case(name, broker, count, options.size)["cpu_us"] * 1000)
+    progress("")
+    return {name: Timing(statistics.median(took), min(took)) for name, took in runs.items()}
 
 
-def show(title: str, table: dict[str, dict[str, float]]) -> None:
-    print(f"\n{title}\n{'client':36} {'CPU us/record':>14} {'(best)':>9} {'M records/s':>12}")
-    for name, row in table.items():
-        print(f"{name:36} {row['cpu_us']:14.3f} {row['cpu_us_best']:9.3f} {1 / row['wall_us']:12.2f}")
-    for what, rival, ours, wanted in GOALS:
-        if rival in table and ours in table:
-            median, best = table[rival]["cpu_us"] / table[ours]["cpu_us"], table[rival]["cpu_us_best"] / table[ours]["cpu_us_best"]
-            print(f"  {what:44} {median:6.1f}x (best {best:.1f}x), goal {wanted}x: {'held' if median >= wanted else 'NOT held'}")
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def latency(broker: NullBroker, rounds: int, sends: int = 2000) -> dict[str, dict[str, float]]:
-    """p50 and p99 of one record sent and waited for, in turns: a bare socket, kafkacore, confluent."""
+def tables_of(titles: dict[str, list[str]], timings: dict[str, Timing], size: int) -> list[Table]:
+    tables = []
+    for title, names in titles.items():
+        table = Table(title, "ns of CPU per record")
+        table.add(f"{size} B", {name: timings[name] for name in names})
+        tables.append(table)
+    return tables
+
+
+def waiting(broker: NullBroker, rounds: int, sends: int = 2000) -> list[Table]:
+    """One record sent and waited for: kafkacore, a bare socket, confluent, in turns."""
     import confluent_kafka
 
     from kafkacore import KafkaProducer
@@ -121,7 +128,6 @@ def latency(broker: NullBroker, rounds: int, sends: int = 2000) -> dict[str, dic
         bare.recv(4096)
 
     ours = KafkaProducer(bootstrap_servers=broker.address, linger_ms=0)
-    defaults = KafkaProducer(bootstrap_servers=broker.address)
     rival = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": 0, "acks": "all"})
 
     def rival_send() -> None:
@@ -129,70 +135,70 @@ def latency(broker: NullBroker, rounds: int, sends: int = 2000) -> dict[str, dic
         rival.flush()
 
     cases: dict[str, Any] = {
-        "bare blocking socket": bare_send,
         "kafkacore send().result()": lambda: ours.send("bench", b"x" * 100, partition=0).result(10),
-        "confluent produce() + flush()": rival_send,
+        "bare blocking socket": bare_send,
+        "confluent produce(), flush()": rival_send,
     }
-    taken: dict[str, list[float]] = {name: [] for name in cases}
-    cpu = dict.fromkeys(cases, 0.0)
+    taken: dict[str, list[int]] = {name: [] for name in cases}
+    cpu = dict.fromkeys(cases, 0)
     for _ in range(rounds):
         for name, one in cases.items():
             for _ in range(50):
                 one()
-            before = time.process_time()
+            before = time.process_time_ns()
             for _ in range(sends):
-                start = time.perf_counter()
+                start = time.perf_counter_ns()
                 one()
-                taken[name].append((time.perf_counter() - start) * 1e6)
-            cpu[name] += time.process_time() - before
+                taken[name].append(time.perf_counter_ns() - start)
+            cpu[name] += time.process_time_ns() - before
     ours.close()
-    defaults.close()
-    table = {}
-    print(f"\nOne record, sent and waited for, acks=all, linger 0\n{'client':36} {'p50 us':>8} {'p99 us':>8} {'CPU us':>8}")
-    for name, times in taken.items():
-        times.sort()
-        table[name] = {"p50_us": times[len(times) // 2], "p99_us": times[len(times) * 99 // 100], "cpu_us": cpu[name] / len(times) * 1e6}
-        print(f"{name:36} {table[name]['p50_us']:8.1f} {table[name]['p99_us']:8.1f} {table[name]['cpu_us']:8.1f}")
-    base, mine, theirs = (table[name]["p50_us"] for name in cases)
-    print(f"  kafkacore : bare socket {mine / base:.2f} (goal <= 1.3), kafkacore : confluent {mine / theirs:.2f} (goal < 1)")
-    return table
+    bare.close()
+    table = Table("one record sent and waited for, acks=all, linger 0")
+    for label, rank in (("p50", 0.5), ("p99", 0.99)):
+        table.add(label, {name: Timing(sorted(times)[int(len(times) * rank)], min(times)) for name, times in taken.items()})
+    table.add("CPU", {name: Timing(spent / rounds / sends, spent / rounds / sends) for name, spent in cpu.items()})
+    return [table]
+
+
+def memory(broker: NullBroker, rounds: int) -> list[Table]:
+    """Resident bytes per queued record, the broker stopped meanwhile."""
+    used: dict[str, list[float]] = {"kafkacore": [], "confluent": []}
+    for _ in range(rounds):
+        for client, figures in used.items():
+            figures.append(run_case(f"memory {client}", broker, 200_000, 100)["bytes"])
+            os.kill(broker.pid, signal.SIGCONT)
+    table = Table("memory of a queued record", "bytes")
+    table.add("100 B", {client: Timing(statistics.median(figures), min(figures)) for client, figures in used.items()})
+    return [table]
+
+
+PARTS = ("sending", "reading", "waiting", "memory")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", help="produce, consume, latency, memory (default: all)")
+    add_arguments(parser, rounds=5)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}, with commas")
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
-    parser.add_argument("--json", type=Path, help="also write the figures there")
-    args = parser.parse_args()
-    what = args.what or ["produce", "consume", "latency", "memory"]
-    if unknown := set(what) - {"produce", "consume", "latency", "memory"}:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not one of {', '.join(PARTS)}")
     builder = BatchBuilder(max_bytes=16_384)
-    while builder.append(b"x" * args.size, timestamp_ms=1_700_000_000_000):
+    while builder.append(b"x" * options.size, timestamp_ms=1_700_000_000_000):
         pass
-    machine = f"{platform.machine()} {os.cpu_count()} CPUs"
-    figures: dict[str, Any] = {"machine": machine, "python": platform.python_version(), "size": args.size}
+    tables: list[Table] = []
     with NullBroker(batches={"bench": bytes(builder.build())}) as broker:
-        if "produce" in what:
-            figures["produce"] = rounds_of(PRODUCE, broker, args.records, args.size, args.rounds)
-            show(f"Produce, {args.size} byte values, acks=all, 4 partitions", figures["produce"])
-        if "consume" in what:
-            figures["consume"] = rounds_of(CONSUME, broker, args.records, args.size, args.rounds)
-            show(f"Consume, {args.size} byte values, 16 KiB batches, 1 partition, every value touched", figures["consume"])
-        if "latency" in what:
-            figures["latency"] = latency(broker, args.rounds)
-        if "memory" in what:
-            figures["memory"] = {}
-            print("\nMemory per queued 100 byte record")
-            for client in ("kafkacore", "confluent"):
-                figures["memory"][client] = run_case(f"memory {client}", broker, 200_000, 100)["bytes"]
-                os.kill(broker.pid, signal.SIGCONT)
-                print(f"{client:36} {figures['memory'][client]:8.0f} bytes")
-            print(f"  goal <= 130: {'held' if figures['memory']['kafkacore'] <= 130 else 'NOT held'}")
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1))
+        if "sending" in wanted:
+            tables += tables_of(SENDING_TABLES, in_turns(SENDING, broker, options), options.size)
+        if "reading" in wanted:
+            tables += tables_of(READING_TABLES, in_turns(READING, broker, options), options.size)
+        if "waiting" in wanted:
+            tables += waiting(broker, options.rounds)
+        if "memory" in wanted:
+            tables += memory(broker, min(options.rounds, 3))
+    report(tables, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from pathlib import Path
 
 CLOCKS = {"thread": time.thread_time_ns, "process": time.process_time_ns, "wall": time.perf_counter_ns}
 ROUND_NS = 4_000_000
+WIDEST = 130
+"""Characters of a table beside which its cases are put below each other."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,19 @@ class Table:
             times = [_number(timings[name].median_ns) if name in timings else "-" for name in names]
             ratios = [f"{timings[name].median_ns / base:.2f}" if name in timings else "-" for name in names[1:]]
             lines.append([label, *times, *ratios])
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-        aligned = [[line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))] for line in lines]
-        return "\n".join([f"{self.title} ({self.unit}, medians)", *map("  ".join, aligned)])
+        if sum(max(len(line[i]) for line in lines) + 2 for i in range(len(head))) > WIDEST:
+            lines = [["", "", self.unit, f"/ {names[0]}"]]
+            for label, timings in self.rows.items():
+                base = timings[names[0]].median_ns
+                lines += [[label, name, _number(t.median_ns), f"{t.median_ns / base:.2f}"] for name, t in timings.items()]
+        texts = 1 if lines[0] is head else 2
+        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+
+        def aligned(line: list[str]) -> str:
+            left = [cell.ljust(width) for cell, width in zip(line[:texts], widths, strict=False)]
+            return "  ".join([*left, *(cell.rjust(width) for cell, width in zip(line[texts:], widths[texts:], strict=True))])
+
+        return "\n".join([f"{self.title} ({self.unit}, medians)", *map(aligned, lines)])
 
 
 def _number(value: float) -> str:
@@ -145,9 +157,14 @@ def machine() -> dict[str, object]:
 def arguments(description: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options that every script has: --json and --rounds."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--rounds", type=int, default=15, help="timings of each case (default 15)")
+    add_arguments(parser)
     return parser.parse_args(argv)
+
+
+def add_arguments(parser: argparse.ArgumentParser, rounds: int = 15) -> None:
+    """Adds --json and --rounds to a script's own options."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"timings of each case (default {rounds})")
 
 
 def report(tables: Sequence[Table], *, as_json: bool) -> None:
