@@ -18,6 +18,7 @@ Source: org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3; KIP-1050 fo
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -285,7 +286,9 @@ class KafkaError(Exception):
         if self.where:
             text += f" [{self.where}]"
         if self.attempts:
-            text += "; earlier attempts: " + "; ".join(str(attempt) or repr(attempt) for attempt in self.attempts)
+            runs = itertools.groupby(str(attempt) or repr(attempt) for attempt in self.attempts)
+            counted = ((told, sum(1 for _ in same)) for told, same in runs)
+            text += "; earlier attempts: " + "; ".join(f"{told} ({count} times)" if count > 1 else told for told, count in counted)
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -152,3 +152,10 @@ def test_any_code_from_the_wire_makes_an_error(code):
         error = errors.from_code(code)
         assert error.code == code
         assert isinstance(error, KafkaError)
+
+
+def test_attempts_that_failed_alike_are_counted():
+    refused = [OSError("refused") for _ in range(3)]
+    assert str(errors.KafkaTimeoutError("late", attempts=[*refused, "reset", *refused[:1]])).endswith(
+        "late; earlier attempts: refused (3 times); reset; refused"
+    )

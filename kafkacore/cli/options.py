@@ -28,6 +28,8 @@ Settings = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+PATIENCE_MS = 15_000
+"""How long a command tries to reach a cluster: the clients' own minute is long for somebody at a terminal."""
 
 
 class Failure(Exception):

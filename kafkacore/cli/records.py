@@ -14,6 +14,7 @@ import typer
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
+    PATIENCE_MS,
     Bootstrap,
     Failure,
     Json,
@@ -74,7 +75,7 @@ def produce(
     sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
     sent = sent_bytes = 0
     start = time.monotonic()
-    settings = client_settings(bootstrap_server, setting, **{"compression.type": compression})
+    settings = client_settings(bootstrap_server, setting, **{"compression.type": compression, "max.block.ms": PATIENCE_MS})
     with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not json) as bar:
         waiting = []
         sources: list[Path | None] = [*files] if files else [None]
@@ -154,9 +155,12 @@ def consume(
     separator = None if key_separator is None else key_separator.encode()
     out = sys.stdout.buffer
     reset = start if start in ("earliest", "latest") else "none"
-    with KafkaConsumer(client_settings(bootstrap_server, setting, **{"auto.offset.reset": reset})) as consumer:
-        wanted = sorted(consumer.partitions_for(topic)) if partition is None else [partition]
-        where = [TopicPartition(topic, p) for p in wanted]
+    own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
+    with KafkaConsumer(client_settings(bootstrap_server, setting, **own)) as consumer:
+        there = consumer.partitions_for(topic)
+        if partition is not None and partition not in there:
+            raise Failure(f"topic {topic} has no partition {partition}, only {there[0]} to {there[-1]}")
+        where = [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
         if start.isdecimal():
             for tp in where:

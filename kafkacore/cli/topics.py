@@ -9,11 +9,26 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
 from kafkacore.admin import ItemResults, TopicDescription
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, assignments, client_settings, console, print_json
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    PATIENCE_MS,
+    Bootstrap,
+    Failure,
+    Json,
+    Settings,
+    assignments,
+    client_settings,
+    console,
+    print_json,
+)
 
 V = TypeVar("V")
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+
+def _admin(bootstrap_server: str, setting: list[str] | None) -> KafkaAdminClient:
+    return KafkaAdminClient(client_settings(bootstrap_server, setting, **{"default.api.timeout.ms": PATIENCE_MS}))
 
 
 def _checked(results: ItemResults[str, V]) -> dict[str, V]:
@@ -26,7 +41,7 @@ def _checked(results: ItemResults[str, V]) -> dict[str, V]:
 @app.command("list")
 def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
     """List the names of all topics."""
-    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+    with _admin(bootstrap_server, setting) as admin:
         names = sorted(admin.list_topics())
     if json:
         print_json(names)
@@ -51,7 +66,7 @@ def create(
 ) -> None:
     """Create topics."""
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
-    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+    with _admin(bootstrap_server, setting) as admin:
         _checked(admin.create_topics(wanted))
     if json:
         print_json({"created": topics})
@@ -62,7 +77,7 @@ def create(
 @app.command("describe")
 def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
     """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
-    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+    with _admin(bootstrap_server, setting) as admin:
         described = _checked(admin.describe_topics(topics))
         spans = _spans(admin, described)
     if json:
@@ -114,7 +129,7 @@ def delete(
     """Delete topics and all their records."""
     if not yes and not json:
         typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
-    with KafkaAdminClient(client_settings(bootstrap_server, setting)) as admin:
+    with _admin(bootstrap_server, setting) as admin:
         _checked(admin.delete_topics(topics))
     if json:
         print_json({"deleted": topics})

@@ -125,6 +125,15 @@ def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str]
     assert words in failure(capsys)
 
 
+def test_what_is_not_there_is_named_at_once(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["consume", "cli-never-made"]) == 1
+    assert "cli-never-made" in failure(capsys)
+    assert run(["topics", "create", "cli-two", "-p", "2"]) == 0
+    capsys.readouterr()
+    assert run(["consume", "cli-two", "-p", "7"]) == 1
+    assert "no partition 7, only 0 to 1" in failure(capsys)
+
+
 def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
     assert run(["produce", "cli-separator", str(tmp_path / "lines"), "-k", "|"]) == 1
