@@ -12,7 +12,7 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 	[ -n "$${py:-}" ] || { echo "kafkacore needs Python >= 3.11; name one with PYTHON=..." >&2; exit 1; }
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo test lint sanitize bench wheels clean
+.PHONY: help demo test lint sanitize bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -39,11 +39,16 @@ bench:  ## measure against the other clients; results go to bench/results
 	$(SETUP) bench
 	@$(VENV) bench/run.py $(ARGS)
 
+docs:  ## the manual as HTML, in docs/_build
+	$(SETUP) docs
+	@$(VENV) -m sphinx -q -W --keep-going -b html docs docs/_build $(ARGS)
+	@echo "docs/_build/index.html"
+
 wheels:  ## source distribution and wheel of this Python, in dist/ (CI builds the whole set with cibuildwheel)
 	$(SETUP) test
 	@$(VENV) -m build --no-isolation --outdir dist $(ARGS) .
 
 clean:  ## remove what was built; .venv too
-	@rm -rf .venv build dist wheelhouse *.egg-info kafkacore/*.so kafkacore/_codec.c kafkacore/_wheel.c demo-output \
+	@rm -rf .venv build dist docs/_build wheelhouse *.egg-info kafkacore/*.so kafkacore/_codec.c kafkacore/_wheel.c demo-output \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find kafkacore tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

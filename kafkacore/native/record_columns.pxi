@@ -156,7 +156,7 @@ cdef class RecordColumns:
         topic, partition: where they are from.
         offsets: int64 array.
         timestamps_ms: int64 array, epoch milliseconds.
-        keys, values: `ByteColumn`s over the fetched bytes.
+        keys, values: each a `ByteColumn` over the fetched bytes.
         headers: list of one tuple of (str, bytes or None) per record.
         next_offset: the offset to go on from; beyond the last record where batches were skipped.
     """
