@@ -419,6 +419,9 @@ class ProducerCore:
     _value_serializer: Any
     _ignore_keys: bool
     _topics: dict[str, TopicQueue]
+    _keyed_partitioner: Callable[[bytes], int] | None
+    _accumulator: Any
+    _now_ms: Callable[[], int]
     def _add_topic(self, topic: TopicQueue) -> None: ...
     def send(
         self,
@@ -445,3 +448,50 @@ class ProducerCore:
         timestamps: Any,
         progress: ManyProgress,
     ) -> None: ...
+
+NEVER_MS: int
+
+class PoolCore:
+    total_bytes: int
+    pooled_bytes: int
+    _lock: Any
+    _free: list[PooledBuffer]
+    _waiters: Any
+    _closed: bool
+
+class Ready:
+    nodes: set[int]
+    next_check_ms: int
+    unknown_leader_topics: set[str]
+
+class AccumulatorCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    batch_size: int
+    max_request_size: int
+    linger_ms: int
+    delivery_timeout_ms: int
+    next_expiry_ms: int
+    poll_until_ms: int
+    pool: Any
+    driver: Any
+    wake: Callable[[int, bool], None]
+    _lock: Any
+    _active: dict[PartitionQueue, None]
+    _incomplete: dict[ProducerBatch, None]
+    _transactions: Any
+    _choose_sticky: Callable[[TopicQueue], PartitionQueue] | None
+    _flushes: int
+    _closed: bool
+    def roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, now_ms: int, max_block_ms: int) -> None: ...
+    def begun(self, now_ms: int) -> None: ...
+    def looking(self) -> None: ...
+    def sleeping(self, until_ms: int) -> bool: ...
+    def awake(self) -> None: ...
+    def disturb(self, deadline_ms: int) -> int: ...
+    def ready(self, snapshot: Any, now_ms: int) -> Ready: ...
+    def drain(self, nodes: Iterable[int], now_ms: int) -> dict[int, list[ProducerBatch]]: ...
+    def deallocate(self, batch: ProducerBatch) -> None: ...
+    def incomplete(self) -> list[ProducerBatch]: ...
+    @property
+    def has_incomplete(self) -> bool: ...
+    def has_queued(self) -> bool: ...

@@ -37,13 +37,17 @@ BATCH_OVERHEAD_BYTES = BATCH_BYTES_MIN                 # bytes of a batch's buff
 
 _append_log = _logging.getLogger("kafkacore.producer")
 _record_metadata = None                                # types.RecordMetadata, set by producer/__init__ (the extension imports nothing above it)
+cdef PlanType* _record_metadata_type = NULL
 _usage_error = RuntimeError
 
 
 def _bind_producer_types(record_metadata, usage_error):
     """Gives the append path the value classes it makes; called once by kafkacore.producer."""
-    global _record_metadata, _usage_error
-    _record_metadata = record_metadata
+    global _record_metadata, _record_metadata_type, _usage_error
+    if not issubclass(record_metadata, tuple) or len(record_metadata._fields) != 6:
+        raise TypeError(f"{record_metadata!r} is not the tuple of six that make_metadata fills")
+    _record_metadata = record_metadata                 # kept alive here
+    _record_metadata_type = <PlanType*><PyObject*> record_metadata
     _usage_error = usage_error
 
 
@@ -171,8 +175,7 @@ cdef class Delivery:
         self.driver = None
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is not None:
-            for i in range(0, len(callbacks), 2):
-                self._call_on_delivery(<RecordFuture> callbacks[i], callbacks[i + 1])
+            self._call_on_delivery(callbacks)
         done_callbacks, self.done_callbacks = self.done_callbacks, None
         if done_callbacks is not None:
             for i in range(0, len(done_callbacks), 2):
@@ -198,12 +201,20 @@ cdef class Delivery:
         if self.parts_left == 0 and self.state == DELIVERY_PENDING:
             self._publish()
 
-    cdef _call_on_delivery(self, RecordFuture future, fn):
-        try:
-            error = future_error(future)
-            fn(None if error is not None else future_metadata(future), error)
-        except Exception:
-            _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+    cdef _call_on_delivery(self, list callbacks):
+        cdef Py_ssize_t i
+        cdef RecordFuture future
+        for i in range(0, len(callbacks), 2):
+            future = <RecordFuture> callbacks[i]
+            fn = callbacks[i + 1]
+            try:
+                if self.error is None and self.record_errors is None and self.parts is None:
+                    fn(make_metadata(self, future, future.index), None)
+                    continue
+                error = future_error(future)
+                fn(None if error is not None else future_metadata(future), error)
+            except Exception:
+                _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
 
     cdef _call_done(self, future, fn):
         try:
@@ -350,10 +361,24 @@ cdef future_error(RecordFuture f):
 cdef future_metadata(RecordFuture f):
     cdef int32_t i
     cdef Delivery d = future_leaf(f, &i)
-    return _record_metadata(
-        d.queue.topic, d.queue.index, -1 if d.base_offset < 0 else d.base_offset + i,
-        f.own_timestamp_ms if d.log_append_time_ms < 0 else d.log_append_time_ms, f.key_size, f.value_size,
-    )
+    return make_metadata(d, f, i)
+
+
+cdef make_metadata(Delivery d, RecordFuture f, int32_t i):
+    """RecordMetadata of record `i` of a delivery: the six fields of the tuple, put in without its Python constructor."""
+    cdef PyObject* made = _record_metadata_type.tp_alloc(_record_metadata_type, 6)
+    if made is NULL:
+        raise MemoryError
+    metadata = <object> made
+    plan_xdecref(made)
+    plan_incref(<PyObject*> d.queue.topic)
+    plan_tuple_set(made, 0, <PyObject*> d.queue.topic)
+    plan_tuple_set(made, 1, plan_long(d.queue.index))
+    plan_tuple_set(made, 2, plan_longlong(-1 if d.base_offset < 0 else d.base_offset + i))
+    plan_tuple_set(made, 3, plan_longlong(f.own_timestamp_ms if d.log_append_time_ms < 0 else d.log_append_time_ms))
+    plan_tuple_set(made, 4, plan_long(f.key_size))
+    plan_tuple_set(made, 5, plan_long(f.value_size))
+    return metadata
 
 
 cdef future_wait(RecordFuture f, timeout):
@@ -453,6 +478,14 @@ cdef class ProducerBatch:
             return False
         self.close_open()
         return True
+
+    cdef inline int64_t backing_off_ms(self, int64_t now_ms) noexcept:
+        """How long this batch still waits for its next try; a new leader ends the wait. Relies on PartitionQueue.look_up."""
+        cdef int64_t left
+        if self.attempts == 0:
+            return 0
+        left = self.backoff_ms - (now_ms - self.last_attempt_ms)
+        return 0 if left <= 0 or self.queue.leader_epoch > self.leader_epoch >= 0 else left
 
     cdef void close_open(self) noexcept:
         if not self.closed:
@@ -646,9 +679,14 @@ cdef class PartitionQueue:
     cdef readonly ProducerBatch open
     cdef public bint muted
     cdef public int64_t closed_bytes          # bytes of closed batches since the sticky partitioner came here
+    cdef object snapshot                      # the cluster view the next two are of
+    cdef readonly int32_t leader              # node id, -1 when unknown
+    cdef readonly int32_t leader_epoch
 
     def __cinit__(self, TopicQueue owner, int32_t index, topic_partition):
         self.owner = owner
+        self.leader = -1
+        self.leader_epoch = -1
         self.topic = owner.topic
         self.index = index
         self.topic_partition = topic_partition
@@ -660,6 +698,15 @@ cdef class PartitionQueue:
             self.open.close_open()
         self.batches.append(batch)
         self.open = batch
+
+    cdef int look_up(self, snapshot) except -1:
+        """Takes leader and epoch from a cluster view; once per view."""
+        if self.snapshot is not snapshot:
+            node = snapshot.leader(self.topic_partition)
+            self.leader = -1 if node is None else node.id
+            self.leader_epoch = snapshot.leader_epoch(self.topic_partition)
+            self.snapshot = snapshot
+        return 0
 
     def close_open(self):
         """Closes the open batch, if any."""
@@ -729,7 +776,8 @@ cdef buffer_of(object o, Py_buffer *view, Slice *out, what):
 
 
 cdef class ProducerCore:
-    """The compiled half of KafkaProducer. Subclasses give `_send_general`, `_roll` and `_begun`; everything else here is the fast path.
+    """The compiled half of KafkaProducer. Subclasses give `_send_general` and `_roll` (and `_accumulator`, or else `_begun`); everything else here
+    is the fast path.
 
     `_fast` is True while the producer is open in the process that made it and has no interceptor or custom partitioner.
     """
@@ -742,6 +790,8 @@ cdef class ProducerCore:
     cdef object _last_name
     cdef TopicQueue _last_topic
     cdef public object _keyed_partitioner     # None: murmur2; else hash(key bytes) -> int >= 0
+    cdef public AccumulatorCore _accumulator  # None: `_roll` and `_begun` see to everything
+    cdef public object _now_ms                # the clock's now_ms
 
     def __cinit__(self, *args, **kwargs):
         self._topics = {}
@@ -857,9 +907,23 @@ cdef class ProducerCore:
                         batch.delivery.callbacks.append(future)
                         batch.delivery.callbacks.append(on_delivery)
                     if batch.count == 1:
-                        self._begun()
+                        self.begin()
                     return future
-            self._roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
+            self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
+
+    cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes) except -1:
+        """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait."""
+        if not self._fast or self._accumulator is None or not self._accumulator.roll_kept(queue, chosen, record_bytes, self._now_ms()):
+            self._roll(queue, chosen, record_bytes)
+        return 0
+
+    cdef int begin(self) except -1:
+        """A batch has its first record."""
+        if self._accumulator is None:
+            self._begun()
+        else:
+            self._accumulator.begun(self._now_ms())
+        return 0
 
     cdef PartitionQueue _of_key(self, TopicQueue queue, Slice *k):
         cdef int64_t h
@@ -917,9 +981,9 @@ cdef class ProducerCore:
                     progress.index[i] = batch.count - 1
                     progress.done = i + 1
                     if batch.count == 1:
-                        self._begun()
+                        self.begin()
                     break
-                self._roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
+                self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
                 # a column of odd objects is only good until Python code runs
                 values.get(i, &v.p, &v.n)
                 if keys is not None:
@@ -961,7 +1025,7 @@ cdef class ProducerCore:
                     progress.owner[at] = slot
                     progress.index[at] = index + <int32_t> (at - i)
                 if index == 0 and j > i:
-                    self._begun()
+                    self.begin()
                 i = j
                 progress.done = i
                 if i == n:
@@ -969,7 +1033,7 @@ cdef class ProducerCore:
             values.get(i, &v.p, &v.n)                          # raises when that item is what stopped the run
             if keys is not None:
                 keys.get(i, &k.p, &k.n)
-            self._roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0))
+            self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0))
 
 
 _many_calls = 0

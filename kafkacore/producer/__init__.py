@@ -77,6 +77,7 @@ class KafkaProducer(ProducerCore):
         """
         self.config = settings_ = ProducerConfig.from_user(config, **settings)
         self._clock = clock or SystemClock()
+        self._now_ms = self._clock.now_ms
         self._pid = os.getpid()
         self._closed = False
         rng = random.Random()
@@ -153,10 +154,6 @@ class KafkaProducer(ProducerCore):
         # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self.config.max_block_ms
         self._accumulator.roll(queue, chosen, record_bytes, self._clock.now_ms(), max_block_ms)
-
-    def _begun(self) -> None:
-        """Called by the append path after the first record of a batch."""
-        self._accumulator.begun(self._clock.now_ms())
 
     def _send_general(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any

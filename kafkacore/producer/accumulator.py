@@ -4,24 +4,34 @@ Who may call what: `roll` belongs to the threads that call send(); `ready`, `dra
 `deallocate` to whoever drives the I/O (one thread at a time, see sender.py); the rest to anyone. `_lock` is held for the few lines that
 add a batch to a partition or take an empty partition off the active list, and never across a wait or I/O.
 
-Filling an open batch happens in native/append.pxi and takes no lock at all.
+Filling an open batch happens in native/append.pxi and takes no lock at all; the steps made once per batch (`roll`, `ready`, `drain`,
+`deallocate`) are in native/accumulate.pxi, whose rules say how they and `_lock` keep out of each other's way.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kafkacore._codec import BATCH_OVERHEAD_BYTES, PartitionQueue, PooledBuffer, ProducerBatch, TopicQueue
+from kafkacore._codec import (
+    BATCH_OVERHEAD_BYTES,
+    NEVER_MS,
+    AccumulatorCore,
+    PartitionQueue,
+    PoolCore,
+    PooledBuffer,
+    ProducerBatch,
+    Ready,
+    TopicQueue,
+)
 from kafkacore.errors import BufferFullError, ClosedError, KafkaError, RecordTooLarge
 
 if TYPE_CHECKING:
-    from kafkacore.metadata import ClusterSnapshot
     from kafkacore.producer.txn import TransactionManager
 
-NEVER_MS = 2**62
+__all__ = ["NEVER_MS", "BufferPool", "Ready", "RecordAccumulator"]
 
 
 class _Waiter:
@@ -37,7 +47,7 @@ class _Waiter:
         self.gate.acquire()
 
 
-class BufferPool:
+class BufferPool(PoolCore):
     """`buffer_memory` bytes for records: buffers of one size are kept and reused as they are, other sizes are only counted.
 
     Memory goes to waiters strictly first come, first served. Whoever frees memory grants it to the first waiter piece by piece and wakes
@@ -57,9 +67,9 @@ class BufferPool:
         self.total_bytes = total_bytes
         self.pooled_bytes = pooled_bytes
         self._lock = threading.Lock()
-        self._free: list[PooledBuffer] = []
+        self._free = []
         self._unallocated = total_bytes
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters = deque()
         self._closed = False
 
     def allocate(self, nbytes: int, max_block_ms: int, before_wait: Callable[[], None] | None = None) -> PooledBuffer:
@@ -207,21 +217,7 @@ class BufferPool:
                 waiter.gate.release()
 
 
-class Ready(NamedTuple):
-    """What a look at the accumulator found.
-
-    Attributes:
-        nodes: ids of brokers with a batch to send.
-        next_check_ms: milliseconds until another one may be, if nothing is added.
-        unknown_leader_topics: topics with batches whose leader is not known.
-    """
-
-    nodes: set[int]
-    next_check_ms: int
-    unknown_leader_topics: set[str]
-
-
-class RecordAccumulator:
+class RecordAccumulator(AccumulatorCore):
     """Per partition a FIFO of batches; says which brokers have work and takes it out, request by request.
 
     Source: org.apache.kafka.clients.producer.internals.RecordAccumulator.
@@ -256,175 +252,30 @@ class RecordAccumulator:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_request_size = max_request_size
         self.pool = pool
-        self.driver: object = None
-        self.wake: Callable[[int, bool], None] = lambda deadline_ms, urgent: None
+        self.driver = None
+        self.wake = lambda deadline_ms, urgent: None
         self.next_expiry_ms = NEVER_MS
         self._backoff_ms = backoff_ms
         self._transactions = transactions
         self._choose_sticky = choose_sticky
         self._lock = threading.Lock()
-        self._active: dict[PartitionQueue, None] = {}
-        self._incomplete: dict[ProducerBatch, None] = {}
-        self._drain_start: dict[int, int] = {}
-        self._by_node: dict[int, list[PartitionQueue]] = {}
+        self._active = {}
+        self._incomplete = {}
         self._flushes = 0
         self._closed = False
 
     # ---- threads that call send() ------------------------------------------------------------------------------------------------
 
-    def roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, now_ms: int, max_block_ms: int) -> None:
-        """Makes room for a record that the open batch did not take: closes it, perhaps moves the sticky partition on, opens another.
-
-        The caller tries again afterwards; another thread may have been quicker.
-
-        Args:
-            queue: the record's topic.
-            chosen: its partition, None for the sticky one.
-            record_bytes: upper bound of the encoded record.
-            now_ms: the time.
-            max_block_ms: how long to wait for memory.
-
-        Raises:
-            RecordTooLarge, BufferFullError, ClosedError
-        """
-        if self._closed:
-            raise ClosedError("the producer is closed", topic=queue.topic)
-        if record_bytes > self.max_request_size:
-            limit = self.max_request_size
-            raise RecordTooLarge(f"a record of {record_bytes} bytes is larger than max_request_size ({limit})", topic=queue.topic)
-        target = queue.sticky if chosen is None else chosen
-        assert target is not None
-        if target.open is not None:
-            target.close_open()
-            self.wake(now_ms, True)
-        if chosen is None and self._choose_sticky is not None and target.closed_bytes + record_bytes >= self.batch_size:
-            target.closed_bytes = 0
-            target = self._choose_sticky(queue)
-            target.closed_bytes = 0
-            queue.sticky = target
-            if target.open is not None:
-                return
-        nbytes = max(self.batch_size, record_bytes + BATCH_OVERHEAD_BYTES)
+    def _allocate(self, queue: TopicQueue, nbytes: int, now_ms: int, max_block_ms: int) -> PooledBuffer:
+        """Called by `roll`: takes a buffer, waiting for memory if need be."""
         try:
-            buffer = self.pool.allocate(nbytes, max_block_ms, lambda: self.wake(now_ms, True))
+            buffer: PooledBuffer = self.pool.allocate(nbytes, max_block_ms, lambda: self.wake(now_ms, True))
         except KafkaError as error:
             error.topic = queue.topic
             raise
-        with self._lock:
-            usable = not self._closed and target.open is None and (chosen is not None or queue.sticky is target)
-            if usable:
-                batch = ProducerBatch(target, buffer, nbytes, self.driver, now_ms)
-                self._incomplete[batch] = None
-                target.begin(batch)
-                self._activate(target)
-        if not usable:
-            self.pool.deallocate(buffer, nbytes)
-
-    def begun(self, now_ms: int) -> None:
-        """The first record of a new batch was written: only now is the batch seen by `ready`, and the Sender may have to get up."""
-        self.wake(now_ms + self.linger_ms, False)
+        return buffer
 
     # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
-
-    def ready(self, snapshot: ClusterSnapshot, now_ms: int) -> Ready:
-        """Looks at every partition that has batches.
-
-        A batch may leave when it is full, has lingered, is followed by another, or when memory is short, a flush or close is under way;
-        not while it backs off (a new leader ends that) and not while its partition is muted.
-        """
-        nodes: set[int] = set()
-        unknown: set[str] = set()
-        by_node: dict[int, list[PartitionQueue]] = {}
-        next_check = NEVER_MS
-        next_expiry = NEVER_MS
-        hurry = self.pool.queued > 0 or self._flushes > 0 or self._closed
-        for queue in list(self._active):
-            batches = queue.batches
-            if not batches:
-                self._forget_if_empty(queue)
-                continue
-            batch = batches[0]
-            if batch.count == 0:
-                if hurry:
-                    self._discard_empty(batch)
-                continue
-            next_expiry = min(next_expiry, batch.created_ms + self.delivery_timeout_ms)
-            leader = snapshot.leader(queue.topic_partition)
-            if leader is None:
-                unknown.add(queue.topic)
-                continue
-            if queue.muted:
-                continue
-            by_node.setdefault(leader.id, []).append(queue)
-            if leader.id in nodes:
-                continue
-            backing_off = self._backing_off_ms(batch, snapshot, now_ms)
-            if backing_off > 0:
-                next_check = min(next_check, backing_off)
-                continue
-            waited = now_ms - batch.created_ms
-            if hurry or batch.closed or batch.attempts > 0 or waited >= self.linger_ms or len(batches) > 1:
-                nodes.add(leader.id)
-            else:
-                next_check = min(next_check, self.linger_ms - waited)
-        self._by_node = by_node
-        self.next_expiry_ms = next_expiry
-        return Ready(nodes, next_check, unknown)
-
-    def _backing_off_ms(self, batch: ProducerBatch, snapshot: ClusterSnapshot, now_ms: int) -> int:
-        if batch.attempts == 0:
-            return 0
-        left = batch.backoff_ms - (now_ms - batch.last_attempt_ms)
-        if left <= 0:
-            return 0
-        epoch = snapshot.leader_epoch(batch.topic_partition)
-        return 0 if epoch is not None and epoch > batch.leader_epoch >= 0 else left
-
-    def drain(self, snapshot: ClusterSnapshot, nodes: Iterable[int], now_ms: int) -> dict[int, list[ProducerBatch]]:
-        """Takes at most one batch per partition out for each node, in turn, up to max_request_size bytes a node.
-
-        Args:
-            snapshot: as given to the `ready` call before.
-            nodes: brokers that can take a request now.
-            now_ms: the time.
-
-        Returns:
-            {node id: batches}, closed and with their sequence numbers; nodes without any are left out.
-        """
-        drained = {node: self._drain_node(snapshot, node, now_ms) for node in nodes}
-        return {node: batches for node, batches in drained.items() if batches}
-
-    def _drain_node(self, snapshot: ClusterSnapshot, node: int, now_ms: int) -> list[ProducerBatch]:
-        queues = self._by_node.get(node, [])
-        drained: list[ProducerBatch] = []
-        size = 0
-        start = self._drain_start.get(node, 0)
-        for step in range(len(queues)):
-            queue = queues[(start + step) % len(queues)]
-            if queue.muted or not queue.batches:
-                continue
-            batch = queue.batches[0]
-            if batch.count == 0 or self._backing_off_ms(batch, snapshot, now_ms) > 0:
-                continue
-            if drained and size + batch.size_bytes > self.max_request_size:
-                self._drain_start[node] = (start + step) % len(queues)     # this one is first next time
-                return drained
-            if self._transactions is not None and not self._transactions.may_drain(batch):
-                continue
-            batch.close()
-            with self._lock:
-                queue.batches.popleft()
-                if not queue.batches:
-                    self._forget(queue)
-            if self._transactions is not None:
-                self._transactions.on_drain(batch)
-            epoch = snapshot.leader_epoch(queue.topic_partition)
-            batch.leader_epoch = -1 if epoch is None else epoch
-            batch.drained_ms = now_ms
-            size += batch.size_bytes
-            drained.append(batch)
-        self._drain_start[node] = start + 1
-        return drained
 
     def _discard_empty(self, batch: ProducerBatch) -> None:
         """Drops a batch without records, so that a flush or close does not wait for it; a thread about to fill it opens another."""
@@ -436,11 +287,6 @@ class RecordAccumulator:
 
     def _forget(self, queue: PartitionQueue) -> None:
         self._active.pop(queue, None)
-
-    def _forget_if_empty(self, queue: PartitionQueue) -> None:
-        with self._lock:
-            if not queue.batches:
-                self._forget(queue)
 
     def _activate(self, queue: PartitionQueue) -> None:
         self._active[queue] = None
@@ -505,16 +351,6 @@ class RecordAccumulator:
                 self._insert(part)
         return len(parts)
 
-    def deallocate(self, batch: ProducerBatch) -> None:
-        """Ends a batch's life here; its memory returns to the pool. Harmless when repeated."""
-        self._incomplete.pop(batch, None)
-        if batch.released:
-            return
-        batch.released = True
-        buffer = batch.drop_buffer()
-        if not batch.is_split:
-            self.pool.deallocate(buffer, batch.reserved_bytes)
-
     def take_all(self) -> list[ProducerBatch]:
         """Takes every batch out of the queues and lists all unfinished ones, closed (a forced close or a fatal error)."""
         with self._lock:
@@ -528,19 +364,6 @@ class RecordAccumulator:
         return batches
 
     # ---- anyone ------------------------------------------------------------------------------------------------------------------
-
-    def incomplete(self) -> list[ProducerBatch]:
-        """The batches whose outcome is not known yet or whose memory is still in use, oldest first."""
-        return list(self._incomplete)
-
-    @property
-    def has_incomplete(self) -> bool:
-        """True while any batch is unfinished."""
-        return bool(self._incomplete)
-
-    def has_queued(self) -> bool:
-        """True while batches wait to be sent."""
-        return any(queue.batches for queue in list(self._active))
 
     def begin_flush(self) -> None:
         """Makes every batch ready until the matching end_flush."""

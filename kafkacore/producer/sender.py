@@ -16,9 +16,9 @@ Who drives the I/O
     deadlines. So single synchronous sends do not wake it, and an idle producer uses no CPU.
 
 Waking the selector
-  `_poll_until_ms` is when the poll under way will end by itself; -1 while nobody polls. It is set to NEVER_MS before the accumulator is
-  looked at and to the real time before the poll, so a batch added in between writes the wake-up byte. A poll that ends soon enough for a
-  new batch's linger is left alone.
+  The accumulator knows what the driver is doing: `looking` before it looks at the batches, `sleeping(until)` before the poll, `awake`
+  after it. A batch added while it looks makes it look again (`sleeping` says no) and costs nothing; only one added while it sleeps
+  longer than the batch's linger writes the wake-up byte. Each of these steps is one C call, so none falls between two others.
 
 When a pass is cut short (Ctrl+C in the main thread while it drives, or a bug)
   `_recover` forgets what was in flight, closes the connections and queues every unfinished batch again, in sequence order. The broker
@@ -29,6 +29,7 @@ Source: org.apache.kafka.clients.producer.internals.Sender; KIP-91, KIP-126, KIP
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -119,7 +120,6 @@ class Sender:
         self._owner: int | None = None
         self._callers: deque[threading.Lock] = deque()
         self._calls = 0
-        self._poll_until_ms = -1
         self._nap_gate = threading.Lock()
         self._nap_gate.acquire()
         self._nap_s = max(1, min(config.linger_ms, NAP_MAX_MS)) / 1000
@@ -138,14 +138,15 @@ class Sender:
             now_ms: the time.
             max_wait_ms: bound of the wait.
         """
-        self._poll_until_ms = NEVER_MS
-        timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
-        if self._poll_until_ms < 0 or (self._closing and self._done()):      # something came in meanwhile
+        accumulator = self.accumulator
+        accumulator.looking()
+        timeout_ms = self.send_producer_data(now_ms)
+        if max_wait_ms < timeout_ms:
+            timeout_ms = max_wait_ms
+        if not accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in meanwhile
             timeout_ms = 0
-        else:
-            self._poll_until_ms = now_ms + timeout_ms
         self.client.poll(timeout_ms, now_ms)
-        self._poll_until_ms = -1
+        accumulator.awake()
 
     def send_producer_data(self, now_ms: int) -> int:
         """Drains ready batches into requests.
@@ -181,7 +182,7 @@ class Sender:
                         self._fail_queued(refused)
                         continue
                     wait_ms = min(wait_ms, self.client.poll_delay_ms(node, now_ms))
-            drained = accumulator.drain(snapshot, nodes, now_ms)
+            drained = accumulator.drain(nodes, now_ms)
             for node_id, batches in drained.items():
                 self._send_produce_request(node_id, batches, now_ms)
             if drained and accumulator.has_queued():
@@ -460,18 +461,17 @@ class Sender:
 
     def wake(self, deadline_ms: int, urgent: bool) -> None:
         """Something is to be done by `deadline_ms`: ends a poll that would sleep longer, and for urgent things a nap."""
-        if self._poll_until_ms > deadline_ms:
-            self._poll_until_ms = -1
+        needed = self.accumulator.disturb(deadline_ms)
+        if needed == 2:
             self.client.wakeup()
-        elif urgent:
+        elif needed == 0 and urgent:
             self._open(self._nap_gate)
 
     @staticmethod
     def _open(gate: threading.Lock) -> None:
-        try:
-            gate.release()
-        except RuntimeError:                                          # open already
-            pass
+        if gate.locked():
+            with contextlib.suppress(RuntimeError):                   # opened by another thread since
+                gate.release()
 
     @property
     def in_io_thread(self) -> bool:
@@ -556,7 +556,7 @@ class Sender:
 
     def _recover(self) -> None:
         """Puts things in order after a pass that did not end; see the top of the file."""
-        self._poll_until_ms = -1
+        self.accumulator.awake()
         self._generation += 1
         now_ms = self._clock.now_ms()
         for node_id in list(self.metadata.snapshot.nodes):

@@ -6,6 +6,7 @@ import pytest
 from producer_support import Bench
 
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
+from kafkacore.producer.accumulator import NEVER_MS
 
 PLAIN = {"enable_idempotence": False}
 
@@ -25,7 +26,7 @@ def ready(bench: Bench) -> tuple[set[int], int]:
 def drain(bench: Bench, *nodes: int) -> list[tuple[int, int]]:
     """[(partition, records)] of each drained batch, in order."""
     ready(bench)
-    out = bench.accumulator.drain(bench.metadata.snapshot, nodes or (1,), bench.clock.now_ms())
+    out = bench.accumulator.drain(nodes or (1,), bench.clock.now_ms())
     return [(batch.queue.index, batch.count) for batches in out.values() for batch in batches]
 
 
@@ -112,7 +113,7 @@ def test_retry_backs_off_unless_the_leader_changed() -> None:
     bench = Bench(**PLAIN)
     bench.send("t", b"x", partition=0)
     ready(bench)
-    (batch,) = bench.accumulator.drain(bench.metadata.snapshot, (1,), bench.clock.now_ms())[1]
+    (batch,) = bench.accumulator.drain((1,), bench.clock.now_ms())[1]
     bench.accumulator.reenqueue(batch, bench.clock.now_ms())
     assert ready(bench) == (set(), 100)
     bench.clock.advance(60)
@@ -166,3 +167,21 @@ def test_a_batch_without_records_is_not_seen_and_does_not_hold_up_a_flush() -> N
     assert [batch.count for batch in bench.accumulator.incomplete()] == [1]
     bench.send("t", b"y", partition=1)
     assert drain(bench) == [(1, 1)]
+
+
+def test_a_wake_up_byte_is_written_only_for_a_driver_that_sleeps_too_long() -> None:
+    accumulator = Bench(**PLAIN).accumulator
+    assert accumulator.disturb(5) == 0                               # awake: it looks by itself
+    accumulator.looking()
+    assert accumulator.disturb(5) == 1                               # it may have looked past the batch already ...
+    assert not accumulator.sleeping(NEVER_MS)                        # ... so it must not go to sleep
+    assert accumulator.disturb(5) == 0
+    accumulator.looking()
+    assert accumulator.sleeping(10)
+    assert accumulator.disturb(10) == 0                              # up in time
+    assert accumulator.disturb(9) == 2
+    assert accumulator.disturb(9) == 0                               # the byte is on its way
+    for until_ms in (NEVER_MS - 1, NEVER_MS, NEVER_MS + 5):           # a sleep without end is not mistaken for a look
+        accumulator.looking()
+        assert accumulator.sleeping(until_ms)
+        assert accumulator.disturb(5) == 2
