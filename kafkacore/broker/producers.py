@@ -24,7 +24,7 @@ def add_sequence(sequence: int, increment: int) -> int:
 
 
 class BatchMetadata(NamedTuple):
-    """One batch a producer wrote: its sequence numbers, offsets, and append time."""
+    """One batch a producer wrote: its sequence numbers, offsets, and largest timestamp."""
 
     first_sequence: int
     last_sequence: int
@@ -83,13 +83,15 @@ class ProducerStates:
             raise errors.OutOfOrderSequence(f"producer {producer_id} sent sequence {base_sequence}, expected {expected}")
         return None
 
-    def update(self, producer_id: int, epoch: int, base_sequence: int, first_offset: int, record_count: int, now_ms: int) -> None:
-        """Records a batch that was written."""
+    def update(
+        self, producer_id: int, epoch: int, base_sequence: int, first_offset: int, record_count: int, timestamp_ms: int, now_ms: int
+    ) -> None:
+        """Records a batch that was written; timestamp_ms is its largest, now_ms the time of writing."""
         entry = self.entries.get(producer_id)
         if entry is None or entry.epoch != epoch:
             entry = self.entries[producer_id] = ProducerEntry(epoch, now_ms)
         last_sequence = add_sequence(base_sequence, record_count - 1)
-        entry.batches.append(BatchMetadata(base_sequence, last_sequence, first_offset, first_offset + record_count - 1, now_ms))
+        entry.batches.append(BatchMetadata(base_sequence, last_sequence, first_offset, first_offset + record_count - 1, timestamp_ms))
         entry.last_used_ms = now_ms
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

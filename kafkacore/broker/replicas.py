@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig, TopicListener
-from kafkacore.broker.log import Log, read_one_batch
+from kafkacore.broker.log import Log, check_records, read_one_batch
 from kafkacore.broker.producers import NO_PRODUCER_ID, ProducerStates
 
 ZSTD = 4
@@ -27,7 +27,7 @@ class Appended(NamedTuple):
 
     Attributes:
         base_offset: of its first record.
-        append_time_ms: -1 unless the topic uses LogAppendTime.
+        append_time_ms: -1 unless the topic uses LogAppendTime; of a duplicate its largest timestamp, as Kafka answers.
         log_start_offset: of the partition.
         duplicate: the batch had been written before.
     """
@@ -87,6 +87,7 @@ class Partition:
         registration = self.registration
         if registration.leader != self.node_id:
             raise errors.NotLeaderOrFollower(f"broker {self.node_id} does not lead it; {registration.leader} does")
+        self.log.begin_epoch(registration.leader_epoch)  # nothing can have been written since it became the leader
         if current_leader_epoch >= 0:
             if current_leader_epoch < registration.leader_epoch:
                 raise errors.FencedLeaderEpoch(f"leader epoch {current_leader_epoch} is over; {registration.leader_epoch} is current")
@@ -119,11 +120,15 @@ class Partition:
             raise errors.UnsupportedCompressionType(f"Produce v{version} does not know zstd")
         if batch.is_transactional:
             raise errors.InvalidTxnState("the embedded broker has no transactions yet")
-        append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else None
-        if append_time_ms is None and batch.max_timestamp_ms - wall_ms > config.message_timestamp_after_max_ms:
+        max_timestamp_ms = check_records(batch)
+        append_time_ms = None
+        if config.message_timestamp_type == "LogAppendTime":
+            append_time_ms = wall_ms
+            if batch.timestamp_type:
+                raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
+        elif max_timestamp_ms - wall_ms > config.message_timestamp_after_max_ms:
             raise errors.InvalidTimestamp(
-                f"timestamp {batch.max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms"
-                f" ahead of the broker's {wall_ms}"
+                f"timestamp {max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's {wall_ms}"
             )
         producer_id = batch.producer_id
         if producer_id != NO_PRODUCER_ID:
@@ -133,10 +138,15 @@ class Partition:
                 )
             resent = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
             if resent is not None:
-                return Appended(resent.first_offset, resent.timestamp_ms if append_time_ms is not None else -1, self.log.start_offset, True)
-        base_offset = self.log.append(batch, registration.leader_epoch, append_time_ms)
+                return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True)
+        base_offset = self.log.append(
+            batch, registration.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms
+        )
         if producer_id != NO_PRODUCER_ID:
-            self.producers.update(producer_id, batch.producer_epoch, batch.base_sequence, base_offset, batch.record_count, wall_ms)
+            timestamp_ms = max_timestamp_ms if append_time_ms is None else append_time_ms
+            self.producers.update(
+                producer_id, batch.producer_epoch, batch.base_sequence, base_offset, batch.record_count, timestamp_ms, wall_ms
+            )
         return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, self.log.start_offset, False)
 
     def upper_offset(self, isolation_level: int) -> int:

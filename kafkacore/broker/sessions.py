@@ -62,17 +62,17 @@ class FetchSession:
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
     def update(self, request: FetchRequest, version: int) -> None:
-        """Applies a request's changes."""
-        for forgotten in request.forgotten_topics_data:
-            topic: TopicKey = forgotten.topic_id if version >= 13 else forgotten.topic
-            for index in forgotten.partitions:
-                self.partitions.pop((topic, index), None)
+        """Applies a request's changes, in Kafka's order: what is both named and forgotten is forgotten."""
         for key, partition in request_partitions(request, version):
             cached = self.partitions.get(key)
             if cached is None:
                 self.partitions[key] = CachedPartition(partition)
             else:
                 cached.request = partition
+        for forgotten in request.forgotten_topics_data:
+            topic: TopicKey = forgotten.topic_id if version >= 13 else forgotten.topic
+            for index in forgotten.partitions:
+                self.partitions.pop((topic, index), None)
 
 
 def request_partitions(request: FetchRequest, version: int) -> list[tuple[tuple[TopicKey, int], FetchPartition]]:

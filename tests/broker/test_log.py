@@ -151,8 +151,19 @@ def test_epochs_know_where_they_began_and_ended():
     append(log, epoch=1)
     append(log, epoch=4)
     append(log, epoch=4)
-    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 3, 4, 9)] == [(-1, -1), (1, 3), (1, 3), (4, 9), (4, 9)]
+    assert [log.end_offset_for_epoch(epoch) for epoch in (0, 1, 3, 4, 9)] == [(0, 0), (1, 3), (1, 3), (4, 9), (-1, -1)]
     assert [log.epoch_at(offset) for offset in (0, 2, 3, 8)] == [1, 1, 4, 4]
+
+
+def test_an_epoch_nobody_wrote_in_still_ended_somewhere():
+    log = Log()
+    log.begin_epoch(0)
+    assert log.end_offset_for_epoch(0) == (0, 0)
+    log.begin_epoch(1)
+    append(log, epoch=1)
+    assert log.end_offset_for_epoch(0) == (0, 0)
+    log.begin_epoch(2)
+    assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 3)] == [(1, 3), (2, 3), (-1, -1)]
 
 
 def small_segments(monkeypatch, count: int, nbytes: int = 300) -> Log:

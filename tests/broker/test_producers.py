@@ -13,7 +13,7 @@ PID = 7
 def write(states: ProducerStates, sequence: int, count: int = 1, epoch: int = 0, offset: int = 0, now_ms: int = 0):
     resent = states.check(PID, epoch, sequence, count)
     if resent is None:
-        states.update(PID, epoch, sequence, offset, count, now_ms)
+        states.update(PID, epoch, sequence, offset, count, 5, now_ms)
     return resent
 
 

@@ -37,7 +37,7 @@ def create_topics(state: BrokerState, call: Call, request: CreateTopicsRequest) 
     the timeout has nothing to wait for."""
     mentions = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
-    for wanted in request.topics:
+    for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")
@@ -51,6 +51,9 @@ def _create(state: BrokerState, wanted: CreatableTopic, validate_only: bool) -> 
     assignments = {assignment.partition_index: assignment.broker_ids for assignment in wanted.assignments}
     if len(assignments) != len(wanted.assignments):
         raise errors.InvalidReplicaAssignment("a partition is assigned twice")
+    for config in wanted.configs:
+        if config.value is None:
+            raise errors.InvalidConfiguration(f"a new topic's {config.name} cannot be null")
     return state.cluster.create_topic(
         wanted.name,
         wanted.num_partitions,
@@ -84,8 +87,11 @@ def delete_topics(state: BrokerState, call: Call, request: DeleteTopicsRequest) 
         else [(name, ZERO_ID) for name in request.topic_names]
     )
     responses = []
-    for name, topic_id in wanted:
+    mentions = Counter(_mentioned(state, name, topic_id) for name, topic_id in wanted)
+    for name, topic_id in dict.fromkeys(wanted):
         try:
+            if mentions[_mentioned(state, name, topic_id)] > 1:
+                raise errors.InvalidRequest("a topic is named twice in one request")
             topic = _to_delete(state, call, name, topic_id)
             state.cluster.delete_topic(topic)
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=0))
@@ -93,6 +99,14 @@ def delete_topics(state: BrokerState, call: Call, request: DeleteTopicsRequest) 
             shown = name if name is not None or call.version >= 6 else ""
             responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code_of(error), error_message=error.message))
     return DeleteTopicsResponse(responses=responses)
+
+
+def _mentioned(state: BrokerState, name: str | None, topic_id: bytes) -> str | bytes:
+    """One value for one topic, whether it is named or given by its id."""
+    if name is not None:
+        return name
+    topic = state.cluster.topics_by_id.get(topic_id)
+    return topic_id if topic is None else topic.name
 
 
 def _to_delete(state: BrokerState, call: Call, name: str | None, topic_id: bytes) -> Topic:
@@ -116,7 +130,7 @@ def create_partitions(state: BrokerState, call: Call, request: CreatePartitionsR
     """CreatePartitions v0-3."""
     mentions = Counter(topic.name for topic in request.topics)
     results = []
-    for wanted in request.topics:
+    for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
                 raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")

@@ -108,6 +108,7 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
         answers.extend(_describe_topic(topic, operations) for topic in cluster.topics.values())
     else:
         create = state.config.auto_create_topics_enable and (call.version < 4 or request.allow_auto_topic_creation)
+        described: set[bytes] = set()
         for wanted in request.topics:
             by_id = wanted.topic_id != ZERO_ID
             try:
@@ -126,7 +127,9 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
                     )
                 )
             else:
-                answers.append(_describe_topic(topic, operations))
+                if topic.topic_id not in described:
+                    described.add(topic.topic_id)
+                    answers.append(_describe_topic(topic, operations))
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in cluster.nodes.values()],
         cluster_id=cluster.cluster_id,
@@ -333,6 +336,8 @@ class _Reading:
         records: list[Any] = []
         if wanted.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+            if epoch < 0:
+                raise errors.OffsetOutOfRange(f"the log knows no epoch {wanted.last_fetched_epoch}", offset=wanted.fetch_offset)
             if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                 diverging = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.failed = True  # answered at once, as an error is
@@ -470,8 +475,6 @@ def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLe
                 partition = state.replicas.partition(topic.topic, wanted.partition)
                 partition.check_leader(wanted.current_leader_epoch)
                 epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
-                if wanted.leader_epoch >= partition.registration.leader_epoch:
-                    epoch, end_offset = partition.registration.leader_epoch, partition.log.end_offset
                 answers.append(EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset))
             except KafkaError as error:
                 answers.append(EpochEndOffset(error_code=code_of(error), partition=wanted.partition, leader_epoch=-1, end_offset=-1))
