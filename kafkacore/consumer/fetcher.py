@@ -396,6 +396,7 @@ class Fetcher:
                 if fetch is None:
                     break
                 records = fetch.reader.records(left)  # type: ignore[union-attr]
+                self._advance(fetch)
             except errors.KafkaError as error:
                 if taken:
                     break  # what is in hand comes first; the next call meets the error again
@@ -406,7 +407,6 @@ class Fetcher:
                 taken[tp] = taken[tp] + records if tp in taken else records
                 left -= count
                 self.metrics.records += count
-            self._advance(fetch)
         return taken
 
     def collect_columns(self) -> list[RecordColumns]:
@@ -427,6 +427,7 @@ class Fetcher:
                     self._current = None
                     continue
                 columns = fetch.reader.columns()  # type: ignore[union-attr]
+                self._advance(fetch)
             except errors.KafkaError as error:
                 if taken:
                     break
@@ -434,7 +435,6 @@ class Fetcher:
             if len(columns):
                 taken[fetch.state.tp] = columns
                 self.metrics.records += len(columns)
-            self._advance(fetch)
         self._queue.extendleft(reversed(later))
         return list(taken.values())
 

@@ -97,6 +97,8 @@ class FetchPlan:
             )
         forgotten: dict[tuple[str, bytes], list[int]] = {}
         for tp, topic_id in self.to_forget:
+            if version <= MAX_VERSION_BY_NAME and tp in self.targets:
+                continue  # created anew under its old name: brokers add first and forget last, so it would be gone
             forgotten.setdefault((tp[0], topic_id), []).append(tp[1])
         return FetchRequest(
             max_wait_ms=limits.max_wait_ms,

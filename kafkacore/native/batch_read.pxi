@@ -379,7 +379,7 @@ cdef class PartitionReader:
     cdef list aborted
     cdef Py_ssize_t aborted_at
     cdef set aborted_ids
-    cdef object failure
+    cdef tuple failure                        # (type, message, topic, partition, offset) of the error every further call raises
     cdef Py_ssize_t max_decompressed
     cdef bint check_crcs
     cdef bint in_batch
@@ -499,7 +499,7 @@ cdef class PartitionReader:
         cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
         cdef Py_ssize_t take
         if self.failure is not None:
-            raise self.failure
+            raise self._failure()
         try:
             while len(out) < limit and (self.in_batch or self._advance()):
                 if self.legacy is not None:
@@ -518,7 +518,7 @@ cdef class PartitionReader:
         except _CorruptDataError as error:
             self._failed(error)
             if not out:
-                raise self.failure from error.__cause__
+                raise self._failure() from error.__cause__
         if out:
             self.next_offset = max(self.next_offset, kc_wrap_add((<ConsumerRecord>out[len(out) - 1]).offset, 1))
         return out
@@ -542,7 +542,7 @@ cdef class PartitionReader:
         out.topic = self.topic
         out.partition = self.partition
         if self.failure is not None:
-            raise self.failure
+            raise self._failure()
         try:
             while out.store.count < limit and (self.in_batch or self._advance()):
                 if self.legacy is not None:
@@ -564,18 +564,22 @@ cdef class PartitionReader:
         except _CorruptDataError as corrupt:
             self._failed(corrupt)
             if not out.store.count:
-                raise self.failure from corrupt.__cause__
+                raise self._failure() from corrupt.__cause__
         if out.store.count:
             self.next_offset = max(self.next_offset, kc_wrap_add(out.store.rows.offsets[out.store.count - 1], 1))
         out.next_offset = self.next_offset
         return out
 
     cdef int _failed(self, error) except -1:
-        if error.topic is None and self.topic:
-            error = type(error)(error.args[0] if error.args else str(error), topic=self.topic, partition=self.partition,
-                                offset=error.offset)
-        self.failure = error
+        """Remembers what is wrong, but no exception: its traceback would tie this reader, and the fetched bytes, into a cycle."""
+        self.failure = (type(error), error.args[0] if error.args else str(error),
+                        self.topic if error.topic is None and self.topic else error.topic,
+                        self.partition if error.topic is None and self.topic else error.partition, error.offset)
         return 0
+
+    cdef object _failure(self):
+        kind, message, topic, partition, offset = self.failure
+        return kind(message, topic=topic, partition=partition, offset=offset)
 
 
 def set_base_offset(buffer, int64_t offset):

@@ -1,5 +1,7 @@
 """The fetch engine against scripted brokers: what is asked, what is handed out, what happens when things go wrong."""
 
+import contextlib
+import gc
 import itertools
 
 import pytest
@@ -13,6 +15,7 @@ from kafkacore.consumer.subscription import EARLIEST, FetchState, ResetStrategy,
 from kafkacore.errors import Code
 from kafkacore.net.leaders import OffsetQuery
 from kafkacore.protocol import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
 
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -465,3 +468,53 @@ def test_seek_to_beginning_and_end_are_lookups():
     rig = Rig({A: filled(2)})
     rig.subscription.request_reset(A, EARLIEST)
     assert rig.poll() == {A: numbered(0, 20)}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_batch_cut_short_takes_nothing_of_the_others_away(columns):
+    """Brokers may cut the first batch of a partition at its limit; the partitions beside it are read all the same."""
+    rig = Rig({A: filled(2), B: filled(2)})
+    whole = rig.log(B).batches[0]
+    rig.log(B).batches[:] = [(whole[0], whole[1], whole[2][:-1])]
+
+    def read():
+        if columns:
+            return {TopicPartition(c.topic, c.partition): [r.value for r in c] for c in rig.fetcher.collect_columns()}
+        return rig.values()
+
+    rig.round()
+    assert read() == {A: numbered(0, 20)}
+    rig.round()
+    with pytest.raises(errors.RecordTooLarge) as caught:
+        read()
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 1, 0)
+    rig.log(B).batches[:] = [whole]
+    rig.round()
+    rig.round()
+    assert read() == {B: numbered(0, 10)}
+    assert rig.fetcher.buffered_bytes == 0
+
+
+def test_an_error_pins_no_fetched_memory():
+    """The traceback of a raised error holds the frames it went through, and with them the fetch: nothing there may hold the error."""
+
+    def readers():
+        return sum(type(each) is PartitionReader for each in gc.get_objects())
+
+    rig = Rig({A: filled(2)})
+    base, after, data = rig.log(A).batches[0]
+    rig.log(A).batches[0] = (base, after, data[:-1] + bytes([data[-1] ^ 1]))
+    rig.round()
+    gc.collect()
+    before = readers()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with contextlib.suppress(errors.CorruptDataError):
+                rig.fetcher.collect(500)
+        assert readers() == before
+        rig.subscription.seek(A, 20)
+        rig.fetcher.retain()
+        assert readers() == before - 1
+    finally:
+        gc.enable()

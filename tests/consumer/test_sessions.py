@@ -143,3 +143,13 @@ def test_closing_names_the_session_and_no_partition():
     request = session.closing_plan().build(17, LIMITS)
     assert (request.session_id, request.session_epoch, request.topics) == (7, -1, [])
     assert session.closing_plan() is None
+
+
+def test_before_version_13_a_recreated_topic_is_not_forgotten_by_its_name():
+    """Brokers add what a request names and then drop what it forgets; by name both are the same partition."""
+    session = FetchSession(1)
+    plan = session.plan({A: target(ID_T, 50), B: target(ID_T, 1)})
+    assert session.handle_response(plan, response(A, B), 12) is None
+    again = session.plan({A: target(ID_T2, 0)}).build(12, LIMITS)
+    assert [(t.topic, p.partition, p.fetch_offset) for t in again.topics for p in t.partitions] == [("t", 0, 0)]
+    assert [(f.topic, f.partitions) for f in again.forgotten_topics_data] == [("t", [1])]
