@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.clock import Clock
@@ -23,6 +23,9 @@ from kafkacore.protocol import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -31,7 +34,7 @@ from kafkacore.protocol import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from kafkacore.types import NewTopic, Node, TopicPartition
+from kafkacore.types import NewPartitions, NewTopic, Node, TopicPartition
 
 __all__ = ["ClusterDescription", "CreatedTopic", "ItemResults", "KafkaAdminClient", "TopicDescription"]
 
@@ -187,6 +190,17 @@ class _Call:
             self.error = cause
 
 
+def _not_yet(call: str) -> Callable[..., NoReturn]:
+    """A call that belongs to the public face and has no implementation yet."""
+
+    def refuse(self: KafkaAdminClient, *_: object, **__: object) -> NoReturn:
+        raise errors.UsageError(f"{call} is not implemented yet")
+
+    refuse.__name__ = call
+    refuse.__doc__ = "Not implemented yet: always raises UsageError."
+    return refuse
+
+
 class KafkaAdminClient:
     """Manages topics and looks at the cluster.
 
@@ -280,6 +294,47 @@ class KafkaAdminClient:
                 gone[item.name] = None
         return ItemResults(gone, failed)
 
+    def create_partitions(
+        self, partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False, timeout: float | None = None
+    ) -> ItemResults[str, None]:
+        """Adds partitions to topics. Keyed records are spread anew: those of one key may lie in two partitions afterwards.
+
+        Args:
+            partitions: by topic, how many it is to have in all.
+            validate_only: check only.
+            timeout: seconds.
+
+        Returns:
+            By topic. Typical errors: InvalidPartitions, UnknownTopicOrPartition, InvalidReplicaAssignment.
+        """
+        wanted = {name: NewPartitions(given) if isinstance(given, int) else given for name, given in partitions.items()}
+        timeout_ms = self._timeout_ms(timeout)
+        entries = [
+            CreatePartitionsTopic(
+                name=name,
+                count=given.total_count,
+                assignments=None
+                if given.assignments is None
+                else [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in given.assignments],
+            )
+            for name, given in wanted.items()
+        ]
+
+        def build(version: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(topics=entries, timeout_ms=timeout_ms, validate_only=validate_only)
+
+        if not entries:
+            return ItemResults({}, {})
+        response = self._ask(CreatePartitionsRequest, build, timeout_ms, to_controller=True, refused=_not_controller("results"))
+        grown: dict[str, None] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for item in response.results:
+            if item.error_code:
+                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreatePartitions")
+            else:
+                grown[item.name] = None
+        return ItemResults(grown, failed)
+
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
         """Names of all topics this client may see, sorted.
 
@@ -349,6 +404,7 @@ class KafkaAdminClient:
                 raise errors.UsageError(f"not {', '.join(_SPECS)} or a timestamp: {spec!r}", topic=tp[0], partition=tp[1])
             timestamps[TopicPartition(*tp)] = timestamp
         failed: dict[TopicPartition, errors.KafkaError] = {}
+        deadline_ms = self._driver.clock.now_ms() + self._timeout_ms(timeout)
         described = self.describe_topics({tp.topic for tp in timestamps}, timeout=timeout)
         for tp in list(timestamps):
             cause = described.errors.get(tp.topic)
@@ -371,7 +427,7 @@ class KafkaAdminClient:
                 query.step(now_ms)
                 return query.next_wake_ms(now_ms)
 
-            if not driver.run(step, lambda: query.done, self._timeout_ms(timeout)):
+            if not driver.run(step, lambda: query.done, max(deadline_ms - driver.clock.now_ms(), 0)):
                 late = query.unanswered()
                 for tp in late:
                     failed[tp] = errors.KafkaTimeoutError(
@@ -382,6 +438,25 @@ class KafkaAdminClient:
                     )
                 query.cancel()
             return ItemResults(query.results, failed | query.failed)
+
+    # -- not yet ------------------------------------------------------------------------------------------------------------------
+
+    describe_configs = _not_yet("describe_configs")
+    alter_configs = _not_yet("alter_configs")
+    delete_records = _not_yet("delete_records")
+    elect_leaders = _not_yet("elect_leaders")
+    list_groups = _not_yet("list_groups")
+    describe_groups = _not_yet("describe_groups")
+    delete_groups = _not_yet("delete_groups")
+    list_group_offsets = _not_yet("list_group_offsets")
+    alter_group_offsets = _not_yet("alter_group_offsets")
+    describe_producers = _not_yet("describe_producers")
+    list_transactions = _not_yet("list_transactions")
+    describe_transactions = _not_yet("describe_transactions")
+    abort_transaction = _not_yet("abort_transaction")
+    describe_acls = _not_yet("describe_acls")
+    create_acls = _not_yet("create_acls")
+    delete_acls = _not_yet("delete_acls")
 
     # -- asking -------------------------------------------------------------------------------------------------------------------
 
@@ -434,7 +509,7 @@ class KafkaAdminClient:
             return call.response
 
     def close(self) -> None:
-        """Closes all connections at once; a second close does nothing."""
+        """Closes all connections at once; calls of other threads end with ClosedError. A second close does nothing."""
         self._driver.close()
 
     def __enter__(self) -> Self:

@@ -6,10 +6,10 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.admin import ItemResults, KafkaAdminClient
-from kafkacore.broker.server import Broker, Disconnect
+from kafkacore.broker.server import Broker, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse, MetadataRequest
-from kafkacore.types import NewTopic, TopicPartition
+from kafkacore.types import NewPartitions, NewTopic, TopicPartition
 
 
 @pytest.fixture
@@ -136,3 +136,48 @@ def test_usage(admin):
     assert admin.create_topics([]) == ItemResults({}, {})
     with pytest.raises(errors.ConfigError, match="client_id"):
         KafkaAdminClient(bootstrap_servers="127.0.0.1:1", clientid="x")
+
+
+def test_partitions_are_added(admin):
+    admin.create_topics([NewTopic("a", 1, 1), NewTopic("b", 3, 1)]).check()
+    results = admin.create_partitions({"a": 2, "b": 2, "c": 9})
+    assert results.succeeded == {"a": None}
+    assert {name: type(error) for name, error in results.errors.items()} == {
+        "b": errors.InvalidPartitions,
+        "c": errors.UnknownTopicOrPartition,
+    }
+    assert admin.create_partitions({"b": NewPartitions(4, [[1]])}, validate_only=True).check().succeeded == {"b": None}
+    admin.create_partitions({"b": NewPartitions(5, [[1], [1]])}).check()
+    described = admin.describe_topics(["a", "b"]).check()
+    assert {name: len(topic.partitions) for name, topic in described.items()} == {"a": 2, "b": 5}
+    assert isinstance(admin.create_partitions({"b": NewPartitions(6, [[7]])}).errors["b"], errors.InvalidReplicaAssignment)
+
+
+def test_closing_ends_the_call_of_another_thread(broker, admin):
+    asked = threading.Event()
+
+    def hang(request):
+        asked.set()
+        return Drop()
+
+    broker.control(MetadataRequest.API_KEY, lambda request: None if request.topics == [] else hang(request))
+    ended = []
+
+    def ask():
+        try:
+            admin.list_topics(timeout=60)
+        except errors.KafkaError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert asked.wait(10)
+    admin.close()
+    thread.join(10)
+    assert ended == [errors.ClosedError]
+
+
+@pytest.mark.parametrize("call", ["describe_configs", "list_groups", "delete_records", "abort_transaction", "create_acls"])
+def test_what_is_not_there_yet_says_so(admin, call):
+    with pytest.raises(errors.UsageError, match=f"{call} is not implemented yet"):
+        getattr(admin, call)("x", option=1)

@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.clock import Clock
@@ -79,6 +79,10 @@ def _pair(partition: object) -> TopicPartition:
     if not isinstance(topic, str) or not topic or not isinstance(index, int) or index < 0:
         raise errors.UsageError(f"not a (topic, partition) pair: {partition!r}")
     return TopicPartition(topic, index)
+
+
+def _no_groups(call: str) -> errors.UsageError:
+    return errors.UsageError(f"{call}: consumer groups are not implemented yet; keep the offsets yourself and continue with seek()")
 
 
 def _with_topic(deserializer: Deserializer | TopicDeserializer | None) -> Callable[[str, bytes], Any] | None:
@@ -619,6 +623,24 @@ class KafkaConsumer:
 
     def _api_timeout_ms(self, timeout: float | None) -> int:
         return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
+
+    # -- groups -------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: object = None, timeout: float | None = None) -> NoReturn:
+        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
+        raise _no_groups("commit")
+
+    def commit_async(self, offsets: object = None, callback: object = None) -> NoReturn:
+        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
+        raise _no_groups("commit_async")
+
+    def committed(self, partition: object, timeout: float | None = None) -> NoReturn:
+        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
+        raise _no_groups("committed")
+
+    def consumer_group_metadata(self) -> NoReturn:
+        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
+        raise _no_groups("consumer_group_metadata")
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 

@@ -87,8 +87,10 @@ class CallerDriver:
         self.client.wakeup()
 
     def check_woken(self) -> None:
-        """Raises WakeupError once after each `wakeup`."""
+        """Raises WakeupError once after each `wakeup`, and ClosedError when another thread closed the client."""
         if self._woken:
+            if self.closed:
+                raise errors.ClosedError(f"this {self.what} was closed by another thread")
             self._woken = False
             raise errors.WakeupError
 
@@ -159,8 +161,19 @@ class CallerDriver:
         return list(self.metadata.attempts)
 
     def close(self) -> None:
-        """Closes every connection. In a forked child nothing is touched: the connections and the poller belong to the parent."""
-        if not self.closed:
-            self.closed = True
-            if not self.forked:
-                self.client.close()
+        """Closes every connection; a call under way in another thread ends with ClosedError first.
+
+        In a forked child nothing is touched: the connections and the poller belong to the parent.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if self.forked:
+            return
+        if not self._lock.acquire(blocking=False):
+            self.wakeup()
+            self._lock.acquire()
+        try:
+            self.client.close()
+        finally:
+            self._lock.release()

@@ -339,3 +339,9 @@ def test_what_it_tells_about_itself(broker, consumer):
     statistics = consumer.statistics()
     assert statistics["partitions"]["t-0"]["position"] == 10
     assert statistics["buffered_bytes"] == 0
+
+
+@pytest.mark.parametrize("call", [("commit",), ("commit_async",), ("committed", A), ("consumer_group_metadata",)])
+def test_group_calls_say_that_there_are_no_groups_yet(consumer, call):
+    with pytest.raises(errors.UsageError, match=f"{call[0]}: consumer groups are not implemented yet"):
+        getattr(consumer, call[0])(*call[1:])
