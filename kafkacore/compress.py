@@ -9,6 +9,9 @@ Rules of the formats that are easy to miss:
 * zstd may come as several frames, and without a content size.
 
 Sizes that compressed bytes declare are never trusted: output grows piece by piece up to `max_bytes`.
+
+gzip and lz4 decompressors copy what lies behind the end of a member or frame. The first one is given all, for there is hardly ever
+another; the following are fed by slices that begin small, so that a megabyte of empty ones is not copied fifty thousand times.
 """
 
 import struct
@@ -47,6 +50,7 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _FIRST_PIECE_BYTES: Final = 64 * 1024
+_FIRST_SLICE_BYTES: Final = 512
 _SNAPPY_MAX_RATIO: Final = 22  # a 3-byte element copies at most 64 bytes
 _ISAL_DEFAULT_LEVEL: Final = 2
 _ISAL_TOP_LEVEL: Final = 3
@@ -145,11 +149,13 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
 
     Raises:
         CorruptDataError: the bytes are not what the codec writes, or hold more than max_bytes, or the codec is unknown.
+        TypeError: the data is not one piece of memory.
     """
     if not 0 <= codec < len(NAMES):
         raise CorruptDataError(f"unknown compression codec {codec}")
+    view = memoryview(data).cast("B")
     try:
-        out = _DECOMPRESS[codec](data, max_bytes)
+        out = _DECOMPRESS[codec](view, max_bytes)
     except CorruptDataError:
         raise
     except (zlib.error, snappy.UncompressError, RuntimeError, EOFError, ValueError, zstandard.ZstdError, *_ISAL_ERRORS) as error:
@@ -170,7 +176,7 @@ def _next_piece(codec: int, produced: int, packed_bytes: int, max_bytes: int) ->
     return min(max(_FIRST_PIECE_BYTES, 4 * packed_bytes, produced), max_bytes + 1 - produced)
 
 
-def _none_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _none_decompress(data: memoryview, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise _too_large(NONE, max_bytes)
     return bytes(data)
@@ -187,23 +193,28 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
     return packer.compress(data) + packer.flush()  # type: ignore[no-any-return]
 
 
-def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _gzip_decompress(data: memoryview, max_bytes: int) -> bytes:
     library: Any = zlib if _isal is None else _isal
     pieces: list[bytes] = []
-    produced = 0
-    rest: Buffer = data
-    if not len(rest):
+    at = produced = 0
+    slice_bytes = len(data)
+    if not len(data):
         raise CorruptDataError("gzip data is empty")
-    while len(rest):  # one turn per member
+    while at < len(data):  # one turn per member
         member = library.decompressobj(31)
         while not member.eof:
-            piece = member.decompress(rest, _next_piece(GZIP, produced, len(data), max_bytes))
-            rest = member.unconsumed_tail
+            feed: Buffer = member.unconsumed_tail
+            if not feed:
+                feed = data[at : at + slice_bytes]
+                at += len(feed)
+                slice_bytes *= 2
+            piece = member.decompress(feed, _next_piece(GZIP, produced, len(data), max_bytes))
             pieces.append(piece)
             produced += len(piece)
-            if not piece and not len(rest) and not member.eof:
+            if not piece and not member.eof and not member.unconsumed_tail and at == len(data):
                 raise CorruptDataError("gzip data is truncated")
-        rest = member.unused_data
+        at -= len(member.unused_data)
+        slice_bytes = _FIRST_SLICE_BYTES
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -237,8 +248,7 @@ def _snappy_block(data: memoryview, room: int, max_bytes: int) -> bytes:
     return snappy.uncompress(data)  # type: ignore[no-any-return]
 
 
-def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
-    view = memoryview(data)
+def _snappy_decompress(view: memoryview, max_bytes: int) -> bytes:
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _snappy_block(view, max_bytes, max_bytes)
     if len(view) < len(_XERIAL_HEADER):
@@ -263,26 +273,28 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
 # ---- lz4 ----
 
 
-def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _lz4_decompress(data: memoryview, max_bytes: int) -> bytes:
     decompressor = _contexts.lz4_decompressor
     pieces: list[bytes] = []
-    produced = 0
-    rest: Buffer = data
-    if not len(rest):
+    at = produced = 0
+    slice_bytes = len(data)
+    if not len(data):
         raise CorruptDataError("lz4 data is empty")
     try:
-        while len(rest):  # one turn per frame
-            feed: Buffer = rest
+        while at < len(data):  # one turn per frame
             while True:
+                feed = data[at : at + slice_bytes] if decompressor.needs_input else b""
+                at += len(feed)
+                slice_bytes *= 2
                 piece = decompressor.decompress(feed, _next_piece(LZ4, produced, len(data), max_bytes))
-                feed = b""
                 pieces.append(piece)
                 produced += len(piece)
                 if decompressor.eof:
                     break
-                if not piece and decompressor.needs_input:
+                if not piece and decompressor.needs_input and at == len(data):
                     raise CorruptDataError("lz4 data is truncated")
-            rest = decompressor.unused_data or b""
+            at -= len(decompressor.unused_data or b"")
+            slice_bytes = _FIRST_SLICE_BYTES
             decompressor.reset()
     except BaseException:
         _contexts.lz4_decompressor = lz4.frame.LZ4FrameDecompressor()
@@ -337,9 +349,8 @@ def lz4_mend_header(data: Buffer) -> bytes:
 # ---- zstd ----
 
 
-def _zstd_check_complete(data: Buffer) -> None:
+def _zstd_check_complete(view: memoryview) -> None:
     """Walks frames and blocks to their end: the streaming reader below takes a truncated frame for the end of the data."""
-    view = memoryview(data)
     at, end = 0, len(view)
     if not end:
         raise CorruptDataError("zstd data is empty")
@@ -361,7 +372,7 @@ def _zstd_check_complete(data: Buffer) -> None:
         raise CorruptDataError("zstd data is truncated")
 
 
-def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
+def _zstd_decompress(data: memoryview, max_bytes: int) -> bytes:
     decompressor = _contexts.zstd_decompressor
     declared = zstandard.frame_content_size(data)
     if 0 < declared <= min(max_bytes, max(_FIRST_PIECE_BYTES, 64 * len(data))):
@@ -379,7 +390,7 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-_DECOMPRESS: Final[tuple[Callable[[Buffer, int], bytes], ...]] = (
+_DECOMPRESS: Final[tuple[Callable[[memoryview, int], bytes], ...]] = (
     _none_decompress,
     _gzip_decompress,
     _snappy_decompress,

@@ -1,8 +1,10 @@
 """Compression: every codec against its own and other libraries' writers, broken bytes, and declared sizes that lie."""
 
 import gzip
+import random
 import struct
 import tracemalloc
+import zlib
 
 import lz4.frame
 import pytest
@@ -176,3 +178,50 @@ def test_truncation_is_seen(codec):
             continue
         with pytest.raises(CorruptDataError):
             c.decompress(codec, packed[:size], 10_000)
+
+
+def test_many_small_members_cost_what_their_bytes_cost(monkeypatch):
+    behind = 0
+
+    class Member:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def decompress(self, *arguments):
+            return self.inner.decompress(*arguments)
+
+        def __getattr__(self, name):
+            nonlocal behind
+            value = getattr(self.inner, name)
+            if name == "unused_data":
+                behind += len(value or b"")
+            return value
+
+    class Library:
+        compressobj = zlib.compressobj
+
+        def decompressobj(self, bits):
+            return Member(zlib.decompressobj(bits))
+
+    monkeypatch.setattr(c, "_isal", Library())
+    monkeypatch.setattr(c._contexts, "lz4_decompressor", Member(lz4.frame.LZ4FrameDecompressor()))
+    for codec in (c.GZIP, c.LZ4):
+        behind = 0
+        data = c.compress(codec, b"") * 20_000 if codec == c.LZ4 else gzip.compress(b"") * 10_000
+        assert c.decompress(codec, data + c.compress(codec, b"end"), 100) == b"end"
+        assert behind < 60 * len(data)
+
+
+def test_members_of_every_size():
+    parts = [bytes([n % 251]) * n for n in (0, 1, 500, 512, 513, 5000, 70_000, 0, 3)]
+    parts += [random.Random(1).randbytes(n) for n in (1, 600, 3000, 70_000, 0)]
+    for codec in CODECS:
+        if codec != c.SNAPPY:  # it has no frames
+            data = b"".join(c.compress(codec, part) for part in parts)
+            assert c.decompress(codec, data, 1 << 20) == b"".join(parts)
+
+
+@pytest.mark.parametrize("codec", [c.NONE, *CODECS])
+def test_data_in_pieces_is_the_callers_mistake(codec):
+    with pytest.raises(TypeError):
+        c.decompress(codec, memoryview(bytes(100))[::2], 1000)
