@@ -287,6 +287,25 @@ def test_batch_future_scatters_offsets() -> None:
     assert result.errors == {3: broken}
 
 
+def test_a_value_that_goes_while_its_partition_is_chosen() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 16)
+    core.send("t", b"first")
+    values: list[Any] = [bytes([i]) * 3000 for i in range(10)]
+    reused: list[bytes] = []
+
+    def partition(key: bytes) -> int:
+        values[:] = [None] * len(values)  # as another thread may
+        reused.extend(bytes([255]) * 3000 for _ in range(10))
+        return 0
+
+    core._keyed_partitioner = partition
+    owner, index = np.empty(10, np.int32), np.empty(10, np.int32)
+    keys = _codec.ColumnSource([b"k"] * 10)
+    core._append_many(core.queue, _codec.ColumnSource(values), keys, None, None, 5, None, ManyProgress(owner, index))
+    (batch,) = read_batches(sealed(core.batches()[0]))
+    assert [record.value for record in batch.records()] == [b"first", bytes(3000), *[None] * 9]
+
+
 def test_send_many_tells_how_far_it_came() -> None:
     core = Core(partitions=1, batch_bytes=512)
     core.send("t", b"first")

@@ -128,8 +128,8 @@ KC_INLINE int64_t kc_write_values(kc_batch_writer *out, const uint8_t *data, int
     if (from < 0) { *bad = 1; return first; }
     while (i < last) {
         to = kc_offset_at(offsets, i + 1, wide);
+        if (to < from || to > limit) { *bad = 1; break; }
         int64_t n = to - from;
-        if (n < 0 || to > limit) { *bad = 1; break; }
         if (n >= 8150 || delta >= 1 << 13) break;         /* a length or delta of three bytes: the general loop */
         int64_t delta_size = 1 + (delta >= 1 << 6), body = 4 + ts_size + delta_size + (n >= 64) + n;
         uint32_t next_shape = delta_size == 1 ? 1 << 6 : 1 << 13;

@@ -2,8 +2,6 @@
 #
 # Records are written straight into the memory that is handed out; the header's 61 bytes are left free and sealed last.
 
-from cpython.memoryview cimport PyMemoryView_FromObject
-
 from kafkacore.errors import IllegalStateError
 
 cdef extern from "batch.h" nogil:
@@ -101,8 +99,12 @@ cdef int64_t* timestamps_of(object timestamps_ms, Py_ssize_t count, list keep) e
     array = numpy.ascontiguousarray(timestamps_ms)
     if array.dtype.kind == "M":
         array = array.astype("datetime64[ms]")
+        if numpy.isnat(array).any():
+            raise ValueError("timestamps_ms has NaT: every record needs a time")
     elif array.dtype.kind not in "iu":
         raise TypeError(f"timestamps_ms must be integers, not {array.dtype}")
+    elif array.dtype.kind == "u" and array.size and int(array.max()) > INT64_MAX:
+        raise OverflowError("a timestamp does not fit a signed 64-bit integer")
     array = array.astype("int64", copy=False)
     if array.ndim != 1 or len(array) != count:
         raise ValueError(f"columns differ in length: {count} values, {array.size} timestamps")
@@ -136,6 +138,7 @@ cdef class BatchBuilder:
     cdef PooledBuffer memory
     cdef kc_batch_writer w
     cdef object built
+    cdef bint sealed                          # from the start of build(), which lets other threads run while it compresses
     cdef object level
     cdef readonly Py_ssize_t max_bytes
     cdef readonly int magic
@@ -147,7 +150,7 @@ cdef class BatchBuilder:
     cdef int64_t producer_id
     cdef int64_t base_offset
 
-    def __init__(self, *, int magic=2, compression="none", compression_level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
+    def __cinit__(self, *, int magic=2, compression="none", compression_level=None, int64_t producer_id=-1, int16_t producer_epoch=-1,
                  int32_t base_sequence=-1, bint is_transactional=False, bint is_control=False, Py_ssize_t max_bytes=16384,
                  int64_t base_offset=0, int32_t leader_epoch=-1, int timestamp_type=0):
         if magic < 0 or magic > 2:
@@ -184,6 +187,11 @@ cdef class BatchBuilder:
         self.w.limit = self.memory.ptr + total
         return 0
 
+    cdef int _open(self) except -1:
+        if self.sealed:
+            raise IllegalStateError("the batch was built")
+        return 0
+
     def __len__(self):
         """Records so far."""
         return self.w.count
@@ -199,6 +207,9 @@ cdef class BatchBuilder:
         cdef const uint8_t* h = NULL
         cdef Py_ssize_t h_len = 0
         cdef size_t size
+        self._open()                             # again: conversions may have run code that built the batch
+        if self.w.next_delta == INT32_MAX:
+            return 0
         if headers is not None:
             h = <const uint8_t*>PyBytes_AS_STRING(headers)
             h_len = PyBytes_GET_SIZE(headers)
@@ -239,8 +250,7 @@ cdef class BatchBuilder:
         cdef list keep = None
         cdef int32_t delta, delta_before = self.w.next_delta
         cdef int written
-        if self.built is not None:
-            raise IllegalStateError("the batch was built")
+        self._open()
         if headers:
             if self.magic < 2:
                 raise ValueError(f"magic {self.magic} knows no headers")
@@ -248,7 +258,9 @@ cdef class BatchBuilder:
         if offset_delta is not None:
             delta = offset_delta
             if delta < delta_before:
-                raise ValueError(f"offset delta {delta} after {delta_before - 1}: deltas must rise")
+                raise ValueError(f"offset delta {delta} after {<int64_t>delta_before - 1}: deltas must rise")
+            if delta == INT32_MAX:
+                raise ValueError(f"offset delta {delta} is more than a batch can count")
             self.w.next_delta = delta
         try:
             if PyBytes_CheckExact(value):        # nothing to keep alive
@@ -290,8 +302,7 @@ cdef class BatchBuilder:
             TypeError, ValueError: a column is of no accepted kind, broken, or of another length.
             IllegalStateError: the batch was built.
         """
-        if self.built is not None:
-            raise IllegalStateError("the batch was built")
+        self._open()
         cdef ColumnSource value_column = column_of(values, -1)
         cdef Py_ssize_t count = value_column.count
         cdef ColumnSource key_column = None if keys is None else column_of(keys, count)
@@ -320,6 +331,8 @@ cdef class BatchBuilder:
                 raise ValueError(f"magic {self.magic} knows no headers")
         if start == count:
             return 0
+        self._open()                             # making the columns ran foreign code
+        count = min(count, start + (INT32_MAX - self.w.next_delta))
         if self.w.count == 0:
             self.w.base_ts = self.w.max_ts = ts[start] if ts else one_ts
         while i < count:
@@ -331,6 +344,7 @@ cdef class BatchBuilder:
             elif self.magic == 2 and headers is None and key_column is None:      # the next common case: a list of values
                 while i < count:
                     value_column.get(i, &v, &v_len)
+                    self._open()
                     if not kc_write_record(&self.w, ts[i] if ts else one_ts, NULL, -1, NULL, v, v_len, v + (v_len if v_len > 0 else 0),
                                            NULL, 0):
                         break
@@ -357,9 +371,16 @@ cdef class BatchBuilder:
         """
         if self.built is not None:
             return self.built
-        if self.magic < 2:
-            self.built = legacy_build(self)
-            return self.built
+        self._open()                             # another thread is building it
+        self.sealed = True
+        try:
+            self.built = legacy_build(self) if self.magic < 2 else self._build()
+        except:
+            self.sealed = False
+            raise
+        return self.built
+
+    cdef object _build(self):
         cdef Py_ssize_t total = self.w.p - self.memory.ptr
         cdef PooledBuffer out = self.memory
         cdef const uint8_t* p
@@ -381,8 +402,7 @@ cdef class BatchBuilder:
         kc_put32(out.ptr + 12, self.leader_epoch)
         out.nbytes = total                       # the view below shows the batch and no more
         self.memory = out
-        self.built = PyMemoryView_FromObject(out)
-        return self.built
+        return PyMemoryView_FromObject(out)
 
 
 cdef object _compress_module = None

@@ -42,7 +42,7 @@ cdef int bad_record(int error, int64_t base_offset, Py_ssize_t at) except -1:
 
 cdef HeldBuffer hold_records(object buffer):
     cdef HeldBuffer region = hold_buffer(buffer, PyBUF_SIMPLE)
-    if region.view.len > 0x7fffffff:
+    if region.view.len > INT32_MAX:
         raise ValueError(f"a buffer of {region.view.len} bytes: records are read from at most 2 GiB at once")
     return region
 
@@ -100,7 +100,7 @@ cdef HeldBuffer open_batch(HeldBuffer region, const uint8_t* p, Py_ssize_t total
 
 cdef HeldBuffer unpack(int codec, object packed, Py_ssize_t max_decompressed, int64_t base_offset, Py_ssize_t at):
     try:
-        return hold_records(_compress().decompress(codec, packed, max_decompressed))
+        return hold_records(_compress().decompress(codec, packed, min(max_decompressed, <Py_ssize_t>INT32_MAX)))
     except _CorruptDataError as error:
         raise _CorruptDataError(f"batch at base offset {base_offset}: {error}", offset=at) from error
 
@@ -140,6 +140,9 @@ cdef class Batch:
     cdef readonly Py_ssize_t size_bytes
     cdef public object topic
     cdef public int32_t partition
+
+    def __init__(self):
+        raise TypeError("batches are made by read_batches()")
 
     @property
     def magic(self):
@@ -383,12 +386,13 @@ cdef class PartitionReader:
     cdef Py_ssize_t max_decompressed
     cdef bint check_crcs
     cdef bint in_batch
+    cdef bint reading                         # decompression lets other threads run
     cdef readonly bint exhausted
     cdef readonly object topic
     cdef readonly int32_t partition
     cdef readonly int64_t next_offset
 
-    def __init__(self, buffer, *, topic="", int32_t partition=-1, int64_t start_offset=0, bint check_crcs=True, aborted=None,
+    def __cinit__(self, buffer, *, topic="", int32_t partition=-1, int64_t start_offset=0, bint check_crcs=True, aborted=None,
                  Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
         self.region = hold_records(buffer)
         self.topic = topic
@@ -419,7 +423,7 @@ cdef class PartitionReader:
             at += length + 12
         self.end_offset = self.next_offset
         if last >= 0:
-            self.end_offset = max(self.end_offset, kc_wrap_add(kc_get64(base + last), 1 + (
+            self.end_offset = max(self.end_offset, kc_wrap_add(kc_get64(base + last), <int64_t>1 + (
                 kc_get32(base + last + 23) if base[last + MAGIC_AT] == 2 else 0)))
         self.end_at = at
         return 0
@@ -483,6 +487,14 @@ cdef class PartitionReader:
             self.exhausted = True
         return 0
 
+    cdef int _begin(self) except -1:
+        if self.reading:
+            raise IllegalStateError("a PartitionReader serves one thread at a time")
+        if self.failure is not None:
+            raise self._failure()
+        self.reading = True
+        return 0
+
     def records(self, max_records=None):
         """The next records as objects.
 
@@ -498,8 +510,7 @@ cdef class PartitionReader:
         cdef list out = []
         cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
         cdef Py_ssize_t take
-        if self.failure is not None:
-            raise self._failure()
+        self._begin()
         try:
             while len(out) < limit and (self.in_batch or self._advance()):
                 if self.legacy is not None:
@@ -519,6 +530,8 @@ cdef class PartitionReader:
             self._failed(error)
             if not out:
                 raise self._failure() from error.__cause__
+        finally:
+            self.reading = False
         if out:
             self.next_offset = max(self.next_offset, kc_wrap_add((<ConsumerRecord>out[len(out) - 1]).offset, 1))
         return out
@@ -541,8 +554,7 @@ cdef class PartitionReader:
         cdef int error = 0
         out.topic = self.topic
         out.partition = self.partition
-        if self.failure is not None:
-            raise self._failure()
+        self._begin()
         try:
             while out.store.count < limit and (self.in_batch or self._advance()):
                 if self.legacy is not None:
@@ -565,6 +577,8 @@ cdef class PartitionReader:
             self._failed(corrupt)
             if not out.store.count:
                 raise self._failure() from corrupt.__cause__
+        finally:
+            self.reading = False
         if out.store.count:
             self.next_offset = max(self.next_offset, kc_wrap_add(out.store.rows.offsets[out.store.count - 1], 1))
         out.next_offset = self.next_offset

@@ -56,11 +56,14 @@ cdef uint8_t* pool_take(int shift, Py_ssize_t nbytes) except NULL:
         pool_lists[shift] = block.next
         pool_kept_bytes -= <Py_ssize_t>1 << shift
         pool_hits += 1
+        ASAN_POISON_MEMORY_REGION(<uint8_t*>block + nbytes, (<size_t>1 << shift) - nbytes)
         return <uint8_t*>block
     pool_misses += 1
     block = <PoolBlock*>kc_block_alloc(<size_t>1 << shift if shift >= 0 else <size_t>nbytes)
     if block == NULL:
         raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+    if shift >= 0:
+        ASAN_POISON_MEMORY_REGION(<uint8_t*>block + nbytes, (<size_t>1 << shift) - nbytes)
     return <uint8_t*>block
 
 
@@ -69,6 +72,8 @@ cdef void pool_give(uint8_t* ptr, int shift) noexcept:
     cdef PoolBlock* block = <PoolBlock*>ptr
     cdef Py_ssize_t size
     if shift < 0 or pool_kept_bytes + (<Py_ssize_t>1 << shift) > POOL_KEEP_BYTES:
+        if shift >= 0:
+            ASAN_UNPOISON_MEMORY_REGION(ptr, <size_t>1 << shift)
         free(ptr)
         return
     size = <Py_ssize_t>1 << shift

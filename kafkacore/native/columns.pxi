@@ -2,8 +2,8 @@
 #
 # Accepted: a list or tuple of bytes-like, str or None; None (all null); an Arrow (large_)binary, (large_)string, fixed size
 # binary, binary_view or string_view array through __arrow_c_array__; a numpy S or V array; a pair (data, int32 or int64 offsets).
-# Nothing is copied. A ColumnSource keeps what it reads alive; a pointer from get() is good until the next get() or
-# until the caller lets Python code run, whichever is first (a list may be changed by its owner).
+# Nothing is copied. A ColumnSource keeps what it reads alive; a pointer from get() is good until the column's next get(), also when
+# Python code runs in between and changes the list (the buffer protocol, a partitioner or another thread may).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport (Py_buffer, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES,
@@ -11,7 +11,10 @@ from cpython.buffer cimport (Py_buffer, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport PyObject
 from libc.string cimport memcpy, memset, strcmp, strncmp
+from cpython.memoryview cimport PyMemoryView_FromObject
 cimport cython
+
+import sys
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
@@ -41,15 +44,20 @@ cdef extern from "columns.h":
         int64_t n_blocks
     cdef struct ArrowSchema:
         const char* format
+        void (*release)(ArrowSchema*)
     cdef struct ArrowArray:
         int64_t length
         int64_t null_count
         int64_t offset
         int64_t n_buffers
         const void** buffers
+        void (*release)(ArrowArray*)
+    int64_t kc_offset_at(const void* offsets, int64_t i, int wide) nogil
     int kc_column_get(const kc_column* c, int64_t i, const uint8_t** p, int64_t* n) nogil
 
 cdef Py_ssize_t COLUMN_ITEM_MAX = 0x7fffffff
+# ctypes names the byte order, numpy and array do not
+cdef frozenset OFFSET_FORMATS = frozenset(order + kind for order in ("", "=", "<" if sys.byteorder == "little" else ">") for kind in "ilq")
 
 
 @cython.final
@@ -63,9 +71,13 @@ cdef class HeldBuffer:
     cdef bint held
     cdef object source
 
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        # The same memory for every reader: an object may export another block each time it is asked.
+        PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+
     cdef object bytes_view(self):
         """A flat memoryview of the bytes, alive on its own."""
-        return memoryview(self.source).cast("B")
+        return PyMemoryView_FromObject(self)
 
     def __dealloc__(self):
         if self.held:
@@ -119,11 +131,12 @@ cdef class ColumnSource:
     cdef readonly Py_ssize_t count
     cdef object owner             # the list or tuple itself, or what backs the pointers of c
     cdef object second            # more of the latter
-    cdef list kept                # buffers of odd list items, until the next get()
+    cdef object current           # the list item that get() points into
+    cdef list kept                # and its buffer, if it is an odd one
     cdef PyObject* items          # borrowed from owner: a list or a tuple
     cdef bint is_list
 
-    def __init__(self, source, Py_ssize_t count=0):
+    def __cinit__(self, source, Py_ssize_t count=0):    # not __init__, which can be called twice
         memset(&self.c, 0, sizeof(kc_column))
         if source is None:
             self.c.kind = KC_COL_NULLS
@@ -141,6 +154,8 @@ cdef class ColumnSource:
         elif isinstance(source, tuple):
             if len(source) == 2 and is_offsets(source[1]):
                 self._from_pair(source[0], source[1])
+            elif len(source) == 2 and is_wide(source[1]):
+                raise TypeError(f"offsets must be int32 or int64 in this machine's byte order, not {memoryview(source[1]).format!r}")
             else:
                 self._from_tuple(tuple(source))
         elif getattr(getattr(source, "dtype", None), "kind", "") in ("S", "V"):
@@ -179,6 +194,7 @@ cdef class ColumnSource:
                 item = PyList_GET_ITEM(self.items, i)
             else:
                 item = PyTuple_GET_ITEM(self.items, i)
+            self.current = <object>item
             if PyBytes_CheckExact(<object>item) and PyBytes_GET_SIZE(<object>item) <= COLUMN_ITEM_MAX:
                 p[0] = <const uint8_t*>PyBytes_AS_STRING(<object>item)
                 n[0] = PyBytes_GET_SIZE(<object>item)
@@ -206,6 +222,8 @@ cdef class ColumnSource:
             raise TypeError("a numpy column must have one dimension and plain bytes")
         cdef HeldBuffer held = hold_buffer(source.view(f"V{source.dtype.itemsize}") if source.dtype.itemsize else source,
                                            PyBUF_STRIDES | PyBUF_FORMAT)
+        if held.view.ndim != 1:
+            raise TypeError("a numpy column must have one dimension and plain bytes")
         self.owner = held
         self.second = source
         self.count = held.view.shape[0]
@@ -236,6 +254,8 @@ cdef class ColumnSource:
         cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(array_capsule, "arrow_array")
         cdef const char* form = schema.format
         cdef int wide
+        if schema.release == NULL or array.release == NULL:
+            raise ValueError("the Arrow array was taken by somebody else")
         self.owner = schema_capsule
         self.second = array_capsule
         self.count = array.length
@@ -258,8 +278,7 @@ cdef class ColumnSource:
             self.c.offsets = <const uint8_t*>array.buffers[1] + array.offset * wide
             self.c.data = <const uint8_t*>array.buffers[2]
             # The interface does not tell how long the data is: the last offset is the only bound there is.
-            self.c.limit = ((<const int64_t*>self.c.offsets)[self.count] if wide == 8
-                            else (<const int32_t*>self.c.offsets)[self.count])
+            self.c.limit = kc_offset_at(self.c.offsets, self.count, wide == 8)
             if self.c.data == NULL:
                 self.c.limit = 0
         elif strncmp(form, "w:", 2) == 0:
@@ -285,7 +304,12 @@ cdef bint is_offsets(object o):
     if o is None or isinstance(o, (bytes, bytearray, str)) or not PyObject_CheckBuffer(o):
         return False
     view = memoryview(o)
-    return view.format in ("i", "l", "q", "<i", "<l", "<q", "=i", "=l", "=q") and view.itemsize in (4, 8)
+    return view.format in OFFSET_FORMATS and view.itemsize in (4, 8)
+
+
+cdef bint is_wide(object o):
+    """True for a buffer of anything but bytes: it would pass as a value, its machine representation never being what was meant."""
+    return PyObject_CheckBuffer(o) and memoryview(o).itemsize > 1 and not isinstance(o, (bytes, bytearray, str))
 
 
 cdef ColumnSource column_of(object source, Py_ssize_t count):

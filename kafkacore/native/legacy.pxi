@@ -47,6 +47,8 @@ cdef int legacy_write(BatchBuilder b, int64_t ts, const uint8_t* key, Py_ssize_t
     if b.w.limit - b.w.p < size:
         if b.w.count:
             return 0
+        if size > BATCH_MAX_BYTES:
+            raise ValueError(f"a message of {size} bytes does not fit a message set")
         b._room(size)
     if not b.compression or b.magic == 0:
         offset += b.base_offset
@@ -72,6 +74,8 @@ cdef object legacy_build(BatchBuilder b):
         packed = _compress().lz4_break_header(packed)
     bytes_of(packed, &p, &n, keep)
     total = 26 + (8 if b.magic == 1 else 0) + n
+    if total > BATCH_MAX_BYTES:
+        raise ValueError(f"a compressed message set of {total} bytes is too large")
     out = PooledBuffer(total)
     legacy_put(out.ptr, b.magic, b.attributes, b.base_offset + b.w.next_delta - 1, b.w.max_ts, NULL, -1, p, n, out, 0)
     b.memory = out
@@ -105,6 +109,8 @@ cdef int legacy_parse(const uint8_t* p, Py_ssize_t total, Py_ssize_t at, LegacyM
     m.magic = p[MAGIC_AT]
     m.attributes = p[MAGIC_AT + 1]
     m.timestamp = -1
+    if m.offset < 0 or m.offset == INT64_MAX:
+        raise _CorruptDataError(f"message has offset {m.offset}", offset=at)
     p += 18
     if m.magic == 1:
         if end - p < 16:
@@ -163,7 +169,10 @@ cdef int legacy_read(RecordColumns out, HeldBuffer region, Py_ssize_t at, Py_ssi
         raise _CorruptDataError(f"message at offset {wrapper.offset} has compression codec {codec} and {wrapper.value_len} bytes", offset=at)
     packed = region.bytes_view()[wrapper.value - base:wrapper.value - base + wrapper.value_len]
     if codec == 3:
-        packed = _compress().lz4_mend_header(packed)
+        try:
+            packed = _compress().lz4_mend_header(packed)
+        except _CorruptDataError as error:
+            raise _CorruptDataError(f"message at offset {wrapper.offset}: {error}", offset=at) from error
     inner = unpack(codec, packed, max_decompressed, wrapper.offset, at)
     base = <const uint8_t*>inner.view.buf
     size = inner.view.len
@@ -182,6 +191,9 @@ cdef int legacy_read(RecordColumns out, HeldBuffer region, Py_ssize_t at, Py_ssi
     while inner_at < size:
         next_size = frame_at(base, size, inner_at, False)
         legacy_parse(base + inner_at, next_size, at, &m)
+        if wrapper.magic == 1 and m.offset > last:
+            raise _CorruptDataError(f"compressed message set at offset {wrapper.offset}: relative offset {m.offset}, but {last} is the last",
+                                    offset=at)
         m.offset = kc_wrap_add(m.offset, shift)
         if m.offset >= start:
             legacy_row(out, inner, &m, m.offset, wrapper.timestamp if append_time else m.timestamp, type)

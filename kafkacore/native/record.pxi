@@ -55,18 +55,22 @@ cdef class ConsumerRecord:
         self.headers = tuple(headers)
 
     @property
+    @cython.nonecheck(True)             # an object made by __new__ alone has no context
     def topic(self):
         return self.context.topic
 
     @property
+    @cython.nonecheck(True)
     def partition(self):
         return self.context.partition
 
     @property
+    @cython.nonecheck(True)
     def leader_epoch(self):
         return self.context.leader_epoch
 
     @property
+    @cython.nonecheck(True)
     def timestamp_type(self):
         return self.context.timestamp_type
 
@@ -81,6 +85,7 @@ cdef class ConsumerRecord:
         record.headers = self.headers
         return record
 
+    @cython.nonecheck(True)
     cdef tuple _fields(self):
         return (self.context.topic, self.context.partition, self.offset, self.timestamp_ms, self.context.timestamp_type,
                 self.key, self.value, self.headers, self.context.leader_epoch)

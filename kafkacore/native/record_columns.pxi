@@ -58,7 +58,8 @@ cdef class RowStore:
         import numpy
         if self.memory is None:
             return numpy.empty(0, dtype)
-        return numpy.frombuffer(self.memory, dtype, self.count, <const uint8_t*>start - self.memory.ptr)
+        # read-only: reads trust these positions
+        return numpy.frombuffer(PyMemoryView_FromObject(self.memory).toreadonly(), dtype, self.count, <const uint8_t*>start - self.memory.ptr)
 
 
 @cython.final
@@ -82,6 +83,9 @@ cdef class ByteColumn:
     cdef RecordColumns of
     cdef const int32_t* start
     cdef const int32_t* length
+
+    def __init__(self):
+        raise TypeError("columns are made by RecordColumns")
 
     def __len__(self):
         return self.of.store.count

@@ -61,6 +61,7 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
     cdef Py_ssize_t count = len(buffers)
     cdef const char* data
     cdef object item
+    cdef bint own = False
     if skip < 0:
         raise ValueError(f"skip_bytes must not be negative: {skip}")
     try:
@@ -76,6 +77,9 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
                 data = <const char*>(<PooledBuffer>item).ptr
                 size = (<PooledBuffer>item).nbytes
             else:
+                if not own and type(item) is not memoryview and type(item) is not bytearray:
+                    buffers = list(buffers)             # its buffer protocol may be Python code, which may change the list
+                    own = True
                 view = &views[n_views]
                 PyObject_GetBuffer(item, view, PyBUF_SIMPLE)
                 n_views += 1
