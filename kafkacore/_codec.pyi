@@ -495,3 +495,91 @@ class AccumulatorCore:
     @property
     def has_incomplete(self) -> bool: ...
     def has_queued(self) -> bool: ...
+
+STAGING_BYTES: int
+FIRST_STEP_BYTES: int
+UNLIMITED: int
+
+def _bind_channel_states(ready: Any) -> None: ...
+
+class FrameReader:
+    def __init__(self, max_bytes: int = ..., where: str = "") -> None: ...
+    where: str
+    @property
+    def partial(self) -> bool: ...
+    def target(self) -> tuple[Any, int, int]: ...
+    def received(self, nbytes: int) -> None: ...
+    def has_frame(self) -> bool: ...
+    def next_frame(self) -> memoryview | None: ...
+
+class NetworkSend:
+    def __init__(self, destination: int | str, buffers: list[Any], await_completion: bool = True) -> None: ...
+    destination: int | str
+    buffers: list[Any]
+    size_bytes: int
+    written_bytes: int
+    completed: bool
+    await_completion: bool
+
+class NetworkReceive:
+    def __init__(self, source: int | str, payload: memoryview) -> None: ...
+    source: int | str
+    payload: memoryview
+
+class ChannelCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    id: int | str
+    transport: Any
+    authenticator: Any
+    reader: FrameReader
+    send: NetworkSend | None
+    state: Any
+    mute_state: Any
+    muted: bool
+    interest: int
+    armed: int
+    served: int
+    plain_fd: int
+    @property
+    def ready(self) -> bool: ...
+    def set_send(self, send: NetworkSend) -> None: ...
+    def write(self) -> NetworkSend | None: ...
+    def read(self) -> memoryview | None: ...
+    @property
+    def has_buffered_read(self) -> bool: ...
+
+class SelectorCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    clock: Any
+    channels: dict[int | str, Any]
+    closing: dict[int | str, tuple[Any, KafkaError]]
+    explicitly_muted: set[Any]
+    completed_sends: list[NetworkSend]
+    completed_receives: list[NetworkReceive]
+    connected: list[int | str]
+    accepted: list[int | str]
+    disconnected: dict[int | str, KafkaError]
+    failed_sends: list[int | str]
+    now_ms: int
+    poll_count: int
+    _poller: Any
+    _epoll_fd: int
+    _waker: Any
+    _waker_fd: int
+    _by_fd: dict[int, Any]
+    _memory: dict[int | str, Any]
+    _listeners: dict[int, Any]
+    _immediate: list[Any]
+    _buffered: dict[Any, None]
+    _lru: Any
+    _max_idle_ms: int
+    _idle_check_ms: int
+    _early_sends: list[NetworkSend]
+    _early_disconnected: dict[int | str, KafkaError]
+    _early_failed: list[int | str]
+    _early: bool
+    _in_poll: bool
+    _serial: int
+    def send(self, send: NetworkSend) -> None: ...
+    def poll(self, timeout_ms: int, now_ms: int | None = None) -> None: ...
+    def touch(self, id: int | str, now_ms: int) -> None: ...

@@ -43,13 +43,19 @@ def epoll_wait(int epfd, int timeout_ms):
         OSError: what the system call said.
     """
     cdef epoll_event events[KC_EPOLL_EVENTS]
-    cdef int n, i, failure = 0
+    cdef int n = wait_for_events(epfd, events, timeout_ms), i
+    return [(kc_epoll_fd(&events[i]), events[i].events) for i in range(n)]
+
+
+cdef int wait_for_events(int epfd, epoll_event* events, int timeout_ms) except -1:
+    """epoll_wait into an array of KC_EPOLL_EVENTS; returns how many came."""
+    cdef int n, failure = 0
     n = c_epoll_wait(epfd, events, KC_EPOLL_EVENTS, 0)
     if n < 0:
         failure = errno
     elif n == 0:
         if timeout_ms == 0:
-            return []
+            return 0
         with nogil:
             n = c_epoll_wait(epfd, events, KC_EPOLL_EVENTS, timeout_ms)
             failure = errno
@@ -57,5 +63,5 @@ def epoll_wait(int epfd, int timeout_ms):
         if failure != EINTR:
             raise OSError(failure, "epoll_wait failed")
         PyErr_CheckSignals()
-        return []
-    return [(kc_epoll_fd(&events[i]), events[i].events) for i in range(n)]
+        return 0
+    return n

@@ -53,6 +53,10 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
         OSError: what the system call said (BrokenPipeError, ConnectionResetError, ...).
         ValueError: skip_bytes is negative or beyond the list.
     """
+    return gather_out(fd, buffers, skip_bytes)
+
+
+cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -2:
     cdef iovec iov[KC_IOV]
     cdef Py_buffer views[KC_IOV]
     cdef Py_buffer* view
@@ -132,7 +136,7 @@ def recv_into(int fd, buffer not None, Py_ssize_t start, Py_ssize_t nbytes):
     cdef Py_buffer view
     cdef PooledBuffer pooled
     cdef uint8_t* data
-    cdef Py_ssize_t size, got
+    cdef Py_ssize_t size
     cdef bint held = False
     if type(buffer) is PooledBuffer:
         pooled = buffer
@@ -146,15 +150,20 @@ def recv_into(int fd, buffer not None, Py_ssize_t start, Py_ssize_t nbytes):
     try:
         if start < 0 or nbytes < 1 or start > size or nbytes > size - start:
             raise ValueError(f"{nbytes} bytes at {start} do not lie in a buffer of {size} bytes")
-        while True:
-            got = kc_recv(fd, data + start, nbytes)
-            if got >= 0:
-                return got
-            if errno == EAGAIN:  # the same number as EWOULDBLOCK on Linux, macOS and the BSDs
-                return -1
-            if errno != EINTR:
-                PyErr_SetFromErrno(OSError)
-            PyErr_CheckSignals()
+        return receive_some(fd, data + start, nbytes)
     finally:
         if held:
             PyBuffer_Release(&view)
+
+
+cdef Py_ssize_t receive_some(int fd, uint8_t* to, Py_ssize_t nbytes) except -2:
+    cdef Py_ssize_t got
+    while True:
+        got = kc_recv(fd, to, nbytes)
+        if got >= 0:
+            return got
+        if errno == EAGAIN:  # the same number as EWOULDBLOCK on Linux, macOS and the BSDs
+            return -1
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()

@@ -13,53 +13,17 @@ Source: Kafka's KafkaChannel, NetworkSend, NetworkReceive.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Any, Protocol
+from typing import Protocol
 
-from kafkacore.errors import DisconnectError, IllegalStateError
-from kafkacore.net.frames import FrameReader
-from kafkacore.net.transport import READ, WRITE, Transport
+from kafkacore import _codec
+from kafkacore._codec import ChannelCore, FrameReader, NetworkReceive, NetworkSend
+from kafkacore.errors import IllegalStateError
+from kafkacore.net.transport import READ, WRITE, PlaintextTransport, Transport
 
 __all__ = ["Authenticator", "ChannelState", "KafkaChannel", "MuteEvent", "MuteState", "NetworkReceive", "NetworkSend"]
 
 ConnectionId = int | str
 """Clients name connections by node id, servers by address pair."""
-
-
-class NetworkSend:
-    """A frame on its way out: a gather list that is referenced, never copied.
-
-    Args:
-        destination: Connection id.
-        buffers: Complete frame, size included, as bytes-likes.
-        await_completion: False when nobody waits to hear that the frame is written (a response will tell); the selector then need
-            not return early from a poll only to report it.
-    """
-
-    __slots__ = ("await_completion", "buffers", "completed", "destination", "size_bytes", "written_bytes")
-
-    def __init__(self, destination: ConnectionId, buffers: list[Any], await_completion: bool = True) -> None:
-        size = 0
-        for buffer in buffers:
-            size += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, memoryview of "B"
-        self.destination = destination
-        self.buffers = buffers
-        self.size_bytes = size
-        self.written_bytes = 0
-        self.completed = False
-        self.await_completion = await_completion
-
-
-class NetworkReceive:
-    """A complete frame that came in: `payload` is a memoryview without the size."""
-
-    __slots__ = ("payload", "source")
-
-    def __init__(self, source: ConnectionId, payload: memoryview) -> None:
-        self.source = source
-        self.payload = payload
-
-    def __repr__(self) -> str:
-        return f"NetworkReceive({self.source!r}, {len(self.payload)} bytes)"
 
 
 class ChannelState(IntEnum):
@@ -115,7 +79,10 @@ class Authenticator(Protocol):
         """True while it waits for the transport to take bytes."""
 
 
-class KafkaChannel:
+_codec._bind_channel_states(ChannelState.READY)
+
+
+class KafkaChannel(ChannelCore):
     """A transport, the frame being written, the frame being read, and who is allowed to go on.
 
     Attributes:
@@ -125,7 +92,7 @@ class KafkaChannel:
         served: Serial number of the poll that read from this channel last (one receive per poll).
     """
 
-    __slots__ = ("armed", "authenticator", "id", "interest", "mute_state", "muted", "reader", "send", "served", "state", "transport")
+    __slots__ = ()
 
     def __init__(
         self, id: ConnectionId, transport: Transport, max_receive_bytes: int, authenticator: Authenticator | None = None
@@ -134,18 +101,14 @@ class KafkaChannel:
         self.transport = transport
         self.authenticator = authenticator
         self.reader = FrameReader(max_receive_bytes, transport.peer)
-        self.send: NetworkSend | None = None
+        if type(transport) is PlaintextTransport:
+            self.plain_fd = transport.fd
+        self.send = None
         self.state = ChannelState.CONNECTING
         self.mute_state = MuteState.NOT_MUTED
         self.muted = False
         self.interest = WRITE  # a connect that succeeds or fails makes the socket writable
         self.armed = 0
-        self.served = -1
-
-    @property
-    def ready(self) -> bool:
-        """True when frames may flow."""
-        return self.state is ChannelState.READY
 
     def finish_connect(self) -> bool:
         """Returns True when the stream is up; raises OSError when the attempt failed."""
@@ -177,74 +140,6 @@ class KafkaChannel:
         self.interest = READ | WRITE if wants_write else READ
         return self.state is ChannelState.READY
 
-    def set_send(self, send: NetworkSend) -> None:
-        """Makes `send` the frame being written.
-
-        Raises:
-            IllegalStateError: The one before it is not finished.
-        """
-        if self.send is not None:
-            raise IllegalStateError(f"connection {self.id} is still writing a frame; a second one cannot begin")
-        self.send = send
-        self.interest |= WRITE
-
-    def write(self) -> NetworkSend | None:
-        """Makes one write of the current send; returns it when that completed it, with the write interest removed."""
-        send = self.send
-        if send is None:
-            return None
-        transport = self.transport
-        if send.written_bytes < send.size_bytes:
-            written = transport.write(send.buffers, send.written_bytes)
-            if written > 0:
-                send.written_bytes += written
-            if send.written_bytes < send.size_bytes:
-                return None
-            if transport.pending_writes:
-                return None
-        elif not transport.flush():
-            return None
-        send.completed = True
-        self.send = None
-        self.interest &= ~WRITE
-        return send
-
-    def read(self) -> memoryview | None:
-        """Makes one step of reading; returns a payload when a frame is complete.
-
-        At most one staging read and, when that shows a large frame, one read into the frame's own buffer.
-
-        Raises:
-            DisconnectError: The peer closed the connection.
-            CorruptDataError: The frame size is not acceptable.
-            OSError: The stream broke.
-        """
-        reader = self.reader
-        frame = reader.next_frame()  # one may be here already, read together with the one before it
-        if frame is not None:
-            return frame
-        buffer, start, wanted = reader.target()
-        got = self.transport.read_into(buffer, start, wanted)
-        if got > 0:
-            reader.received(got)
-            frame = reader.next_frame()
-            if frame is not None or got < wanted:
-                return frame
-            buffer, start, wanted = reader.target()
-            got = self.transport.read_into(buffer, start, wanted)
-            if got > 0:
-                reader.received(got)
-                return reader.next_frame()
-        if got == 0:
-            inside = " in the middle of a frame" if reader.partial else ""
-            raise DisconnectError(f"{self.transport.peer or 'the peer'} closed the connection{inside}")
-        return None
-
-    @property
-    def has_buffered_read(self) -> bool:
-        """True when a read would find something although the operating system will not announce it."""
-        return self.transport.buffered or self.reader.has_frame()
-
     def mute(self) -> None:
         """Stops reading."""
         self.muted = True
@@ -273,5 +168,6 @@ class KafkaChannel:
         """Closes the transport; may be called twice."""
         self.state = ChannelState.CLOSED
         self.send = None
+        self.plain_fd = -1
         self.transport.close()
 

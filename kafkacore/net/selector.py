@@ -29,7 +29,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, Protocol
 
-from kafkacore._codec import epoll_wait
+from kafkacore._codec import SelectorCore, epoll_wait
 from kafkacore.clock import Clock
 from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
 from kafkacore.metadata import NEVER_MS
@@ -41,9 +41,7 @@ __all__ = ["EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Po
 
 _CONNECTING = ChannelState.CONNECTING
 _READY = ChannelState.READY
-_READABLE = ~WRITE  # READ, and the error and hang-up bits, which a read turns into their reason
 _ACCEPTS_PER_POLL = 64
-_LONGEST_WAIT_MS = 2**31 - 1
 
 
 class IdleDisconnect(DisconnectError):
@@ -80,6 +78,10 @@ class EpollPoller:
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
+
+    def fileno(self) -> int:
+        """The epoll's descriptor: the compiled `Selector.poll` waits on it directly."""
+        return self._fd
 
     def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
         return epoll_wait(self._fd, timeout_ms)
@@ -169,7 +171,7 @@ class _Waker:
                 os.close(fd)
 
 
-class Selector:
+class Selector(SelectorCore):
     """Polls channels; see the rules at the top of the file.
 
     Args:
@@ -198,38 +200,38 @@ class Selector:
         poller: Poller | None = None,
     ) -> None:
         self.clock = clock
-        self.channels: dict[ConnectionId, KafkaChannel] = {}
-        self.closing: dict[ConnectionId, tuple[KafkaChannel, KafkaError]] = {}
-        self.explicitly_muted: set[KafkaChannel] = set()
-        self.completed_sends: list[NetworkSend] = []
-        self.completed_receives: list[NetworkReceive] = []
-        self.connected: list[ConnectionId] = []
-        self.accepted: list[ConnectionId] = []
-        self.disconnected: dict[ConnectionId, KafkaError] = {}
-        self.failed_sends: list[ConnectionId] = []
+        self.channels = {}
+        self.closing = {}
+        self.explicitly_muted = set()
+        self.completed_sends = []
+        self.completed_receives = []
+        self.connected = []
+        self.accepted = []
+        self.disconnected = {}
+        self.failed_sends = []
         self.now_ms = clock.now_ms()
-        self.poll_count = 0
         self._transports: Transports = transports or SocketTransports()
         self._authenticator = authenticator
         self._max_receive_bytes = max_receive_bytes
         self._max_idle_ms = connections_max_idle_ms
-        self._poller: Poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorsPoller())
+        self._poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorsPoller())
+        self._epoll_fd = self._poller.fileno() if type(self._poller) is EpollPoller else -1
         self._waker = _Waker()
+        self._waker_fd = self._waker.fd
         self._poller.register(self._waker.fd, READ)
-        self._by_fd: dict[int, KafkaChannel] = {}
-        self._memory: dict[ConnectionId, KafkaChannel] = {}  # channels without a descriptor
+        self._by_fd = {}
+        self._memory = {}  # channels without a descriptor
         self._listeners: dict[int, tuple[socket.socket, Transports]] = {}
         self._starved: list[int] = []  # listeners waiting for a free descriptor
-        self._immediate: list[KafkaChannel] = []  # connected by the connect call itself
-        self._buffered: dict[KafkaChannel, None] = {}  # reads that no event will announce
+        self._immediate = []  # connected by the connect call itself
+        self._buffered = {}  # reads that no event will announce
         self._lru: OrderedDict[ConnectionId, int] = OrderedDict()  # id -> last active; least recent first
         self._idle_check_ms = NEVER_MS
-        self._early_sends: list[NetworkSend] = []
-        self._early_disconnected: dict[ConnectionId, KafkaError] = {}
-        self._early_failed: list[ConnectionId] = []
+        self._early_sends = []
+        self._early_disconnected = {}
+        self._early_failed = []
         self._early = False  # something the next poll must report without waiting
         self._in_poll = False
-        self._serial = 0
         self._accept_serial = 0
         self._closed = False
 
@@ -295,7 +297,7 @@ class Selector:
             self._memory[id] = channel
             if isinstance(transport, MemoryTransport):
                 transport.on_change = self.wakeup
-        self._touch(id, self.now_ms)
+        self.touch(id, self.now_ms)
         return channel
 
     def _established(self, id: ConnectionId, transport: Transport) -> None:
@@ -341,7 +343,7 @@ class Selector:
                 self._sync(channel)
 
     def _require(self, id: ConnectionId) -> KafkaChannel:
-        channel = self.channels.get(id)
+        channel: KafkaChannel | None = self.channels.get(id)
         if channel is None:
             raise IllegalStateError(f"there is no connection {id}")
         return channel
@@ -363,121 +365,7 @@ class Selector:
         else:
             self._poller.unregister(fd)
 
-    # ---- sending
-
-    def send(self, send: NetworkSend) -> None:
-        """Begins to write a frame, at once if the channel is ready.
-
-        A connection that fails here is reported by the next poll in `failed_sends` and `disconnected`.
-
-        Raises:
-            IllegalStateError: There is no such connection, or its last frame is not finished.
-        """
-        id = send.destination
-        channel = self.channels.get(id)
-        if channel is None:
-            if id in self.closing:
-                self._early_failed.append(id)
-                self._early = True
-                return
-            raise IllegalStateError(f"there is no connection {id} to send to")
-        channel.set_send(send)
-        if channel.state is not _READY:
-            return
-        try:
-            done = channel.write()
-        except OSError as error:
-            self._early_failed.append(id)
-            self._early = True
-            self._lost(channel, error)
-            return
-        if done is None:
-            self._sync(channel)
-            return
-        self._early_sends.append(send)
-        if send.await_completion:
-            self._early = True
-            self._touch(id, self.now_ms)  # no response will do it
-
-    # ---- polling
-
-    def poll(self, timeout_ms: int, now_ms: int | None = None) -> None:
-        """Waits for something to happen, does one step of I/O on every channel that can, and fills the result containers.
-
-        Args:
-            timeout_ms: Longest wait; 0 returns at once, a negative value waits without bound.
-            now_ms: Time, if the caller has just read it.
-        """
-        self.poll_count += 1
-        self._clear()
-        if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
-            timeout_ms = 0
-        elif self._idle_check_ms < NEVER_MS:
-            idle_ms = self._idle_check_ms - (self.clock.now_ms() if now_ms is None else now_ms)
-            if idle_ms < timeout_ms or timeout_ms < 0:
-                timeout_ms = idle_ms if idle_ms > 0 else 0
-        if self._early_sends:
-            self.completed_sends, self._early_sends = self._early_sends, self.completed_sends
-        if self._early:
-            self._early = False
-            self.disconnected.update(self._early_disconnected)
-            self._early_disconnected.clear()
-            self.failed_sends.extend(self._early_failed)
-            self._early_failed.clear()
-        events = self._poller.poll(timeout_ms if timeout_ms < _LONGEST_WAIT_MS else -1)
-        self.now_ms = now = self.clock.now_ms()
-        self._serial += 1
-        self._in_poll = True
-        try:
-            if self._immediate:
-                ready, self._immediate = self._immediate, []
-                for channel in ready:
-                    self._service(channel, WRITE, now)
-            buffered = None
-            if self._buffered:
-                buffered, self._buffered = self._buffered, {}
-            accepting = None
-            for fd, ops in events:
-                found = self._by_fd.get(fd)
-                if found is not None:
-                    self._service(found, ops, now)
-                elif fd == self._waker.fd:
-                    self._waker.drain()
-                elif fd in self._listeners:
-                    accepting = [fd] if accepting is None else [*accepting, fd]
-            if self._memory:
-                for channel in list(self._memory.values()):
-                    ops = self._memory_ops(channel)
-                    if ops:
-                        self._service(channel, ops, now)
-            if buffered:
-                for channel in buffered:
-                    if channel.served != self._serial and channel.state is _READY and not channel.muted:
-                        self._read(channel, now)
-            if self.closing:
-                self._read_closing()
-            if accepting:
-                # Last: a descriptor closed in this poll may come back as a new connection, and its old events must not reach that.
-                for fd in accepting:
-                    self._accept(fd)
-            if now >= self._idle_check_ms:
-                self._expire_idle(now)
-        finally:
-            self._in_poll = False
-
-    def _clear(self) -> None:
-        if self.completed_sends:
-            self.completed_sends.clear()
-        if self.completed_receives:
-            self.completed_receives.clear()
-        if self.connected:
-            self.connected.clear()
-        if self.accepted:
-            self.accepted.clear()
-        if self.disconnected:
-            self.disconnected.clear()
-        if self.failed_sends:
-            self.failed_sends.clear()
+    # ---- polling (`poll` and `send` are compiled: native/selector.pxi)
 
     @staticmethod
     def _memory_ops(channel: KafkaChannel) -> int:
@@ -488,59 +376,25 @@ class Selector:
     def _memory_ready(self) -> bool:
         return any(self._memory_ops(channel) for channel in self._memory.values())
 
-    def _service(self, channel: KafkaChannel, ops: int, now_ms: int) -> None:
-        """One step of I/O for one channel."""
-        if channel.state is not _READY:
-            if channel.state is _CONNECTING:
-                try:
-                    if not channel.finish_connect():
-                        if ops & ~(READ | WRITE):  # hung up, with its reason already taken: it will never be connected
-                            self._lost(channel, ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
-                        return
-                except OSError as error:
-                    self._lost(channel, error)
-                    return
-                self.connected.append(channel.id)
-                self._touch(channel.id, now_ms)
-            elif channel.state is ChannelState.CLOSED:
-                return
-            self._prepare(channel)
-            if channel.state is _READY and channel.send is not None:
-                channel.interest |= WRITE
-                self._sync(channel)
-            return
-        if ops & _READABLE:
-            if channel.muted:
-                self._sync(channel)
-            elif channel.served != self._serial:
-                self._read(channel, now_ms)
-        if ops & ~READ and channel.send is not None and channel.state is _READY:
+    def _open_step(self, channel: KafkaChannel, ops: int, now_ms: int) -> None:
+        """One step of a channel that is not ready yet."""
+        if channel.state is _CONNECTING:
             try:
-                done = channel.write()
+                if not channel.finish_connect():
+                    if ops & ~(READ | WRITE):  # hung up, with its reason already taken: it will never be connected
+                        self._lost(channel, ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+                    return
             except OSError as error:
-                self.failed_sends.append(channel.id)
                 self._lost(channel, error)
                 return
-            self._touch(channel.id, now_ms)
-            if done is not None:
-                self.completed_sends.append(done)
-                self._sync(channel)
-
-    def _read(self, channel: KafkaChannel, now_ms: int) -> None:
-        channel.served = self._serial
-        try:
-            payload = channel.read()
-        except (KafkaError, OSError) as error:
-            self._lost(channel, error)
+            self.connected.append(channel.id)
+            self.touch(channel.id, now_ms)
+        elif channel.state is ChannelState.CLOSED:
             return
-        except MemoryError as error:  # a frame within the limit, but not within what this process may have: one connection's trouble
-            self._lost(channel, NetworkError(f"no memory for a frame from {channel.transport.peer or 'the peer'}: {error}"))
-            return
-        self._touch(channel.id, now_ms)
-        if payload is not None:
-            self.completed_receives.append(NetworkReceive(channel.id, payload))
-        if channel.transport.buffered or channel.reader.has_frame():
-            self._buffered[channel] = None
+        self._prepare(channel)
+        if channel.state is _READY and channel.send is not None:
+            channel.interest |= WRITE
+            self._sync(channel)
 
     def _accept(self, fd: int) -> None:
         entry = self._listeners.get(fd)
@@ -687,15 +541,6 @@ class Selector:
         self._waker.wake()
 
     # ---- idle expiry
-
-    def _touch(self, id: ConnectionId, now_ms: int) -> None:
-        if self._max_idle_ms < 0:
-            return
-        lru = self._lru
-        if not lru:
-            self._idle_check_ms = now_ms + self._max_idle_ms
-        lru[id] = now_ms
-        lru.move_to_end(id)
 
     def _expire_idle(self, now_ms: int) -> None:
         """Closes the least recently used connection if it is idle for too long: at most one per poll."""

@@ -11,7 +11,6 @@ import pytest
 
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError
-from kafkacore.net import frames
 from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
@@ -262,10 +261,10 @@ def test_a_frame_that_finds_no_memory_costs_only_its_connection(
     for id in (1, 2):
         connect(selector, id)
 
-    def none_left(nbytes: int) -> object:
-        raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+    def none_left(self: MemoryTransport, buffer: object, start: int, nbytes: int) -> int:
+        raise MemoryError("no memory for a buffer of 500000 bytes")
 
-    monkeypatch.setattr(frames, "PooledBuffer", none_left)
+    monkeypatch.setattr(MemoryTransport, "read_into", none_left)      # where the reader's own buffer would be missed
     script.far[0].write([frame(b"x" * 500_000)], 0)
     selector.poll(60_000)
     assert isinstance(selector.disconnected[1], NetworkError)

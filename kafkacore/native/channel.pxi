@@ -1,0 +1,293 @@
+# One connection's bytes: frames in, frames out. Bases and values of net/frames.py and net/channel.py, whose rules hold here.
+#
+# Frame layout (both directions): int32 size, big-endian | size bytes of payload
+#
+# A channel over a plain socket (`plain_fd`) makes its system calls from here; any other transport is asked through its methods. `plain_fd`
+# is forgotten when the channel is closed, for the descriptor may then be somebody else's.
+
+from kafkacore.errors import DisconnectError, IllegalStateError
+
+cdef enum:
+    FRAME_STAGING = 16 * 1024
+    # Unused pages of a fresh buffer cost no memory, so the step is wide enough that most fetches are never copied.
+    FRAME_FIRST_STEP = 16 * 1024 * 1024
+    CHANNEL_READ = 1
+    CHANNEL_WRITE = 4
+
+STAGING_BYTES = FRAME_STAGING
+FIRST_STEP_BYTES = FRAME_FIRST_STEP
+UNLIMITED = 0x7FFFFFFF
+
+cdef object EMPTY_FRAME = memoryview(b"")
+cdef object CHANNEL_IS_READY = None
+
+
+def _bind_channel_states(ready):
+    """Gives the channel code the state in which frames flow; called once by kafkacore.net.channel."""
+    global CHANNEL_IS_READY
+    CHANNEL_IS_READY = ready
+
+
+@cython.final
+cdef class FrameReader:
+    """Cuts a byte stream into frames, keeping partial sizes and bodies between calls.
+
+    Use: `target()` says where the next bytes go, `received(n)` that n of them are there, `next_frame()` gives a complete payload.
+
+    Args:
+        max_bytes: Largest payload accepted.
+        where: Name of the peer for error messages.
+    """
+
+    cdef public str where
+    cdef Py_ssize_t max
+    cdef PooledBuffer staging             # made at the first read: a listening broker may hold many connections that never speak
+    cdef Py_ssize_t start, end            # staged bytes not yet consumed are [start, end)
+    cdef PooledBuffer body                # of the frame being filled, or None
+    cdef Py_ssize_t body_size, body_filled
+
+    def __cinit__(self, Py_ssize_t max_bytes=UNLIMITED, str where=""):
+        self.max = max_bytes
+        self.where = where
+
+    @property
+    def partial(self):
+        """True when the stream stands in the middle of a frame."""
+        return self.body is not None or self.end > self.start
+
+    def target(self):
+        """Returns (buffer, start, nbytes): where the next bytes of the stream belong. nbytes is never 0."""
+        cdef Py_ssize_t at, room
+        buffer = self.aim(&at, &room)
+        return buffer, at, room
+
+    cdef PooledBuffer aim(self, Py_ssize_t* at, Py_ssize_t* room):
+        if self.body is not None:
+            if self.body_filled == min(self.body.nbytes, self.body_size):
+                self.grow()
+            at[0] = self.body_filled
+            room[0] = min(self.body.nbytes, self.body_size) - self.body_filled
+            return self.body
+        if self.staging is None:
+            self.staging = PooledBuffer(FRAME_STAGING)
+        elif self.start:
+            # Only a partial size or a short partial body is left here; moving it keeps room for one full read.
+            self.end -= self.start
+            memmove(self.staging.ptr, self.staging.ptr + self.start, <size_t> self.end)
+            self.start = 0
+        at[0] = self.end
+        room[0] = FRAME_STAGING - self.end
+        return self.staging
+
+    cpdef received(self, Py_ssize_t nbytes):
+        """Accounts for `nbytes` put at the target."""
+        if self.body is not None:
+            self.body_filled += nbytes
+        else:
+            self.end += nbytes
+
+    cdef inline int64_t staged_size(self) noexcept:
+        return <int32_t> kc_get32(self.staging.ptr + self.start)
+
+    cpdef bint has_frame(self):
+        """True when `next_frame` has something to say (a payload, or an error) without further bytes."""
+        cdef int64_t size
+        if self.body is not None:
+            return self.body_filled == self.body_size
+        if self.end - self.start < 4:
+            return False
+        size = self.staged_size()
+        return size <= self.end - self.start - 4 or size > self.max  # a negative size is an error to report, so it counts
+
+    cpdef next_frame(self):
+        """Returns the payload of the next complete frame (a view of a PooledBuffer, without the size), or None.
+
+        Raises:
+            CorruptDataError: The size is negative or above the limit; the connection cannot go on.
+        """
+        cdef PooledBuffer body
+        cdef Py_ssize_t staged
+        cdef int64_t size
+        if self.body is not None:
+            if self.body_filled < self.body_size:
+                return None
+            body, self.body = self.body, None
+            return memoryview(body) if body.nbytes == self.body_size else memoryview(body)[:self.body_size]
+        staged = self.end - self.start - 4
+        if staged < 0:
+            return None
+        size = self.staged_size()
+        if size < 0 or size > self.max:
+            raise CorruptDataError(
+                f"frame size {size} from {self.where or 'peer'} is "
+                + ("negative" if size < 0 else f"above the limit of {self.max} bytes")
+                + "; the stream is not Kafka's protocol or is out of step"
+            )
+        if size <= staged:
+            body = None
+            if size:
+                body = PooledBuffer(size)
+                memcpy(body.ptr, self.staging.ptr + self.start + 4, <size_t> size)
+            self.start += 4 + size
+            if self.start == self.end:
+                self.start = self.end = 0
+            return EMPTY_FRAME if body is None else memoryview(body)
+        if size + 4 > FRAME_STAGING:
+            body = PooledBuffer(min(size, FRAME_FIRST_STEP))
+            memcpy(body.ptr, self.staging.ptr + self.start + 4, <size_t> staged)
+            self.body = body
+            self.body_size = size
+            self.body_filled = staged
+            self.start = self.end = 0
+        return None
+
+    cdef int grow(self) except -1:
+        """Doubles the buffer of a large frame: the peer has sent as much as the buffer held, so the next step is earned."""
+        cdef PooledBuffer new = PooledBuffer(min(self.body_size, 2 * self.body.nbytes))
+        memcpy(new.ptr, self.body.ptr, <size_t> self.body_filled)
+        self.body = new
+        return 0
+
+
+@cython.final
+cdef class NetworkSend:
+    """A frame on its way out: a gather list that is referenced, never copied.
+
+    Args:
+        destination: Connection id.
+        buffers: Complete frame, size included, as bytes-likes.
+        await_completion: False when nobody waits to hear that the frame is written (a response will tell); the selector then need
+            not return early from a poll only to report it.
+    """
+
+    cdef public object destination
+    cdef public list buffers
+    cdef public Py_ssize_t size_bytes
+    cdef public Py_ssize_t written_bytes
+    cdef public bint completed
+    cdef public bint await_completion
+
+    def __cinit__(self, destination, list buffers not None, bint await_completion=True):
+        self.destination = destination
+        self.buffers = buffers
+        self.await_completion = await_completion
+        for buffer in buffers:
+            self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, memoryview of "B"
+
+
+@cython.final
+cdef class NetworkReceive:
+    """A complete frame that came in: `payload` is a memoryview without the size."""
+
+    cdef public object source
+    cdef public object payload
+
+    def __cinit__(self, source, payload not None):
+        self.source = source
+        self.payload = payload
+
+    def __repr__(self):
+        return f"NetworkReceive({self.source!r}, {len(self.payload)} bytes)"
+
+
+cdef class ChannelCore:
+    """The compiled half of KafkaChannel: its state, and one step of reading and of writing."""
+
+    cdef public object id
+    cdef public object transport
+    cdef public object authenticator
+    cdef public FrameReader reader
+    cdef public NetworkSend send
+    cdef public object state
+    cdef public object mute_state
+    cdef public bint muted
+    cdef public int interest
+    cdef public int armed
+    cdef public int64_t served
+    cdef public int plain_fd
+
+    def __cinit__(self, *args, **kwargs):
+        self.plain_fd = -1
+        self.served = -1
+
+    @property
+    def ready(self):
+        """True when frames may flow."""
+        return self.state is CHANNEL_IS_READY
+
+    cpdef set_send(self, NetworkSend send):
+        """Makes `send` the frame being written.
+
+        Raises:
+            IllegalStateError: The one before it is not finished.
+        """
+        if self.send is not None:
+            raise IllegalStateError(f"connection {self.id} is still writing a frame; a second one cannot begin")
+        self.send = send
+        self.interest |= CHANNEL_WRITE
+
+    cpdef NetworkSend write(self):
+        """Makes one write of the current send; returns it when that completed it, with the write interest removed."""
+        cdef NetworkSend send = self.send
+        cdef Py_ssize_t written
+        if send is None:
+            return None
+        if send.written_bytes < send.size_bytes:
+            if self.plain_fd >= 0:
+                written = gather_out(self.plain_fd, send.buffers, send.written_bytes)
+            else:
+                written = self.transport.write(send.buffers, send.written_bytes)
+            if written > 0:
+                send.written_bytes += written
+            if send.written_bytes < send.size_bytes or (self.plain_fd < 0 and self.transport.pending_writes):
+                return None
+        elif self.plain_fd < 0 and not self.transport.flush():
+            return None
+        send.completed = True
+        self.send = None
+        self.interest &= ~CHANNEL_WRITE
+        return send
+
+    cdef Py_ssize_t fill(self, Py_ssize_t* wanted) except -2:
+        """One read from the transport to where the reader wants it."""
+        cdef Py_ssize_t at, got
+        cdef PooledBuffer buffer = self.reader.aim(&at, wanted)
+        if self.plain_fd >= 0:
+            got = receive_some(self.plain_fd, buffer.ptr + at, wanted[0])
+        else:
+            got = self.transport.read_into(buffer, at, wanted[0])
+        if got > 0:
+            self.reader.received(got)
+        return got
+
+    cpdef read(self):
+        """Makes one step of reading; returns a payload when a frame is complete.
+
+        At most one staging read and, when that shows a large frame, one read into the frame's own buffer.
+
+        Raises:
+            DisconnectError: The peer closed the connection.
+            CorruptDataError: The frame size is not acceptable.
+            OSError: The stream broke.
+        """
+        cdef Py_ssize_t got, wanted
+        frame = self.reader.next_frame()  # one may be here already, read together with the one before it
+        if frame is not None:
+            return frame
+        got = self.fill(&wanted)
+        if got > 0:
+            frame = self.reader.next_frame()
+            if frame is not None or got < wanted:
+                return frame
+            got = self.fill(&wanted)
+            if got > 0:
+                return self.reader.next_frame()
+        if got == 0:
+            inside = " in the middle of a frame" if self.reader.partial else ""
+            raise DisconnectError(f"{self.transport.peer or 'the peer'} closed the connection{inside}")
+        return None
+
+    @property
+    def has_buffered_read(self):
+        """True when a read would find something although the operating system will not announce it."""
+        return self.transport.buffered or self.reader.has_frame()
