@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+import mmap
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from kafkacore import errors
-from kafkacore.cli.options import Failure, Json, console, print_json
+from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.cli.records import as_json
 from kafkacore.records import read_batches
 
@@ -35,6 +37,27 @@ def _batch_facts(batch: Any, position: int) -> dict[str, Any]:
     }
 
 
+HEAD = ("position", "offsets", "records", "bytes", "codec", "producer", "sequence", "newest", "flags")
+LINE = "{:>12}  {:>23}  {:>8}  {:>10}  {:6}  {:>10}  {:>10}  {:24}  {}"
+
+
+def _time(timestamp_ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+def _line(facts: dict[str, Any]) -> str:
+    producer = "" if facts["producer_id"] < 0 else f"{facts['producer_id']}/{facts['producer_epoch']}"
+    sequence = "" if facts["base_sequence"] < 0 else str(facts["base_sequence"])
+    flags = " ".join(name for name in ("transactional", "control") if facts[name])
+    span = f"{facts['base_offset']}..{facts['last_offset']}"
+    newest = _time(facts["max_timestamp_ms"])
+    counts = (facts["position"], span, facts["records"], facts["size_bytes"])
+    return LINE.format(*counts, facts["compression"], producer, sequence, newest, flags).rstrip()
+
+
 def dump_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files (.log).")],
     records: Annotated[bool, typer.Option("--records", help="Show every record too.")] = False,
@@ -42,32 +65,40 @@ def dump_log(
 ) -> None:
     """Show the record batches of log segments, check their CRCs, and with --records every record."""
     for file in files:
-        content = file.read_bytes()
-        table = Table("offsets", "records", "bytes", "codec", "producer", "sequence", "flags", "at", title=str(file), title_justify="left")
-        position = 0
-        try:
-            for batch in read_batches(content):
-                facts = _batch_facts(batch, position)
-                position += batch.size_bytes
-                if json:
-                    shown = {"file": str(file), **facts}
-                    print_json({**shown, "content": [as_json(r) for r in batch.records()]} if records else shown)
-                    continue
-                flags = " ".join(name for name in ("transactional", "control") if facts[name])
-                producer = "" if batch.producer_id < 0 else f"{batch.producer_id}/{batch.producer_epoch}"
-                sequence = "" if batch.base_sequence < 0 else str(batch.base_sequence)
-                span = f"{batch.base_offset}..{batch.last_offset}"
-                count, size, codec, at = str(batch.record_count), f"{batch.size_bytes:,}", facts["compression"], str(facts["position"])
-                table.add_row(span, count, size, codec, producer, sequence, flags, at)
-                if records:
-                    for record in batch.records():
-                        content_cells = (repr(record.key), repr(record.value), repr(record.headers))
-                        table.add_row(f"  {record.offset}", "", str(record.timestamp_ms), "", *content_cells, "")
-        except errors.CorruptDataError as corrupt:
-            if not json:
-                console.print(table)
-            raise Failure(f"{file}, after byte {position}: {corrupt}") from None
         if not json:
-            console.print(table)
+            typer.echo(f"{file}\n{LINE.format(*HEAD)}")
+        content = _content(file)
+        position = _dump(str(file), content, records, json)
         if position < len(content) and any(content[position:]):
             raise Failure(f"{file}: the last {len(content) - position:,} bytes are no whole batch")
+
+
+def _content(file: Path) -> memoryview:
+    """The file without reading it: segments hold up to a gigabyte. It is unmapped when the last record is gone."""
+    with file.open("rb") as opened:
+        empty = os.fstat(opened.fileno()).st_size == 0  # which cannot be mapped
+        return memoryview(b"" if empty else mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _dump(name: str, content: memoryview, records: bool, json: bool) -> int:
+    """Prints every batch.
+
+    Returns:
+        Where the last one ends.
+    """
+    position = 0
+    try:
+        for batch in read_batches(content):
+            facts = _batch_facts(batch, position)
+            position += batch.size_bytes
+            if json:
+                shown = {"file": name, **facts}
+                print_json({**shown, "content": [as_json(r) for r in batch.records()]} if records else shown)
+                continue
+            typer.echo(_line(facts))
+            for record in batch.records() if records else ():
+                headers = f" {record.headers!r}" if record.headers else ""
+                typer.echo(f"{'':12}  {record.offset:>23}  {record.timestamp_ms} {record.key!r} {record.value!r}{headers}")
+    except errors.CorruptDataError as corrupt:
+        raise Failure(f"{name}, after byte {position}: {corrupt}") from None
+    return position

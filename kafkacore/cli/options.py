@@ -10,8 +10,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-console = Console()
-messages = Console(stderr=True)
+# Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
+_PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
+console = Console(**_PLAIN, width=None if sys.stdout.isatty() else 1000)
+messages = Console(**_PLAIN, stderr=True, width=None if sys.stderr.isatty() else 1000)
 
 Bootstrap = Annotated[
     str,

@@ -190,3 +190,14 @@ def test_broker_as_a_process_of_its_own(tmp_path: Path) -> None:
         broker.send_signal(signal.SIGINT)
         assert broker.wait(30) == 0
         broker.stdout.close()
+
+
+def test_dump_log_shows_what_looks_like_markup_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kafkacore.records import BatchBuilder
+
+    builder = BatchBuilder()
+    assert builder.append(b"[red]:smile: [/nothing]", key=b"[bold]")
+    (tmp_path / "a.log").write_bytes(bytes(builder.build()))
+    assert run(["dump-log", str(tmp_path / "a.log"), "--records"]) == 0
+    shown = capsys.readouterr().out
+    assert "b'[red]:smile: [/nothing]'" in shown and "b'[bold]'" in shown
