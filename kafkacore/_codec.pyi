@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer as Buffer
 
 from kafkacore.errors import KafkaError
-from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
+from kafkacore.types import Node, ProducerRecord, RecordMetadata, TopicPartition
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
 def crc32c_implementations() -> tuple[str, ...]: ...
@@ -583,3 +583,98 @@ class SelectorCore:
     def send(self, send: NetworkSend) -> None: ...
     def poll(self, timeout_ms: int, now_ms: int | None = None) -> None: ...
     def touch(self, id: int | str, now_ms: int) -> None: ...
+
+def _bind_request_kinds(user: Any, metadata: Any) -> None: ...
+
+class ClientRequest:
+    def __init__(
+        self,
+        node_id: int,
+        api: type[Any],
+        build: Callable[[int], Any],
+        created_ms: int,
+        expect_response: bool,
+        timeout_ms: int,
+        callback: Callable[[ClientResponse], None] | None,
+        min_version: int,
+        max_version: int,
+    ) -> None: ...
+    node_id: int
+    api: type[Any]
+    build: Callable[[int], Any]
+    created_ms: int
+    expect_response: bool
+    timeout_ms: int
+    callback: Callable[[ClientResponse], None] | None
+    min_version: int
+    max_version: int
+    kind: Any
+    correlation_id: int
+    version: int
+    send: NetworkSend | None
+    sent_ms: int
+    deadline_ms: int
+
+class ClientResponse:
+    def __init__(
+        self,
+        request: ClientRequest,
+        response: Any = None,
+        *,
+        disconnected: bool = False,
+        timed_out: bool = False,
+        error: KafkaError | None = None,
+        latency_ms: int = 0,
+    ) -> None: ...
+    request: ClientRequest
+    response: Any
+    disconnected: bool
+    timed_out: bool
+    error: KafkaError | None
+    version: int
+    latency_ms: int
+
+class InFlightRequests:
+    def __init__(self, max_per_connection: int) -> None: ...
+    max_per_connection: int
+    count: int
+    deadline_ms: int
+    def add(self, request: ClientRequest) -> None: ...
+    def can_send_more(self, node_id: int) -> bool: ...
+    def last_sent(self, node_id: int) -> ClientRequest | None: ...
+    def oldest(self, node_id: int) -> ClientRequest | None: ...
+    def complete_next(self, node_id: int) -> ClientRequest: ...
+    def complete_last_sent(self, node_id: int) -> ClientRequest: ...
+    def complete_send(self, send: NetworkSend) -> ClientRequest | None: ...
+    def clear_all(self, node_id: int) -> Iterable[ClientRequest]: ...
+    def node_count(self, node_id: int) -> int: ...
+    def add_throttle_time(self, node_id: int, throttle_ms: int) -> None: ...
+    def timed_out_nodes(self, now_ms: int) -> list[int]: ...
+
+class ConnectionCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    state: int
+    throttled_until_ms: int
+    versions: Any
+
+class ClientCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    selector: Any
+    metadata: Any
+    in_flight: InFlightRequests
+    _client_id: str
+    _correlation: Any
+    _connections: dict[int, Any]
+    _needs_versions: dict[int, int]
+    _setup_deadline_ms: int
+    _aborted: list[ClientResponse]
+    _metadata_request: ClientRequest | None
+    _active: bool
+    def is_ready(self, node: Node, now_ms: int) -> bool: ...
+    def ready(self, node: Node, now_ms: int) -> bool: ...
+    def send(self, request: ClientRequest, now_ms: int) -> None: ...
+    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]: ...
+    def _can_send(self, node_id: int, now_ms: int) -> bool: ...
+    def _is_update_due(self, now_ms: int) -> bool: ...
+    def _do_send(self, request: ClientRequest, message: Any, version: int, now_ms: int) -> None: ...
+    def _complete(self, responses: list[ClientResponse]) -> None: ...

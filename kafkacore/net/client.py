@@ -21,10 +21,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kafkacore import protocol
+from kafkacore._codec import ClientCore
 from kafkacore.clock import Clock
 from kafkacore.errors import (
     AuthenticationFailedError,
-    CorruptDataError,
     DisconnectError,
     IllegalStateError,
     KafkaError,
@@ -34,7 +34,6 @@ from kafkacore.errors import (
 )
 from kafkacore.errors import from_code as error_from_code
 from kafkacore.metadata import Metadata
-from kafkacore.net.channel import NetworkSend
 from kafkacore.net.connection import (
     CHECKING_API_VERSIONS,
     CONNECTING,
@@ -46,7 +45,7 @@ from kafkacore.net.connection import (
     NodeApiVersions,
     NodeConnection,
 )
-from kafkacore.net.request import USER, ClientRequest, ClientResponse, Kind
+from kafkacore.net.request import ClientRequest, ClientResponse, Kind
 from kafkacore.net.selector import IdleDisconnect, Selector
 from kafkacore.net.transport import Address
 from kafkacore.types import Node
@@ -93,7 +92,7 @@ def resolve(host: str, port: int) -> list[Address]:
     return list(found)
 
 
-class NetworkClient:
+class NetworkClient(ClientCore):
     """Sends requests to nodes and keeps the metadata fresh; see the rules at the top of the file.
 
     Args:
@@ -106,6 +105,10 @@ class NetworkClient:
         max_in_flight: max.in.flight.requests.per.connection.
         software_version: Told to brokers with ApiVersions (KIP-511).
     """
+
+    selector: Selector
+    metadata: Metadata
+    _connections: dict[int, NodeConnection]
 
     def __init__(
         self,
@@ -133,30 +136,17 @@ class NetworkClient:
         self._setup_timeout = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng=self._rng
         )
-        self._connections: dict[int, NodeConnection] = {}
+        self._connections = {}
         self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
         self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
         self._setup_deadline_ms = NEVER_MS  # the earliest of them
-        self._needs_versions: dict[int, int] = {}  # node -> ApiVersions version to ask with
-        self._aborted: list[ClientResponse] = []
-        self._metadata_request: ClientRequest | None = None
+        self._needs_versions = {}  # node -> ApiVersions version to ask with
+        self._aborted = []
+        self._metadata_request = None
         self._active = True
         self._any_ready = False  # found by the last least_loaded_node
 
     # ---- nodes
-
-    def is_ready(self, node: Node, now_ms: int) -> bool:
-        """True when a request can be sent to the node now. A due metadata refresh goes first: then no node is ready."""
-        return not self._is_update_due(now_ms) and self._can_send(node.id, now_ms)
-
-    def ready(self, node: Node, now_ms: int) -> bool:
-        """Starts to connect if needed; returns whether the node is ready now."""
-        if self.is_ready(node, now_ms):
-            return True
-        connection = self._connections.get(node.id)
-        if connection is None or connection.can_connect(now_ms):
-            self._initiate_connect(node, now_ms)
-        return False
 
     def connection_delay(self, node: Node, now_ms: int) -> int:
         """Returns how long to wait before it makes sense to look at the node again: the rest of its back-off while disconnected, of its
@@ -217,16 +207,6 @@ class NetworkClient:
         if connection is None:
             connection = self._connections[node_id] = NodeConnection(node_id)
         return connection
-
-    def _can_send(self, node_id: int, now_ms: int) -> bool:
-        connection = self._connections.get(node_id)
-        return (
-            connection is not None
-            and connection.state == READY
-            and connection.throttled_until_ms <= now_ms
-            and self.in_flight.can_send_more(node_id)
-            and self.selector.is_channel_ready(node_id)
-        )
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
         """Returns the node to ask when any will do: a ready one with nothing in flight, else the ready one with least in flight, else one
@@ -313,105 +293,7 @@ class NetworkClient:
             api.MAX_VERSION if max_version is None else max_version,
         )
 
-    def send(self, request: ClientRequest, now_ms: int) -> None:
-        """Sends a request to a node that `is_ready`; the next polls bring its response.
-
-        When the broker speaks no fitting version, the next poll answers with `error` set and nothing is sent.
-
-        Raises:
-            IllegalStateError: The node is not ready for a request.
-            DisconnectError: The client is being closed.
-        """
-        if not self._active:
-            raise DisconnectError("the network client is closing and sends nothing more")
-        if not self._can_send(request.node_id, now_ms):
-            raise IllegalStateError(f"node {request.node_id} is not ready for a request")
-        versions = self._connections[request.node_id].versions
-        if versions is None:
-            raise IllegalStateError(f"node {request.node_id} has not said which versions it speaks")
-        api = request.api
-        try:
-            version = versions.negotiate(api.API_KEY, request.min_version, request.max_version, api.__name__)
-            message = request.build(version)
-        except UnsupportedVersion as error:
-            self._aborted.append(ClientResponse(request, error=error))
-            return
-        self._do_send(request, message, version, now_ms)
-
-    def _do_send(self, request: ClientRequest, message: Any, version: int, now_ms: int) -> None:
-        request.version = version
-        request.correlation_id = correlation_id = self._correlation.next()
-        buffers = protocol.encode_request(message, version, correlation_id, self._client_id)
-        request.send = send = NetworkSend(request.node_id, buffers, not request.expect_response)
-        request.sent_ms = now_ms
-        request.deadline_ms = now_ms + request.timeout_ms
-        self.in_flight.add(request)
-        self.selector.send(send)
-
-    # ---- polling
-
-    def poll(self, timeout_ms: int, now_ms: int) -> list[ClientResponse]:
-        """Does the I/O that is possible, waiting for it if there is none.
-
-        Args:
-            timeout_ms: Longest wait; it is cut short by whatever falls due.
-            now_ms: Time.
-
-        Returns:
-            Responses of this poll, after their callbacks ran.
-        """
-        responses: list[ClientResponse] = []
-        if self._aborted:
-            # They need no I/O and must not wait for it.
-            responses, self._aborted = self._aborted, responses
-            self._complete(responses)
-            return responses
-        due_ms = self._maybe_update(now_ms)
-        deadline_ms = self.in_flight.deadline_ms
-        if self._setup_deadline_ms < deadline_ms:
-            deadline_ms = self._setup_deadline_ms
-        if due_ms < deadline_ms:
-            deadline_ms = due_ms
-        left_ms = deadline_ms - now_ms
-        if left_ms < timeout_ms:
-            timeout_ms = left_ms if left_ms > 0 else 0
-        selector = self.selector
-        selector.poll(timeout_ms, now_ms)
-        now_ms = selector.now_ms
-        if selector.completed_sends:
-            self._handle_completed_sends(responses, now_ms)
-        if selector.completed_receives:
-            self._handle_completed_receives(responses, now_ms)
-        if selector.disconnected:
-            self._handle_disconnections(responses, now_ms)
-        if selector.connected:
-            self._handle_connections()
-        if self._needs_versions:
-            self._handle_initiate_api_version_requests(now_ms)
-        if now_ms >= self._setup_deadline_ms:
-            self._handle_timed_out_connections(responses, now_ms)
-        if now_ms >= self.in_flight.deadline_ms:
-            self._handle_timed_out_requests(responses, now_ms)
-        if responses:
-            self._complete(responses)
-        return responses
-
-    @staticmethod
-    def _complete(responses: list[ClientResponse]) -> None:
-        """Runs the callbacks. One that raises does not keep the others from running; its error is raised after them."""
-        failure: Exception | None = None
-        for response in responses:
-            callback = response.request.callback
-            if callback is not None:
-                try:
-                    callback(response)
-                except Exception as error:
-                    if failure is None:
-                        failure = error
-                    else:
-                        failure.add_note(f"another callback of the same poll failed: {error!r}")
-        if failure is not None:
-            raise failure
+    # ---- polling (`poll` and `send` are compiled: native/client.pxi)
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: int) -> None:
         for send in self.selector.completed_sends:
@@ -426,57 +308,6 @@ class NetworkClient:
                 if request is None:
                     continue
             responses.append(ClientResponse(request, latency_ms=now_ms - request.sent_ms))
-
-    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for receive in self.selector.completed_receives:
-            node_id = receive.source
-            payload = receive.payload
-            request = self.in_flight.oldest(node_id)  # type: ignore[arg-type]
-            if request is None or not request.expect_response:
-                self._fail(node_id, CorruptDataError(f"node {node_id} sent {len(payload)} bytes that answer no request"), responses, now_ms)
-                continue
-            try:
-                response = self._decode(request, payload)
-            except CorruptDataError as error:
-                self._fail(node_id, error, responses, now_ms)
-                continue
-            self.in_flight.complete_next(request.node_id)
-            throttle_ms = getattr(response, "throttle_time_ms", 0)
-            if throttle_ms > 0:
-                self._throttle(request, throttle_ms, now_ms)
-            if request.kind is USER:
-                responses.append(ClientResponse(request, response, latency_ms=now_ms - request.sent_ms))
-            elif request.kind is Kind.METADATA:
-                self._metadata_request = None
-                self.metadata.update(response, now_ms)
-            else:
-                self._handle_api_versions(request, response, responses, now_ms)
-
-    @staticmethod
-    def _decode(request: ClientRequest, payload: memoryview) -> Any:
-        """Decodes a response after checking that it belongs to the request.
-
-        Raises:
-            CorruptDataError: It does not, or it does not decode.
-        """
-        api = request.api
-        version = request.version
-        if len(payload) < 4:
-            raise CorruptDataError(f"a response of {len(payload)} bytes to {api.__name__} v{version} has no correlation id")
-        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
-        if correlation_id != request.correlation_id:
-            raise CorruptDataError(
-                f"correlation id {correlation_id} does not match {request.correlation_id} of the oldest request in flight"
-                f" ({api.__name__} v{version}, node {request.node_id}); requests and responses are out of step"
-            )
-        flexible = api.FLEXIBLE_VERSION
-        if flexible is None or version < flexible:
-            start = 4
-        else:
-            _, start = protocol.decode_response_header(api.API_KEY, version, payload)
-        if api.API_KEY == _API_VERSIONS_KEY and int.from_bytes(payload[start : start + 2], "big") == _UNSUPPORTED_VERSION:
-            version = 0  # KIP-511: a broker that does not know the version answers in the one every client can read
-        return api.RESPONSE.decode(version, payload, start)
 
     def _throttle(self, request: ClientRequest, throttle_ms: int, now_ms: int) -> None:
         if request.version >= _CLIENT_THROTTLES_FROM.get(request.api.API_KEY, 0):
@@ -605,7 +436,7 @@ class NetworkClient:
 
     def _cancel_in_flight(self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, timed_out: bool) -> None:
         for request in self.in_flight.clear_all(node_id):
-            if request.kind is USER:
+            if request.kind is Kind.USER:
                 responses.append(
                     ClientResponse(request, disconnected=True, timed_out=timed_out, error=error, latency_ms=now_ms - request.sent_ms)
                 )
@@ -662,16 +493,8 @@ class NetworkClient:
 
     # ---- metadata
 
-    def _is_update_due(self, now_ms: int) -> bool:
-        return self._metadata_request is None and self.metadata.next_update_ms <= now_ms
-
     def _maybe_update(self, now_ms: int) -> int:
-        """Starts a due refresh as far as it can be started now; returns when to look again."""
-        if self._metadata_request is not None:
-            return NEVER_MS  # the request's own deadline watches it
-        due_ms = self.metadata.next_update_ms
-        if due_ms > now_ms:
-            return due_ms
+        """Called by `poll` when a refresh is due: starts it as far as it can be started now; returns when to look again."""
         if not self._active:
             return NEVER_MS
         node = self.least_loaded_node(now_ms)

@@ -13,13 +13,10 @@ Source: Kafka's InFlightRequests, ClusterConnectionStates, NodeApiVersions, Expo
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterable
 
+from kafkacore._codec import ConnectionCore, InFlightRequests
 from kafkacore.errors import KafkaError, UnsupportedVersion
 from kafkacore.metadata import NEVER_MS
-from kafkacore.net.channel import NetworkSend
-from kafkacore.net.request import ClientRequest
 from kafkacore.net.transport import Address
 
 __all__ = [
@@ -86,116 +83,6 @@ class ExponentialBackoff:
         return int(min(term, self._max))
 
 
-class InFlightRequests:
-    """Requests sent or being sent, per node, oldest first.
-
-    `deadline_ms` is a lower bound of every request's deadline, so that a loop needs one comparison per turn and looks at the queues only
-    when it passes.
-
-    Args:
-        max_per_connection: max.in.flight.requests.per.connection.
-    """
-
-    __slots__ = ("_queues", "count", "deadline_ms", "max_per_connection")
-
-    def __init__(self, max_per_connection: int) -> None:
-        self.max_per_connection = max_per_connection
-        self.count = 0
-        self.deadline_ms = NEVER_MS
-        self._queues: dict[int, deque[ClientRequest]] = {}
-
-    def add(self, request: ClientRequest) -> None:
-        """Appends a request whose `deadline_ms` is set."""
-        queue = self._queues.get(request.node_id)
-        if queue is None:
-            queue = self._queues[request.node_id] = deque()
-        queue.append(request)
-        self.count += 1
-        if request.deadline_ms < self.deadline_ms:
-            self.deadline_ms = request.deadline_ms
-
-    def can_send_more(self, node_id: int) -> bool:
-        """True when nothing is in flight, or the last send is fully written and the count is below the maximum."""
-        queue = self._queues.get(node_id)
-        if not queue:
-            return True
-        send = queue[-1].send
-        return len(queue) < self.max_per_connection and (send is None or send.completed)
-
-    def last_sent(self, node_id: int) -> ClientRequest | None:
-        """Returns the newest request of a node."""
-        queue = self._queues.get(node_id)
-        return queue[-1] if queue else None
-
-    def oldest(self, node_id: int) -> ClientRequest | None:
-        """Returns the request that the node's next response belongs to."""
-        queue = self._queues.get(node_id)
-        return queue[0] if queue else None
-
-    def complete_next(self, node_id: int) -> ClientRequest:
-        """Removes and returns the oldest request of a node."""
-        request = self._queues[node_id].popleft()
-        self.count -= 1
-        if not self.count:
-            self.deadline_ms = NEVER_MS
-        return request
-
-    def complete_last_sent(self, node_id: int) -> ClientRequest:
-        """Removes and returns the newest request of a node (one that expects no response)."""
-        request = self._queues[node_id].pop()
-        self.count -= 1
-        if not self.count:
-            self.deadline_ms = NEVER_MS
-        return request
-
-    def complete_send(self, send: NetworkSend) -> ClientRequest | None:
-        """Removes and returns the request whose frame is `send`, wherever it stands in its queue."""
-        queue = self._queues.get(send.destination)  # type: ignore[arg-type]
-        for request in queue or ():
-            if queue is not None and request.send is send:
-                queue.remove(request)
-                self.count -= 1
-                if not self.count:
-                    self.deadline_ms = NEVER_MS
-                return request
-        return None
-
-    def clear_all(self, node_id: int) -> Iterable[ClientRequest]:
-        """Removes a node's requests and returns them, oldest first."""
-        queue = self._queues.pop(node_id, None)
-        if not queue:
-            return ()
-        self.count -= len(queue)
-        if not self.count:
-            self.deadline_ms = NEVER_MS
-        return queue
-
-    def node_count(self, node_id: int) -> int:
-        """Returns how many requests of one node are in flight."""
-        queue = self._queues.get(node_id)
-        return len(queue) if queue else 0
-
-    def add_throttle_time(self, node_id: int, throttle_ms: int) -> None:
-        """Gives the requests behind a throttled response as much longer to be answered (KIP-219)."""
-        for request in self._queues.get(node_id, ()):
-            request.deadline_ms += throttle_ms
-
-    def timed_out_nodes(self, now_ms: int) -> list[int]:
-        """Returns nodes that hold a request past its deadline, and makes `deadline_ms` exact again."""
-        nodes = []
-        earliest = NEVER_MS
-        for node_id, queue in self._queues.items():
-            if not queue:
-                continue
-            first = min(request.deadline_ms for request in queue)
-            if first <= now_ms:
-                nodes.append(node_id)
-            elif first < earliest:
-                earliest = first
-        self.deadline_ms = earliest
-        return nodes
-
-
 class NodeApiVersions:
     """What one broker said it speaks.
 
@@ -250,7 +137,7 @@ AUTHENTICATION_FAILED = 4
 _STATE_NAMES = ("DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED")
 
 
-class NodeConnection:
+class NodeConnection(ConnectionCore):
     """State of the connection to one node: attempts, back-off, throttling, addresses.
 
     Source: Kafka's ClusterConnectionStates.NodeConnectionState; KIP-144 (reconnect back-off), KIP-601 (set-up time-out).
@@ -258,7 +145,7 @@ class NodeConnection:
 
     __slots__ = (
         "addresses", "attempts", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts",
-        "last_attempt_ms", "next_address", "node_id", "setup_deadline_ms", "state", "throttled_until_ms", "versions",
+        "last_attempt_ms", "next_address", "node_id", "setup_deadline_ms",
     )  # fmt: skip
 
     def __init__(self, node_id: int) -> None:
@@ -273,7 +160,7 @@ class NodeConnection:
         self.setup_deadline_ms = NEVER_MS
         self.throttled_until_ms = 0
         self.authentication_error: KafkaError | None = None
-        self.versions: NodeApiVersions | None = None
+        self.versions = None
         self.attempts: list[KafkaError] = []  # why the attempts since the last success failed, newest last, bounded
 
     @property

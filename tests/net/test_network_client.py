@@ -327,7 +327,9 @@ def test_the_steps_of_a_poll_come_in_kafkas_order() -> None:
     assert not cluster.client.ready(cluster.node(5), cluster.now_ms)
     cluster.peer("broker-5").transport.accept()
     cluster.peer("boot").close()
-    cluster.metadata.next_update_ms = NEVER_MS
+    cluster.metadata.next_update_ms = cluster.now_ms                      # due, but there is nobody to ask
+    cluster.client.least_loaded_node = lambda _now_ms: None
+    cluster.client._any_ready = True
     Ordered.order.clear()
     cluster.client.poll(0, cluster.now_ms)
     assert Ordered.order == [
