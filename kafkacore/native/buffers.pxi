@@ -71,9 +71,9 @@ cdef void pool_give(uint8_t* ptr, int shift) noexcept:
     global pool_kept_bytes
     cdef PoolBlock* block = <PoolBlock*>ptr
     cdef Py_ssize_t size
+    if shift >= 0:                                      # what lay behind the buffer's size, too
+        ASAN_UNPOISON_MEMORY_REGION(ptr, <size_t>1 << shift)
     if shift < 0 or pool_kept_bytes + (<Py_ssize_t>1 << shift) > POOL_KEEP_BYTES:
-        if shift >= 0:
-            ASAN_UNPOISON_MEMORY_REGION(ptr, <size_t>1 << shift)
         free(ptr)
         return
     size = <Py_ssize_t>1 << shift
