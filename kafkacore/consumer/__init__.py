@@ -19,7 +19,7 @@ from kafkacore.config import ConsumerConfig, Deserializer, TopicDeserializer
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
-from kafkacore.consumer.sessions import FetchLimits
+from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
@@ -404,6 +404,19 @@ class KafkaConsumer:
             if info is not None and info.error is not None and not info.error.retriable:
                 self._seen_snapshot = None  # the next poll says so again
                 raise info.error
+        made_anew = [
+            tp
+            for tp, state in subscription.partitions.items()
+            if state.topic_id
+            and (info := snapshot.topics.get(tp.topic)) is not None
+            and info.error is None
+            and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id)
+        ]
+        for tp in made_anew:
+            log.warning("%s-%d: the topic was deleted and created again, offset %d counts no more", *tp, subscription.partitions[tp].offset)
+            subscription.start_over(tp)
+        if made_anew:
+            self._fetcher.retain()
         if subscription.mode is not Mode.TOPICS:
             return
         wanted = [
@@ -412,7 +425,9 @@ class KafkaConsumer:
             if (info := snapshot.topics.get(name)) is not None
             for partition in info.partitions
         ]
-        kept = [tp for tp in subscription.partitions if tp.topic in topics]  # metadata that briefly leaves one out takes nothing away
+        # metadata that briefly leaves one out takes nothing away; a topic made anew may have fewer
+        lost = {tp for tp in made_anew if tp not in wanted}
+        kept = [tp for tp in subscription.partitions if tp.topic in topics and tp not in lost]
         added = [tp for tp in wanted if tp not in subscription.partitions]
         if added or len(kept) != len(subscription.partitions):
             grown = {tp.topic for tp in kept}
@@ -669,7 +684,10 @@ class KafkaConsumer:
                     why = "has no position" if state.state is not FetchState.FETCHING else "has not moved"
                     problems.append(f"{tp.topic}-{tp.partition} {why} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
                 leader = self._metadata.snapshot.leader(tp)
-                if leader is None:
+                topic = self._metadata.snapshot.topics.get(tp.topic)
+                if topic is not None and topic.error is not None:
+                    problems.append(f"{tp.topic}-{tp.partition}: {topic.error}")
+                elif leader is None:
                     problems.append(f"{tp.topic}-{tp.partition} has no leader")
                 elif self._driver.client.connection_failed(leader):
                     problems.append(f"{tp.topic}-{tp.partition}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")

@@ -289,6 +289,8 @@ class Fetcher:
             name = plan.names[topic.topic_id] if by_id else topic.topic
             for data in topic.partitions:
                 tp = TopicPartition(name, data.partition_index)
+                if by_id and data.error_code == 0 and plan.targets[tp].fetch_offset == states[tp].offset:
+                    states[tp].topic_id = topic.topic_id
                 self._take_answer(tp, states[tp], plan.targets[tp].fetch_offset, node_id, data)
         self._take_leader_hints(plan, answer, by_id)
 

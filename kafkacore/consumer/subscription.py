@@ -89,6 +89,7 @@ class PartitionState:
         retry_at_ms: no request about this partition before this time.
         busy: a reset or validation request for it is in flight.
         progress_at_ms: when its position last moved or was seen to be at the end, -1 before the first fetch.
+        topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.
         preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
         preferred_until_ms: when to ask the leader again.
     """
@@ -108,6 +109,7 @@ class PartitionState:
         "reset",
         "retry_at_ms",
         "state",
+        "topic_id",
         "tp",
     )  # fmt: skip
 
@@ -121,6 +123,7 @@ class PartitionState:
         self.retry_at_ms = 0
         self.busy = False
         self.progress_at_ms = -1
+        self.topic_id = b""
         self.preferred_replica = -1
         self.preferred_until_ms = 0
 
@@ -232,6 +235,7 @@ class SubscriptionState:
         state.offset = offset
         state.offset_epoch = offset_epoch
         state.leader_epoch = -1
+        state.topic_id = b""
         state.reset = None
         self._move(state, FetchState.FETCHING)
 
@@ -246,8 +250,21 @@ class SubscriptionState:
         """Looks a new position up by `strategy`, as seek_to_beginning and an out-of-range offset ask for."""
         state = self.state_of(tp)
         state.offset = state.offset_epoch = state.leader_epoch = -1
+        state.topic_id = b""
         state.reset = strategy
         self._move(state, FetchState.AWAIT_RESET)
+
+    def start_over(self, tp: TopicPartition) -> None:
+        """The topic was deleted and created again: its offsets have nothing to do with the position, and all of it is new.
+
+        It is read from its start; without a reset strategy the next step raises NoOffsetForPartition.
+        """
+        paused = self.state_of(tp).paused
+        state = self.partitions[tp] = self.unsettled[tp] = PartitionState(tp)
+        state.paused = paused
+        if self.default_reset.name != "none":
+            self.request_reset(tp, EARLIEST)
+        self.changes += 1
 
     def initialize(self, state: PartitionState) -> bool:
         """Gives a partition without a position its default strategy.

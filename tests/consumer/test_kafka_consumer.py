@@ -25,7 +25,7 @@ def broker():
 
 @pytest.fixture
 def consumer(broker):
-    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=50) as made:
+    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=50, allow_auto_create_topics=False) as made:
         yield made
 
 
@@ -345,3 +345,49 @@ def test_what_it_tells_about_itself(broker, consumer):
 def test_group_calls_say_that_there_are_no_groups_yet(consumer, call):
     with pytest.raises(errors.UsageError, match=f"{call[0]}: consumer groups are not implemented yet"):
         getattr(consumer, call[0])(*call[1:])
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("subscribed", [True, False])
+def test_a_topic_made_anew_is_read_from_its_start(broker, partitions, subscribed):
+    """The old position may well exist in the new topic: what lies before it must not be lost."""
+    with (
+        KafkaAdminClient(bootstrap_servers=broker.address) as admin,
+        KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=10, retry_backoff_ms=5) as consumer,
+    ):
+        consumer.subscribe(["t"]) if subscribed else consumer.assign([A, B])
+        for index in range(2):
+            produce(broker.address, "t", index, numbered(0, 100))
+        assert read(consumer, 200) == {A: numbered(0, 100), B: numbered(0, 100)}
+        admin.delete_topics(["t"]).check()
+        admin.create_topics([NewTopic("t", partitions, 1)]).check()
+        for index in range(partitions):
+            produce(broker.address, "t", index, numbered(1000, 150))
+        expected = [TopicPartition("t", index) for index in range(partitions) if subscribed or index < 2]
+        assert read(consumer, 150 * len(expected)) == dict.fromkeys(expected, numbered(1000, 150))
+        assert consumer.assignment() == set(expected if subscribed else [A, B])
+
+
+def test_a_seek_after_a_topic_was_made_anew_counts(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    consumer.assign([A])
+    read(consumer, 100)
+    with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+        admin.delete_topics(["t"]).check()
+        admin.create_topics([NewTopic("t", 1, 1)]).check()
+    produce(broker.address, "t", 0, numbered(1000, 150))
+    consumer.seek(A, 120)
+    assert read(consumer, 30) == {A: numbered(1120, 30)}
+
+
+def test_health_says_that_a_topic_is_gone(broker, consumer):
+    produce(broker.address, "t", 0, numbered(0, 10))
+    consumer.assign([A])
+    read(consumer, 10)
+    with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+        admin.delete_topics(["t"]).check()
+    for _ in range(100):
+        consumer.poll(0.05)
+        if not consumer.health().ok:
+            break
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in consumer.health().problems[0]
