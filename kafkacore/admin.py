@@ -421,6 +421,7 @@ class KafkaAdminClient:
                 isolation_level=int(read_committed),
                 retry_backoff_ms=self.config.retry_backoff_ms,
                 retry_backoff_max_ms=self.config.retry_backoff_max_ms,
+                retries=self.config.retries,
             )
 
             def step(now_ms: int) -> int | None:

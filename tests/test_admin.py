@@ -8,7 +8,7 @@ from kafkacore import errors
 from kafkacore.admin import ItemResults, KafkaAdminClient
 from kafkacore.broker.server import Broker, Disconnect, Drop
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse, MetadataRequest
+from kafkacore.protocol import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse, ListOffsetsRequest, MetadataRequest
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
 
 
@@ -181,3 +181,20 @@ def test_closing_ends_the_call_of_another_thread(broker, admin):
 def test_what_is_not_there_yet_says_so(admin, call):
     with pytest.raises(errors.UsageError, match=f"{call} is not implemented yet"):
         getattr(admin, call)("x", option=1)
+
+
+def test_retries_bound_every_call(broker):
+    asked = []
+
+    def refuse(request):
+        asked.append(type(request))
+        return Disconnect()
+
+    with KafkaAdminClient(bootstrap_servers=broker.address, retries=2, retry_backoff_ms=1, reconnect_backoff_ms=1) as admin:
+        admin.create_topics(["a"]).check()
+        broker.control(ListOffsetsRequest.API_KEY, refuse)
+        broker.control(CreateTopicsRequest.API_KEY, refuse)
+        assert isinstance(admin.list_offsets({("a", 0): "latest"}).errors["a", 0], errors.NetworkError)
+        with pytest.raises(errors.NetworkError):
+            admin.create_topics(["b"])
+    assert asked == [ListOffsetsRequest] * 3 + [CreateTopicsRequest] * 3

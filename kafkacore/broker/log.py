@@ -351,7 +351,7 @@ class Log:
             for row, timestamp_ms in enumerate(segment.max_timestamps):
                 if segment.base_offsets[row] < upper_offset and (found is None or timestamp_ms > found[0]):
                     found = timestamp_ms, segment, row
-        if found is None or found[0] == NO_TIMESTAMP:
+        if found is None:
             return None
         batch = found[1].batch_at(found[2])
         record = max(batch.records(), key=lambda each: each.timestamp_ms)

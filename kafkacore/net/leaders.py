@@ -53,6 +53,7 @@ class LeaderQuery:
         metadata: who leads what; refreshed when a leader is unknown or wrong.
         waiting: the partitions.
         retry_backoff_ms, retry_backoff_max_ms: pause before a partition is asked again, doubled with every failed try.
+        retries: how often a partition is asked again; None for no limit.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class LeaderQuery:
         *,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
+        retries: int | None = None,
     ) -> None:
         self._client = client
         self._metadata = metadata
@@ -71,6 +73,7 @@ class LeaderQuery:
         self._failed_tries: list[tuple[TopicPartition, int]] = []  # answers carry no time: the next step starts their back-off
         self._backoff_ms = retry_backoff_ms
         self._backoff_max_ms = retry_backoff_max_ms
+        self._retries = retries
         self._tries: dict[TopicPartition, int] = {}
         self.last_errors: dict[TopicPartition, errors.KafkaError] = {}
         self.failed: dict[TopicPartition, errors.KafkaError] = {}
@@ -183,9 +186,12 @@ class LeaderQuery:
         self.failed[tp] = cause
 
     def _retry(self, tp: TopicPartition, cause: errors.KafkaError) -> None:
+        tries = self._tries.get(tp, 0)
+        if self._retries is not None and tries >= self._retries:
+            self._fail(tp, cause)
+            return
         self._flying.discard(tp)
         self.last_errors[tp] = cause
-        tries = self._tries.get(tp, 0)
         self._tries[tp] = tries + 1
         self._failed_tries.append((tp, tries))
 
@@ -222,6 +228,7 @@ class OffsetQuery(LeaderQuery):
         isolation_level: int,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
+        retries: int | None = None,
     ) -> None:
         super().__init__(
             client,
@@ -229,6 +236,7 @@ class OffsetQuery(LeaderQuery):
             timestamps_ms,
             retry_backoff_ms=retry_backoff_ms,
             retry_backoff_max_ms=retry_backoff_max_ms,
+            retries=retries,
         )
         self._timestamps_ms = dict(timestamps_ms)
         self._isolation_level = isolation_level

@@ -142,6 +142,9 @@ def test_the_first_record_at_or_after_a_time_is_found(compression):
     assert log.max_timestamp(6)[:2] == (4, T0 + 40)
     assert log.max_timestamp(3)[:2] == (2, T0 + 20)
     assert Log().max_timestamp(0) is None
+    untimed = Log()
+    append(untimed, timestamps_ms=[-1, -1, -1])
+    assert untimed.max_timestamp(3)[:2] == (0, -1)  # as Kafka 4.3.1 answers
 
 
 def test_epochs_know_where_they_began_and_ended():
