@@ -334,7 +334,13 @@ class KafkaConsumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         records = self._wait(collect, timeout)
         if records and self._deserializes:
-            return self._deserialize(records)
+            try:
+                return self._deserialize(records)
+            except errors.SerializationError:
+                raise
+            except BaseException:  # Ctrl+C in a deserializer
+                self._fetcher.give_back(records)
+                raise
         return records
 
     def _wait(self, collect: Callable[[], T], timeout: float | None) -> T:
@@ -345,7 +351,7 @@ class KafkaConsumer:
             found = collect()
             if found:
                 if self._fetcher.wants_fetch:
-                    self._send_ahead()
+                    self._send_ahead(found)
                 return found
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
@@ -358,7 +364,7 @@ class KafkaConsumer:
             found = collect()
             if found:
                 if fetcher.wants_fetch:
-                    self._send_ahead()
+                    self._send_ahead(found)
                 return found
             if fetcher.wants_fetch:
                 fetcher.send_fetches(now_ms)
@@ -387,11 +393,16 @@ class KafkaConsumer:
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
-    def _send_ahead(self) -> None:
+    def _send_ahead(self, found: Any) -> None:
         """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
-        now_ms = self._clock.now_ms()
-        if self._fetcher.send_fetches(now_ms):
-            self._driver.client.poll(0, now_ms)
+        try:
+            now_ms = self._clock.now_ms()
+            if self._fetcher.send_fetches(now_ms):
+                self._driver.client.poll(0, now_ms)
+        except BaseException:  # Ctrl+C, a broker that refuses: the caller gets that, and the records with the next poll
+            found = found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found}
+            self._fetcher.give_back(found)
+            raise
 
     def _take_snapshot(self, snapshot: Any) -> None:
         """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""

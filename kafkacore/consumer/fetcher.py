@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from kafkacore import errors
@@ -392,23 +393,26 @@ class Fetcher:
         """
         taken: dict[TopicPartition, list[ConsumerRecord]] = {}
         left = max_records
-        while left > 0:
-            try:
+        try:
+            while left > 0:
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
                 records = fetch.reader.records(left)  # type: ignore[union-attr]
+                count = len(records)
+                if count:
+                    tp = fetch.state.tp
+                    taken[tp] = taken[tp] + records if tp in taken else records
+                    left -= count
+                    self.metrics.records += count
                 self._advance(fetch)
-            except errors.KafkaError as error:
-                if taken:
-                    break  # what is in hand comes first; the next call meets the error again
+        except errors.KafkaError as error:
+            if not taken:
                 self._raise_located(error)
-            count = len(records)
-            if count:
-                tp = fetch.state.tp
-                taken[tp] = taken[tp] + records if tp in taken else records
-                left -= count
-                self.metrics.records += count
+            # what is in hand comes first; the next call meets the error again
+        except BaseException:
+            self.give_back(taken)
+            raise
         return taken
 
     def collect_columns(self) -> list[RecordColumns]:
@@ -419,8 +423,8 @@ class Fetcher:
         """
         taken: dict[TopicPartition, RecordColumns] = {}
         later: list[CompletedFetch] = []
-        while True:
-            try:
+        try:
+            while True:
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
@@ -429,16 +433,25 @@ class Fetcher:
                     self._current = None
                     continue
                 columns = fetch.reader.columns()  # type: ignore[union-attr]
+                if len(columns):
+                    taken[fetch.state.tp] = columns
+                    self.metrics.records += len(columns)
                 self._advance(fetch)
-            except errors.KafkaError as error:
-                if taken:
-                    break
+        except errors.KafkaError as error:
+            if not taken:
                 self._raise_located(error)
-            if len(columns):
-                taken[fetch.state.tp] = columns
-                self.metrics.records += len(columns)
-        self._queue.extendleft(reversed(later))
+        except BaseException:
+            self.give_back(taken)
+            raise
+        finally:
+            self._queue.extendleft(reversed(later))
         return list(taken.values())
+
+    def give_back(self, taken: Mapping[TopicPartition, Sequence[ConsumerRecord] | RecordColumns]) -> None:
+        """Moves positions back before records that will not reach the application after all: Ctrl+C, an error on the way."""
+        for tp, records in taken.items():
+            self._subscription.rewind(tp, next(iter(records)).offset)
+        self.retain()
 
     def _raise_located(self, error: errors.KafkaError) -> NoReturn:
         """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""

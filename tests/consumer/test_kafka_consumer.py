@@ -25,7 +25,8 @@ def broker():
 
 @pytest.fixture
 def consumer(broker):
-    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", fetch_max_wait_ms=50, allow_auto_create_topics=False) as made:
+    settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "allow_auto_create_topics": False}
+    with KafkaConsumer(bootstrap_servers=broker.address, **settings) as made:
         yield made
 
 
@@ -391,3 +392,62 @@ def test_health_says_that_a_topic_is_gone(broker, consumer):
         if not consumer.health().ok:
             break
     assert "UNKNOWN_TOPIC_OR_PARTITION" in consumer.health().problems[0]
+
+
+@pytest.mark.parametrize("how", ["poll", "poll_batch", "iterate"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, errors.AuthenticationFailedError])
+def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeypatch, how, error):
+    for index in range(2):
+        produce(broker.address, "t", index, numbered(0, 300))
+    consumer.assign([A, B])
+    assert consumer.poll(10, max_records=1)
+    first = {tp: consumer.position(tp) for tp in (A, B)}
+
+    def fail(now_ms):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer._fetcher, "send_fetches", fail)
+        consumer._fetcher.wants_fetch = True
+        with pytest.raises(error):
+            consumer.poll(10) if how == "poll" else consumer.poll_batch(10) if how == "poll_batch" else next(iter(consumer))
+    assert {tp: consumer.position(tp) for tp in (A, B)} == first
+    assert read(consumer, 599) == {A: numbered(first[A], 300 - first[A]), B: numbered(first[B], 300 - first[B])}
+
+
+def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    fuse = iter(range(60))
+
+    def decode(data):
+        if next(fuse, None) == 50:
+            raise KeyboardInterrupt
+        return data
+
+    with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="earliest", value_deserializer=decode) as consumer:
+        with pytest.raises(KeyboardInterrupt):
+            read(consumer, 100)
+        assert read(consumer, 100) == {A: numbered(0, 100)}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, monkeypatch, columns):
+    for index in range(2):
+        produce(broker.address, "t", index, numbered(0, 10))
+    consumer.assign([A, B])
+    while len(consumer._fetcher._queue) < 2:
+        consumer._step(consumer._clock.now_ms())
+        consumer._driver.poll(100, consumer._clock.now_ms())
+    turns = iter([consumer._fetcher._next_fetch])
+
+    def interrupted():
+        turn = next(turns, None)
+        if turn is None:
+            raise KeyboardInterrupt
+        return turn()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer._fetcher, "_next_fetch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_batch(10) if columns else consumer.poll(10)
+    assert read(consumer, 20) == {A: numbered(0, 10), B: numbered(0, 10)}
