@@ -21,12 +21,13 @@ from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
+from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
 from kafkacore.types import OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
-    from kafkacore.records import ConsumerRecord
+    from kafkacore.records import ConsumerRecord, RecordColumns
 
 __all__ = ["ConsumerHealth", "KafkaConsumer", "RecordBatches"]
 
@@ -121,7 +122,7 @@ class KafkaConsumer:
                 raise errors.UsageError("consumer groups are not implemented yet: leave group_id out and use topics or assign()")
         self.config = ConsumerConfig.from_user(mapping, **settings)
         config = self.config
-        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock)
+        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=self._start_anew)
         self._clock = self._driver.clock
         self._metadata = self._driver.metadata
         self._read_committed = config.isolation_level == "read_committed"
@@ -155,6 +156,13 @@ class KafkaConsumer:
         self._deserializes = self._key_of is not None or self._value_of is not None
         if topics:
             self.subscribe([*topics])  # type: ignore[list-item]
+
+    def _start_anew(self, client: NetworkClient) -> None:
+        """The call before was interrupted: positions stand, everything on its way to them starts over."""
+        self._fetcher.start_anew(client)
+        self._positions.start_anew(client)
+        self._subscription.settle_anew()
+        self._seen_snapshot = None
 
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
@@ -266,10 +274,16 @@ class KafkaConsumer:
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
-        with self._driver:
-            if self._unread:
-                self._rewind()
-            return self._poll(lambda: self._fetcher.collect(limit), timeout)
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        try:
+            with self._driver:
+                if self._unread:
+                    self._rewind()
+                records = self._poll(lambda: self._fetcher.collect(limit), timeout)
+        except BaseException:
+            self._give_back(records)
+            raise
+        return records
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
         """Everything fetched so far, as columns; the cheapest way to read.
@@ -283,10 +297,16 @@ class KafkaConsumer:
         Raises:
             errors.KafkaError: as `poll`.
         """
-        with self._driver:
-            if self._unread:
-                self._rewind()
-            return RecordBatches(self._wait(self._fetcher.collect_columns, timeout))
+        columns: list[RecordColumns] = []
+        try:
+            with self._driver:
+                if self._unread:
+                    self._rewind()
+                columns = self._wait(self._fetcher.collect_columns, timeout)
+            return RecordBatches(columns)
+        except BaseException:
+            self._give_back(columns)
+            raise
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
@@ -305,8 +325,14 @@ class KafkaConsumer:
                     break
                 self._unread.popleft()
             if not self._unread:
-                polled = self._poll(lambda: self._fetcher.collect(self.config.max_poll_records), None)
-                self._unread.extend(_Chunk(tp, records) for tp, records in polled.items())
+                polled: dict[TopicPartition, list[ConsumerRecord]] = {}
+                try:
+                    polled = self._poll(lambda: self._fetcher.collect(self.config.max_poll_records), None)
+                    chunks = [_Chunk(tp, records) for tp, records in polled.items()]
+                except BaseException:
+                    self._give_back(polled)
+                    raise
+                self._unread.extend(chunks)
             iterator: Iterator[ConsumerRecord] = self._unread[0].iterator
             return iterator
 
@@ -339,7 +365,7 @@ class KafkaConsumer:
             except errors.SerializationError:
                 raise
             except BaseException:  # Ctrl+C in a deserializer
-                self._fetcher.give_back(records)
+                self._give_back(records)
                 raise
         return records
 
@@ -350,8 +376,12 @@ class KafkaConsumer:
         if not self._subscription.unsettled and self._metadata.snapshot is self._seen_snapshot:
             found = collect()
             if found:
-                if self._fetcher.wants_fetch:
-                    self._send_ahead(found)
+                try:
+                    if self._fetcher.wants_fetch:
+                        self._send_ahead()
+                except BaseException:
+                    self._give_back(found)
+                    raise
                 return found
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
@@ -363,8 +393,12 @@ class KafkaConsumer:
             self._step(now_ms)
             found = collect()
             if found:
-                if fetcher.wants_fetch:
-                    self._send_ahead(found)
+                try:
+                    if fetcher.wants_fetch:
+                        self._send_ahead()
+                except BaseException:
+                    self._give_back(found)
+                    raise
                 return found
             if fetcher.wants_fetch:
                 fetcher.send_fetches(now_ms)
@@ -393,16 +427,15 @@ class KafkaConsumer:
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
-    def _send_ahead(self, found: Any) -> None:
+    def _send_ahead(self) -> None:
         """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
-        try:
-            now_ms = self._clock.now_ms()
-            if self._fetcher.send_fetches(now_ms):
-                self._driver.client.poll(0, now_ms)
-        except BaseException:  # Ctrl+C, a broker that refuses: the caller gets that, and the records with the next poll
-            found = found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found}
-            self._fetcher.give_back(found)
-            raise
+        now_ms = self._clock.now_ms()
+        if self._fetcher.send_fetches(now_ms):
+            self._driver.client.poll(0, now_ms)
+
+    def _give_back(self, found: Any) -> None:
+        """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
+        self._fetcher.give_back(found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found})
 
     def _take_snapshot(self, snapshot: Any) -> None:
         """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""

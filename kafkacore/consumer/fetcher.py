@@ -451,7 +451,19 @@ class Fetcher:
         """Moves positions back before records that will not reach the application after all: Ctrl+C, an error on the way."""
         for tp, records in taken.items():
             self._subscription.rewind(tp, next(iter(records)).offset)
-        self.retain()
+        self.wants_fetch = True
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """Goes on with another network: nothing is in flight, nothing is held, and every broker's session is a new one."""
+        self._client = client
+        self._sessions.clear()
+        self._in_flight.clear()
+        self._queue.clear()
+        self._held.clear()
+        self._held_bytes = 0
+        self._current = None
+        self._unready.clear()
+        self.wants_fetch = True
 
     def _raise_located(self, error: errors.KafkaError) -> NoReturn:
         """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""

@@ -112,6 +112,12 @@ class PositionKeeper:
         """Nothing to look up or to validate."""
         return not self._subscription.unsettled and not self._resets and not self._validations and not self._errors
 
+    def start_anew(self, client: NetworkClient) -> None:
+        """Goes on with another network: what was asked is asked again."""
+        self._client = client
+        self._resets.clear()
+        self._validations.clear()
+
     def step(self, now_ms: int, wall_ms: int) -> None:
         """Starts and continues what the unsettled partitions need.
 

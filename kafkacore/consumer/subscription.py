@@ -11,6 +11,7 @@ Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
@@ -152,7 +153,7 @@ class SubscriptionState:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         self.unsettled: dict[TopicPartition, PartitionState] = {}
         self.changes = 0
         """Grows with every change of the assignment, of a pause or of a state: what is derived from them is stale then."""
@@ -196,11 +197,18 @@ class SubscriptionState:
 
     def set_assignment(self, tps: Iterable[TopicPartition]) -> None:
         """Makes `tps` the assignment. Partitions that stay keep their state, new ones begin in INITIALIZING."""
-        kept: dict[TopicPartition, PartitionState] = {}
+        kept: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
         for tp in tps:
             kept[tp] = self.partitions.get(tp) or PartitionState(tp)
         self.partitions = kept
         self.unsettled = {tp: s for tp, s in kept.items() if s.state is not FetchState.FETCHING}
+        self.changes += 1
+
+    def settle_anew(self) -> None:
+        """No request about any partition is under way any more."""
+        for state in self.partitions.values():
+            state.busy = False
+        self.unsettled = {tp: s for tp, s in self.partitions.items() if s.state is not FetchState.FETCHING}
         self.changes += 1
 
     # -- one partition ------------------------------------------------------------------------------------------------------------
@@ -312,9 +320,8 @@ class SubscriptionState:
 
     def move_to_end(self, tp: TopicPartition) -> None:
         """Puts it last in the fetch order: brokers fill a response in the order asked (KIP-74), so whoever just got data waits."""
-        state = self.partitions.pop(tp, None)
-        if state is not None:
-            self.partitions[tp] = state
+        if tp in self.partitions:
+            self.partitions.move_to_end(tp)  # one step, which Ctrl+C cannot split
 
     def paused(self) -> Iterator[TopicPartition]:
         """The paused partitions."""

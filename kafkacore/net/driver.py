@@ -6,6 +6,7 @@ calls only make sense in order) or waits for its turn. Only `wakeup` may be call
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -32,32 +33,51 @@ class CallerDriver:
         what: the client's name for error messages.
         exclusive: a second thread gets an error instead of waiting.
         clock: the time; the system's unless given.
+        renewed: told the new network client when the old one had to be given up.
     """
 
-    def __init__(self, config: ClientConfig, what: str, *, exclusive: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        what: str,
+        *,
+        exclusive: bool,
+        clock: Clock | None = None,
+        renewed: Callable[[NetworkClient], None] | None = None,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.what = what
         self.metadata = Metadata(config, self.clock, allow_auto_topic_creation=config.allow_auto_create_topics)
         self.metadata.bootstrap(config.bootstrap_addresses)
-        self.client = NetworkClient(
-            Selector(
-                self.clock,
-                connections_max_idle_ms=config.connections_max_idle_ms,
-                transports=SocketTransports(
-                    send_buffer_bytes=config.send_buffer_bytes,
-                    receive_buffer_bytes=config.receive_buffer_bytes,
-                    ssl_context=config.make_ssl_context(),
-                ),
-            ),
-            self.metadata,
-            config,
-            self.clock,
-        )
+        self._config = config
+        self._ssl_context = config.make_ssl_context()
+        self.client = self._new_client()
         self.closed = False
+        self._interrupted = False
+        self._renewed = renewed
         self._exclusive = exclusive
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._woken = False
+
+    def _new_client(self) -> NetworkClient:
+        config = self._config
+        transports = SocketTransports(
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            ssl_context=self._ssl_context,
+        )
+        selector = Selector(self.clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports)
+        return NetworkClient(selector, self.metadata, config, self.clock)
+
+    def _renew(self) -> None:
+        """Ctrl+C can end a call between any two steps, so nothing that was under way is relied on: new connections, nothing in flight."""
+        old, self.client = self.client, self._new_client()
+        self._interrupted = False
+        if self._renewed is not None:
+            self._renewed(self.client)
+        with contextlib.suppress(Exception):
+            old.selector.close()
 
     # -- one caller at a time -----------------------------------------------------------------------------------------------------
 
@@ -74,9 +94,13 @@ class CallerDriver:
         if self.closed:
             self._lock.release()
             raise errors.ClosedError(f"this {self.what} is closed")
+        if self._interrupted:
+            self._renew()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self._interrupted = True
         self._lock.release()
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------

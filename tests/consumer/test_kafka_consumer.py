@@ -1,5 +1,7 @@
 """KafkaConsumer on the embedded broker, over real sockets."""
 
+import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -11,6 +13,10 @@ from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.broker.server import Broker
 from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.offsets import PositionKeeper
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -451,3 +457,64 @@ def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, monkeyp
         with pytest.raises(KeyboardInterrupt):
             consumer.poll_batch(10) if columns else consumer.poll(10)
     assert read(consumer, 20) == {A: numbered(0, 10), B: numbered(0, 10)}
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, columns):
+    produce(broker.address, "t", 0, numbered(0, 100))
+    consumer.assign([A])
+    leave = CallerDriver.__exit__
+
+    def interrupted(*args):
+        leave(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CallerDriver, "__exit__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_batch(10) if columns else consumer.poll(10)
+    assert read(consumer, 100) == {A: numbered(0, 100)}
+
+
+@pytest.mark.parametrize(
+    "step", ["NetworkClient._do_send", "NetworkClient._handle_completed_receives", "Fetcher._hold", "PositionKeeper._collect"]
+)
+def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, step):
+    """Ctrl+C may leave a request half sent or an answer half taken in: the next call starts over with new connections."""
+    produce(broker.address, "t", 0, numbered(0, 300))
+    owner, name = step.split(".")
+    place = {"NetworkClient": NetworkClient, "Fetcher": Fetcher, "PositionKeeper": PositionKeeper}[owner]
+    original = getattr(place, name)
+    got = []
+    with KafkaConsumer(
+        "t", bootstrap_servers=broker.address, auto_offset_reset="earliest", max_partition_fetch_bytes=2000, fetch_max_wait_ms=10
+    ) as consumer:
+        for nth in range(1, 9):
+            count = itertools.count(1)
+
+            def interrupted(*args, count=count, nth=nth):
+                if next(count) == nth:
+                    raise KeyboardInterrupt
+                return original(*args)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, interrupted)
+                with contextlib.suppress(KeyboardInterrupt):
+                    while len(got) < 30 * nth and (polled := consumer.poll(10, max_records=7)):
+                        got += [r.value for r in polled[A]]
+        got += read(consumer, 300 - len(got)).get(A, [])
+    assert got == numbered(0, 300)
+
+
+def test_closing_after_an_interrupt(broker, consumer, monkeypatch):
+    consumer.assign([A])
+    with monkeypatch.context() as patch:
+        patch.setattr(Fetcher, "_hold", interrupt)
+        produce(broker.address, "t", 0, numbered(0, 3))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10)
+    consumer.close()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
