@@ -326,7 +326,10 @@ class ClientConfig(_Config):
             ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
             ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
         ):
-            if getattr(self, low) > getattr(self, high):
+            default = type(self).__dataclass_fields__[high].default
+            if getattr(self, low) > getattr(self, high) == default:
+                object.__setattr__(self, high, getattr(self, low))     # left as it is, the maximum follows
+            elif getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
         files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password") if getattr(self, name) is not None]
         if not self.ssl_check_hostname:
@@ -384,7 +387,7 @@ class ProducerConfig(ClientConfig):
         max_request_size: bytes of one record and of one request.
         max_in_flight_requests_per_connection: requests unanswered at a time per broker; at most 5 with idempotence.
         retries: how often a batch may be sent again, within delivery_timeout_ms.
-        delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms.
+        delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms, which it follows unless set.
         compression_type: none, gzip, snappy, lz4 or zstd.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for the codec's default.
         partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", or a callable.
@@ -443,7 +446,11 @@ class ProducerConfig(ClientConfig):
 
     def _check(self) -> None:
         super()._check()
-        if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
+        least_ms = self.linger_ms + self.request_timeout_ms
+        default: int = type(self).__dataclass_fields__["delivery_timeout_ms"].default  # type: ignore[assignment]
+        if self.delivery_timeout_ms == default < least_ms:
+            object.__setattr__(self, "delivery_timeout_ms", min(least_ms, INT32_MAX))     # left as it is, it follows, as in Java
+        elif self.delivery_timeout_ms < least_ms:
             raise ConfigError(
                 f"delivery_timeout_ms ({self.delivery_timeout_ms}) must be at least linger_ms + request_timeout_ms"
                 f" ({self.linger_ms} + {self.request_timeout_ms})"

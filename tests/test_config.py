@@ -87,8 +87,8 @@ def test_defaults_are_those_of_java_4():
         ({"client_id": 5}, "client_id must be a string"),
         ({"security_protocol": "SASL_SSL"}, "must be one of PLAINTEXT, SSL"),
         ({"delivery_timeout_ms": 30_004}, r"must be at least linger_ms \+ request_timeout_ms \(5 \+ 30000\)"),
-        ({"retry_backoff_ms": 2000}, "must not exceed retry_backoff_max_ms"),
-        ({"reconnect_backoff_ms": 2000}, "must not exceed reconnect_backoff_max_ms"),
+        ({"retry_backoff_ms": 2000, "retry_backoff_max_ms": 1999}, "must not exceed retry_backoff_max_ms"),
+        ({"reconnect_backoff_ms": 2000, "reconnect_backoff_max_ms": 500}, "must not exceed reconnect_backoff_max_ms"),
         ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all"),
         ({"enable_idempotence": True, "retries": 0, "max_in_flight_requests_per_connection": 6}, "retries above 0 and max_in_flight"),
     ],
@@ -216,3 +216,8 @@ def test_ssl_context_from_files(tmp_path):
     assert make(bootstrap_servers=B).make_ssl_context() is None
     with pytest.raises(ConfigError, match=r"TLS files \(.*no\.pem\) cannot be used"):
         config.replace(ssl_cafile=str(tmp_path / "no.pem"), ssl_certfile=None).make_ssl_context()
+
+
+def test_bounds_left_as_they_are_follow_what_is_set():
+    config = ProducerConfig.from_user(bootstrap_servers=B, request_timeout_ms=200_000, reconnect_backoff_ms=5_000, retry_backoff_ms=2_000)
+    assert (config.delivery_timeout_ms, config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) == (200_005, 5_000, 2_000)
