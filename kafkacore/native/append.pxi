@@ -170,16 +170,18 @@ cdef class Delivery:
             part.parent = self
 
     cdef _publish(self):
+        # Nothing that user code raises may keep the waiters waiting: it is logged, and only Ctrl+C goes on, when all is done.
         cdef Py_ssize_t i
+        interrupt = None
         self.state = DELIVERY_RESOLVED
         self.driver = None
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is not None:
-            self._call_on_delivery(callbacks)
+            interrupt = self._call_on_delivery(callbacks)
         done_callbacks, self.done_callbacks = self.done_callbacks, None
         if done_callbacks is not None:
             for i in range(0, len(done_callbacks), 2):
-                self._call_done(done_callbacks[i], done_callbacks[i + 1])
+                interrupt = self._call_done(done_callbacks[i], done_callbacks[i + 1]) or interrupt
         self.state = DELIVERY_FINISHED
         waiters, self.waiters = self.waiters, None
         if waiters is not None:
@@ -192,9 +194,13 @@ cdef class Delivery:
                     loop.call_soon_threadsafe(_resolve_loop_futures, futures)
                 except RuntimeError:                       # the loop was closed: nobody can be waiting on it
                     _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
+                except KeyboardInterrupt as stop:
+                    interrupt = stop
         parent, self.parent = self.parent, None
         if parent is not None:
             (<Delivery> parent)._part_done()
+        if interrupt is not None:
+            raise interrupt
 
     cdef _part_done(self):
         self.parts_left -= 1
@@ -204,6 +210,7 @@ cdef class Delivery:
     cdef _call_on_delivery(self, list callbacks):
         cdef Py_ssize_t i
         cdef RecordFuture future
+        interrupt = None
         for i in range(0, len(callbacks), 2):
             future = <RecordFuture> callbacks[i]
             fn = callbacks[i + 1]
@@ -213,20 +220,27 @@ cdef class Delivery:
                     continue
                 error = future_error(future)
                 fn(None if error is not None else future_metadata(future), error)
-            except Exception:
+            except KeyboardInterrupt as stop:
+                interrupt = stop
+            except BaseException:
                 _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+        return interrupt
 
     cdef _call_done(self, future, fn):
         try:
             fn(future)
-        except Exception:
+        except KeyboardInterrupt as stop:
+            return stop
+        except BaseException:
             _append_log.exception("done callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
 
     def add_done_callback(self, future, fn):
         """Runs fn(future) at resolution, or at once when that has passed."""
         cdef list fresh = []
         if self.state != DELIVERY_PENDING:
-            self._call_done(future, fn)
+            interrupt = self._call_done(future, fn)
+            if interrupt is not None:
+                raise interrupt
             return
         if self.done_callbacks is None:
             self.done_callbacks = fresh
@@ -723,22 +737,33 @@ cdef class TopicQueue:
 
     cdef readonly str topic
     cdef readonly list partitions
-    cdef int32_t n
+    cdef readonly int32_t n                   # how many of them the topic has now
     cdef public PartitionQueue sticky
     cdef public int64_t turn                  # of the round robin partitioner
+    cdef public object topic_id               # of the topic last seen under this name
 
     def __cinit__(self, str topic):
         self.topic = topic
         self.partitions = []
 
     def grow(self, Py_ssize_t count, make_topic_partition):
-        """Adds partitions up to `count` (a topic never loses any while it lives)."""
+        """Makes it `count` partitions: more of them, or, when a smaller topic took the name over, fewer.
+
+        The queues beyond `count` stay in `partitions` for the batches they may still hold; no record is put there any more.
+        """
         while len(self.partitions) < count:
             index = len(self.partitions)
             self.partitions.append(PartitionQueue(self, index, make_topic_partition(self.topic, index)))
-        self.n = <int32_t> len(self.partitions)
-        if self.sticky is None and self.n:
+        self.n = <int32_t> count
+        if self.n and (self.sticky is None or self.sticky.index >= self.n):
             self.sticky = self.partitions[0]
+
+
+def overlook(RecordFuture future not None):
+    """Takes back that somebody looks at this record's outcome: a callback of ours is on it, and none of the user's."""
+    if future.looked_at:
+        future.looked_at = False
+        future.delivery.looked_at -= 1
 
 
 def record_headers(headers):
@@ -840,6 +865,9 @@ cdef class ProducerCore:
             key = self._key_serializer(key)
         return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
 
+    def _await_partition(self, TopicQueue queue, partition):
+        """Called for a partition the topic is not known to have; it may have been added since."""
+
     def _append_serialized(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery):
         return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
 
@@ -879,6 +907,8 @@ cdef class ProducerCore:
             raise ValueError(f"timestamp_ms must not be negative, got {now} (topic {queue.topic})")
         if partition is not None:
             wanted = partition
+            if wanted >= queue.n:
+                self._await_partition(queue, wanted)
             if not 0 <= wanted < queue.n:
                 raise _usage_error(f"partition {wanted} of topic {queue.topic} does not exist: it has {queue.n}")
             chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, wanted)
@@ -1056,6 +1086,12 @@ cdef class ManyProgress:
         self.owner = owner
         self.index = index
         self.deliveries = []
+
+    def add(self, RecordFuture future not None):
+        """Notes the next record by its future."""
+        self.owner[self.done] = self.slot_of(future.delivery)
+        self.index[self.done] = future.index
+        self.done += 1
 
     cdef int32_t slot_of(self, Delivery delivery) except -1:
         if delivery.many_token != self.token:              # a delivery stamped over by another call is listed twice, which does no harm

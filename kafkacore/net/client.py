@@ -144,6 +144,7 @@ class NetworkClient(ClientCore):
         self._aborted = []
         self._metadata_request = None
         self._active = True
+        self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # told of connections that ended and were ready before
         self._any_ready = False  # found by the last least_loaded_node
 
     # ---- nodes
@@ -417,6 +418,8 @@ class NetworkClient(ClientCore):
         self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, *, timed_out: bool = False
     ) -> None:
         connection = self._connection(node_id)
+        if self.on_disconnect is not None and connection.state == READY:
+            self.on_disconnect(node_id, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
         self._needs_versions.pop(node_id, None)
         if self._opening.pop(node_id, None) is not None:

@@ -53,7 +53,7 @@ FORCED_CLOSE_S = 1.0
 _codec._bind_producer_types(RecordMetadata, UsageError)
 
 _producers: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
-_senders: set[Sender] = set()
+_senders: weakref.WeakSet[Sender] = weakref.WeakSet()  # each lives as long as its thread
 
 
 class KafkaProducer(ProducerCore):
@@ -181,11 +181,14 @@ class KafkaProducer(ProducerCore):
                 partition = self._next_in_turn(queue)
             value = _serialize(self._value_serializer, record.topic, record.value)
             key = _serialize(self._key_serializer, record.topic, record.key)
-            return self._append_serialized(queue, value, key, record.headers or None, partition, record.timestamp_ms, callback)
+            future = self._append_serialized(queue, value, key, record.headers or None, partition, record.timestamp_ms, callback)
         except Exception as error:
             for interceptor in self._interceptors:
                 _notify(interceptor, None, error)
             raise
+        if on_delivery is None and callback is not None:
+            _codec.overlook(future)
+        return future
 
     def _acknowledge(self, on_delivery: Callable[[Any, Any], object] | None) -> Callable[[Any, Any], None]:
         def acknowledged(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -197,7 +200,7 @@ class KafkaProducer(ProducerCore):
         return acknowledged
 
     def _next_in_turn(self, queue: TopicQueue) -> int:
-        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions
+        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions[: queue.n]
         queue.turn += 1
         return available[queue.turn % len(available)].index
 
@@ -209,11 +212,22 @@ class KafkaProducer(ProducerCore):
             queue = self._topics.get(topic)
             if queue is None:
                 queue = TopicQueue(topic)
-                queue.grow(len(self._metadata.snapshot.topics[topic].partitions), TopicPartition)
-                first = random.randrange(len(queue.partitions))
+                info = self._metadata.snapshot.topics[topic]
+                queue.grow(len(info.partitions), TopicPartition)
+                queue.topic_id = info.topic_id
+                first = random.randrange(queue.n)
                 queue.sticky = queue.partitions[first]
                 queue = self._topics.setdefault(topic, queue)
         return queue
+
+    def _await_partition(self, queue: TopicQueue, partition: int) -> None:
+        """Asks once more before a partition number is refused: it may have been added since the last answer."""
+        metadata = self._metadata
+        if not self._sender.in_io_thread:
+            version = metadata.request_update()
+            self._sender.wake(self._clock.now_ms(), True)
+            metadata.await_update(version, self.config.max_block_ms)
+        _update_topics(self)
 
     def _await_topic(self, topic: str, max_block_ms: int) -> None:
         metadata = self._metadata
@@ -279,8 +293,10 @@ class KafkaProducer(ProducerCore):
         numbers = None
         if partitions is not None:
             numbers = np.ascontiguousarray(np.broadcast_to(np.asarray(partitions, np.int32), (count,)))
-            if count and not (0 <= numbers.min() and numbers.max() < len(queue.partitions)):
-                raise UsageError(f"topic {topic} has {len(queue.partitions)} partitions; asked for {numbers.min()}..{numbers.max()}")
+            if count and numbers.max() >= queue.n:
+                self._await_partition(queue, int(numbers.max()))
+            if count and not (0 <= numbers.min() and numbers.max() < queue.n):
+                raise UsageError(f"topic {topic} has {queue.n} partitions; asked for {numbers.min()}..{numbers.max()}")
         one_ms, each_ms = -1, None
         if timestamps_ms is not None:
             if np.ndim(timestamps_ms) == 0:
@@ -445,14 +461,18 @@ def _headers_of_many(headers: Any, count: int) -> bytes | list[bytes | None] | N
 
 
 def _update_topics(producer: KafkaProducer | None) -> None:
-    """Takes in partitions added to known topics."""
+    """Takes in what became of known topics: partitions added, or a new topic under the old name."""
     if producer is None:
         return
     snapshot = producer._metadata.snapshot
     for name, queue in list(producer._topics.items()):
-        count = snapshot.partition_count(name)
-        if count is not None and count > len(queue.partitions):
-            queue.grow(count, TopicPartition)
+        info = snapshot.topics.get(name)
+        if info is None or not info.partitions:
+            continue
+        # The same topic never loses partitions: a smaller number is an old answer, unless another topic has the name now.
+        if len(info.partitions) > queue.n or (len(info.partitions) < queue.n and info.topic_id != queue.topic_id):
+            queue.grow(len(info.partitions), TopicPartition)
+        queue.topic_id = info.topic_id
 
 
 def _close_sender(sender: Sender, timeout_s: float) -> None:

@@ -63,13 +63,14 @@ class StickyPartitioner:
         led = []
         taking = []
         slow = self._unavailable()
-        for queue in topic.partitions:
+        existing = topic.partitions[: topic.n]
+        for queue in existing:
             leader = snapshot.leader(queue.topic_partition)
             if leader is not None:
                 led.append(queue)
                 if leader.id not in slow:
                     taking.append(queue)
-        return taking or led or topic.partitions
+        return taking or led or existing
 
 
 def weighted_index(queue_sizes: list[int], rng: random.Random) -> int:

@@ -41,8 +41,10 @@ from kafkacore import compress, errors
 from kafkacore._codec import Delivery, PartitionQueue, ProducerBatch
 from kafkacore.errors import ClosedError, Code, ForkedClientError, IllegalStateError, KafkaError, KafkaTimeoutError
 from kafkacore.metadata import ZERO_ID, LeaderHint, Metadata
+from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.protocol import (
+    ApiVersionsRequest,
     InitProducerIdRequest,
     PartitionProduceData,
     ProduceRequest,
@@ -64,6 +66,7 @@ TOPIC_IDS_FROM = 13                # Produce names topics by id from this versio
 ZSTD_FROM = 7
 OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
+CONFIRM_MAX_MS = 5_000
 
 
 class Sender:
@@ -100,8 +103,12 @@ class Sender:
         self.config = config
         self.failed: deque[Delivery] = deque(maxlen=10_000)       # failures for the next flush
         self.counters: dict[str, int] = dict.fromkeys(
-            ("requests", "batches", "records", "bytes", "retries", "splits", "failed_records", "expired_batches", "driven_by_callers"), 0
-        )
+            (
+                "requests", "batches", "records", "bytes", "retries", "splits", "failed_records", "expired_batches", "driven_by_callers",
+                "unconfirmed_records",
+            ),
+            0,
+        )  # fmt: skip
         self._clock = clock
         self._backoff_ms = backoff_ms
         self._on_metadata = on_metadata
@@ -111,6 +118,9 @@ class Sender:
         self._in_order = config.max_in_flight_requests_per_connection == 1
         self._in_flight: dict[ProducerBatch, None] = {}
         self._in_flight_expiry_ms = NEVER_MS
+        self._unconfirmed: dict[int, int] = {}                    # with acks=0: node -> records sent since its last answer
+        if not config.acks:
+            client.on_disconnect = self._on_disconnect
         self._generation = 0
         self._init_attempts = 0
         self._init_after_ms = 0
@@ -234,7 +244,7 @@ class Sender:
         transactions = self.transactions
         if transactions is None or generation != self._generation:
             return
-        error: KafkaError | None = response.error
+        error: KafkaError | None = _lost_answer(response) if response.error is not None or response.disconnected else None
         body: Any = response.response
         if error is None and body is not None and body.error_code:
             error = errors.from_code(body.error_code, broker=response.request.node_id, api=f"InitProducerId v{response.version}")
@@ -262,6 +272,7 @@ class Sender:
                 batch.queue.muted = True
             topics.setdefault(batch.topic_partition.topic, []).append(batch)
         for topic in topics:
+            self.metadata.add_topic(topic, now_ms)                   # in use: send() itself does not say so
             if snapshot.topic_id(topic) in (None, ZERO_ID):
                 max_version = TOPIC_IDS_FROM - 1
         ids = {topic: snapshot.topic_id(topic) or ZERO_ID for topic in topics}
@@ -313,13 +324,14 @@ class Sender:
         api = f"Produce v{response.version}"
         body: Any = response.response
         if response.error is not None or response.disconnected:
-            cause = response.error or errors.DisconnectError("the connection was closed before the answer", broker=node_id)
+            cause = _lost_answer(response)
             for batch in batches:
                 error = type(cause)(cause.message, topic=batch.queue.topic, partition=batch.queue.index, broker=node_id, api=api)
                 error.__cause__ = cause
                 self._complete(batch, now_ms, error)
             return
         if body is None:                                             # acks=0: sent is all there is to know
+            self._unconfirmed[node_id] = self._unconfirmed.get(node_id, 0) + sum(batch.count for batch in batches)
             for batch in batches:
                 self._complete(batch, now_ms)
             return
@@ -345,6 +357,48 @@ class Sender:
         if hints:
             endpoints = [Node(node.node_id, node.host, node.port, node.rack) for node in body.node_endpoints or ()]
             self.metadata.update_leaders(hints, endpoints)
+
+    def _on_disconnect(self, node_id: int, error: KafkaError) -> None:
+        """With acks=0 a closed connection is the only word a broker has for records it refuses, and for all behind them."""
+        records = self._unconfirmed.pop(node_id, 0)
+        if records and not isinstance(error, IdleDisconnect):
+            self.counters["unconfirmed_records"] += records
+            log.warning(
+                "with acks=0, up to %d records sent to broker %d may be LOST: it refused one (a topic just created?) or went away: %s",
+                records,
+                node_id,
+                error,
+            )
+
+    def _confirm(self) -> None:
+        """Before connections with acks=0 are closed: asks each broker something.
+
+        A broker answers in order and closes the connection at an error, so the answer says that it took every record before it. It also
+        keeps a close from resetting a connection whose last bytes are still on their way.
+        """
+        end_ms = self._clock.now_ms() + min(self.config.request_timeout_ms, CONFIRM_MAX_MS)
+        asked: set[int] = set()
+        while self._unconfirmed and not self._forced and (now_ms := self._clock.now_ms()) < end_ms:
+            for node_id in list(self._unconfirmed):
+                node = self.metadata.snapshot.nodes.get(node_id)
+                if node is None or self.client.connection_failed(node):
+                    del self._unconfirmed[node_id]
+                elif node_id not in asked and self.client.is_ready(node, now_ms):
+                    asked.add(node_id)
+                    request = self.client.new_client_request(
+                        node_id,
+                        ApiVersionsRequest,
+                        lambda version: ApiVersionsRequest(client_software_name="kafkacore", client_software_version="close"),
+                        now_ms,
+                        callback=self._on_confirmed,
+                    )
+                    self.client.send(request, now_ms)
+            if self._unconfirmed:
+                self.client.poll(end_ms - now_ms, now_ms)
+
+    def _on_confirmed(self, response: ClientResponse) -> None:
+        if response.response is not None:
+            self._unconfirmed.pop(response.request.node_id, None)
 
     def _on_partition_response(self, batch: ProducerBatch, part: Any, node_id: int, api: str, now_ms: int) -> None:
         where = {"topic": batch.queue.topic, "partition": batch.queue.index, "broker": node_id, "api": api}
@@ -499,12 +553,14 @@ class Sender:
         gate: threading.Lock | None = None
         try:
             while not delivery.finished:
-                if self._io.acquire(blocking=False):
+                if not self._forced and self._io.acquire(blocking=False):
                     try:
-                        self._drive(delivery, deadline_ms)
+                        ended = self._drive(delivery, deadline_ms)
                     finally:
                         self._io.release()
-                    break
+                    if ended:
+                        break
+                    continue                                          # forced close: the thread ends the I/O and fails what is left
                 if gate is None:
                     gate = threading.Lock()
                     gate.acquire()
@@ -530,15 +586,17 @@ class Sender:
                 attempts=list(self.metadata.attempts),
             )
 
-    def _drive(self, delivery: Delivery, deadline_ms: int | None) -> None:
+    def _drive(self, delivery: Delivery, deadline_ms: int | None) -> bool:
+        """Runs passes until the delivery is finished or the time is over; False when a forced close cut that short."""
         self._owner = threading.get_ident()
         self.counters["driven_by_callers"] += 1
         try:
-            while not delivery.finished:
+            while not delivery.finished and not self._forced:
                 now_ms = self._clock.now_ms()
                 if deadline_ms is not None and now_ms >= deadline_ms:
-                    return
+                    return True
                 self.run_once(now_ms, NEVER_MS if deadline_ms is None else deadline_ms - now_ms)
+            return bool(delivery.finished)
         except BaseException:
             self._recover()
             raise
@@ -621,7 +679,10 @@ class Sender:
         self._generation += 1
         self._in_flight.clear()
         try:
-            self.client.close()
+            try:
+                self._confirm()
+            finally:
+                self.client.close()
         finally:
             for batch in self.accumulator.take_all():
                 batch.in_flight = False
@@ -640,6 +701,7 @@ class Sender:
         self.accumulator.close()
         self.wake(-1, True)
         self._open(self._nap_gate)
+        self.client.wakeup()
 
     def join(self, timeout_s: float) -> bool:
         """Waits for the thread's end; True when it has ended."""
@@ -670,3 +732,14 @@ class Sender:
     def in_flight_batches(self) -> Iterable[PartitionQueue]:
         """The partitions of the batches on the wire."""
         return [batch.queue for batch in list(self._in_flight)]
+
+
+def _lost_answer(response: ClientResponse) -> KafkaError:
+    """Why a request has no answer. What breaks a connection says nothing about the records: to them it is a disconnect, to be retried."""
+    error = response.error
+    if error is None or (response.disconnected and not error.retriable and not isinstance(error, errors.AuthenticationFailedError)):
+        reason = "closed before the answer" if error is None else f"given up: {error.message}"
+        lost = errors.DisconnectError(f"the connection was {reason}", broker=response.request.node_id)
+        lost.__cause__ = error
+        return lost
+    return error

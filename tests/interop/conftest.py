@@ -46,13 +46,16 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_topic(bootstrap_servers: str) -> Callable[..., str]:
     """A function that creates a fresh topic and gives its name."""
-    from kafkacore import KafkaAdminClient, NewTopic
+    from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
 
     def make(partitions: int = 1, **configs: Any) -> str:
         name = f"t-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
         with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as admin:
             admin.create_topics([NewTopic(name, partitions, 1, configs=settings)]).check()
+        # Kafka shows a topic some moments before its leaders take records, and with acks=0 a refused record is lost. Leaders answer this.
+        with KafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:
+            consumer.end_offsets([TopicPartition(name, p) for p in range(partitions)])
         return name
 
     return make

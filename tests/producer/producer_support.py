@@ -35,9 +35,15 @@ class ScriptedClient:
         self.in_poll: Callable[[], None] = lambda: None
         self.closed = False
         self.wakeups = 0
+        self.on_disconnect: Callable[[int, KafkaError], None] | None = None
 
     def ready(self, node: Node, now_ms: int) -> bool:
         return node.id not in self.blocked
+
+    is_ready = ready
+
+    def connection_failed(self, node: Node) -> bool:
+        return False
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
         return 40

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkacore import protocol
+from kafkacore import KafkaAdminClient, NewPartitions, protocol
 from kafkacore.errors import (
     BufferFullError,
     ClosedError,
@@ -431,3 +431,68 @@ def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
         with pytest.raises(ForkedClientError):
             future.result(1)
         p._sender.pid -= 1
+
+
+def test_a_partition_added_since_is_found_before_its_number_is_refused(cluster: Any) -> None:
+    cluster.create_topic("grows", partitions=2, replication_factor=1)
+    with producer(cluster) as p, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        p.send("grows", b"x").result(10)
+        with pytest.raises(UsageError, match="partition 4 of topic grows does not exist: it has 2"):
+            p.send("grows", b"x", partition=4)
+        admin.create_partitions({"grows": NewPartitions(5)}).check()
+        assert p.send("grows", b"x", partition=4).result(10).partition == 4
+
+
+def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
+    cluster.create_topic("again", partitions=8, replication_factor=1)
+    with producer(cluster, metadata_max_age_ms=50) as p:
+        for i in range(50):
+            p.send("again", b"x", key=b"%d" % i)
+        p.flush(10)
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.delete_topics(["again"]).check()
+        cluster.create_topic("again", partitions=2, replication_factor=1)
+        queue = p._topics["again"]
+        version = p._metadata.version
+        while queue.n != 2:                               # the next refresh tells
+            p._sender.wake(-1, True)
+            version += p._metadata.await_update(version, 10_000)
+            p._sender.wake(-1, True)
+        assert {p.send("again", b"x", key=b"%d" % i).result(10).partition for i in range(20)} == {0, 1}
+        assert {p.send("again", b"x").result(10).partition for i in range(20)} <= {0, 1}
+
+
+def test_interceptors_do_not_hide_failures_from_flush(cluster: Any) -> None:
+    class Counts:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            pass
+
+    cluster.create_topic("small", partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+    with producer(cluster, interceptors=[Counts()]) as p:
+        p.send("small", b"x" * 5000)
+        with pytest.raises(DeliveryError):
+            p.flush(10)
+        p.send("small", b"x" * 5000, on_delivery=lambda metadata, error: None)
+        p.flush(10)
+
+
+def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
+    import weakref
+
+    import kafkacore.producer as module
+
+    p = producer(cluster)
+    p.send("t", b"x").result(10)
+    sender = weakref.ref(p._sender)
+    thread = p._sender._thread
+    assert thread is not None
+    del p
+    gc.collect()
+    thread.join(10)
+    del thread
+    gc.collect()
+    assert sender() is None
+    assert all(left is not None for left in module._senders)

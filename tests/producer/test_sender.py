@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -369,3 +370,109 @@ def test_illegal_transitions_raise() -> None:
     books.fail(errors.for_code(Code.CLUSTER_AUTHORIZATION_FAILED)("no"))
     with pytest.raises(IllegalStateError):
         books.initializing()
+
+
+def test_a_garbled_answer_is_a_lost_one() -> None:
+    bench = Bench()
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    bench.client.answer(error=errors.CorruptDataError("a correlation id out of step"))
+    bench.step()
+    bench.step(100)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(error=errors.CorruptDataError("half an answer"))
+    bench.step()
+    bench.step(200)
+    assert sequences(bench) == [(0, 0, 0)]            # again, with its numbers: the broker may have it
+    bench.client.answer(response((0, 0, 5)))
+    bench.step()
+    assert future.result(0).offset == 5
+    assert all_memory_back(bench)
+
+
+def test_a_forced_close_ends_the_wait_of_a_caller_that_drives() -> None:
+    bench = started()
+    future = bench.send("t", b"x", partition=0)
+    passes = []
+
+    def close_from_another_thread() -> None:
+        passes.append(1)
+        if len(passes) == 3:
+            bench.sender.initiate_close(force=True)
+            threading.Thread(target=end_io).start()
+        assert len(passes) < 20, "the caller goes on driving"
+
+    def end_io() -> None:
+        with bench.sender._io:
+            bench.sender.finish()
+
+    bench.client.in_poll = close_from_another_thread
+    with pytest.raises(errors.ClosedError):
+        future.result(20)
+    assert all_memory_back(bench)
+
+
+def test_a_topic_in_use_stays_known() -> None:
+    bench = started()
+    bench.send("t", b"x", partition=0)
+    bench.step()
+    assert bench.metadata.topics == ["t"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_whatever_a_callback_raises_the_others_run_and_the_waiters_wake(stop: type[BaseException]) -> None:
+    bench = started()
+    ran: list[int] = []
+
+    def leave(metadata: Any, error: Any) -> None:
+        ran.append(0)
+        raise stop
+
+    first = bench.send("t", b"a", partition=0, on_delivery=leave)
+    second = bench.send("t", b"b", partition=0, on_delivery=lambda metadata, error: ran.append(1))
+    second.add_done_callback(lambda future: ran.append(2))
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    if stop is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            first.result(5)
+    else:
+        assert first.result(5).offset == 0
+    assert ran == [0, 1, 2]
+    assert second.result(0).offset == 1
+    assert all_memory_back(bench)
+
+
+def test_with_acks_0_a_closed_connection_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(acks=0)
+    for value in (b"a", b"b"):
+        bench.send("t", value, partition=0)
+    bench.step()
+    bench.client.answer(None)
+    bench.step()
+    assert bench.client.on_disconnect is not None
+    bench.client.on_disconnect(1, errors.DisconnectError("closed by the peer"))
+    assert "up to 2 records sent to broker 1" in caplog.text
+    assert bench.sender.counters["unconfirmed_records"] == 2
+
+
+def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
+    bench = Bench(acks=0)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(None)
+    bench.step()
+
+    def answer() -> None:
+        assert not bench.client.closed
+        assert [request.api for request, _ in bench.client.sent] == [protocol.ApiVersionsRequest]
+        bench.client.answer(protocol.ApiVersionsResponse())
+
+    bench.client.in_poll = answer
+    bench.sender.finish()
+    assert bench.client.closed
+    assert bench.client.sent == []
+    assert bench.sender.counters["unconfirmed_records"] == 0
