@@ -683,3 +683,74 @@ class ClientCore:
     def _is_update_due(self, now_ms: int) -> bool: ...
     def _do_send(self, request: ClientRequest, message: Any, version: int, now_ms: int) -> None: ...
     def _complete(self, responses: list[ClientResponse]) -> None: ...
+
+def _bind_books_state(ready: Any) -> None: ...
+def _bind_produce(
+    request: type[Any],
+    topic: type[Any],
+    partition: type[Any],
+    response: type[Any],
+    topic_response: type[Any],
+    partition_response: type[Any],
+) -> None: ...
+
+class PartitionBooks:
+    def __init__(self, producer_id: int, epoch: int) -> None: ...
+    producer_id: int
+    epoch: int
+    next_sequence: int
+    last_acked_sequence: int
+    last_acked_offset: int
+    in_flight: list[ProducerBatch]
+
+class TransactionsCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    state: Any
+    producer_id: int
+    epoch: int
+    _partitions: dict[PartitionQueue, PartitionBooks]
+    _unresolved: dict[PartitionQueue, int]
+    _bump_for: set[PartitionQueue]
+    def may_drain(self, batch: ProducerBatch) -> bool: ...
+    def on_drain(self, batch: ProducerBatch) -> None: ...
+    def on_success(self, batch: ProducerBatch, base_offset: int) -> None: ...
+    def _remove(self, batch: ProducerBatch) -> None: ...
+
+class SenderCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    client: Any
+    metadata: Any
+    accumulator: Any
+    transactions: Any
+    counters: dict[str, int]
+    config: Any
+    _clock: Any
+    _on_metadata: Callable[[], None]
+    _metadata_version: int
+    _codec: int
+    _in_order: bool
+    _acks: int
+    _request_timeout_ms: int
+    _availability_timeout_ms: int
+    _min_version: int
+    _in_flight: dict[ProducerBatch, None]
+    _in_flight_expiry_ms: int
+    _generation: int
+    pid: int
+    _io: Any
+    _owner: int | None
+    _callers: Any
+    _calls: int
+    _nap_gate: Any
+    _closing: bool
+    _forced: bool
+    def run_once(self, now_ms: int, max_wait_ms: int = ...) -> None: ...
+    def send_producer_data(self, now_ms: int) -> int: ...
+    def _send_produce_request(self, node_id: int, batches: list[ProducerBatch], now_ms: int) -> None: ...
+    def _settle(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None: ...
+    def _landed(self, batch: ProducerBatch) -> None: ...
+    @property
+    def in_io_thread(self) -> bool: ...
+    def wait(self, delivery: Delivery, timeout: float | None) -> None: ...
+    def _drive(self, delivery: Delivery, deadline_ms: int | None) -> bool: ...
+    def _leave(self) -> None: ...

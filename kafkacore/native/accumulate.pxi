@@ -80,7 +80,7 @@ cdef class AccumulatorCore:
     cdef public object _lock
     cdef public dict _active
     cdef public dict _incomplete
-    cdef public object _transactions
+    cdef public TransactionsCore _transactions
     cdef public object _choose_sticky
     cdef public int _flushes
     cdef public bint _closed

@@ -509,7 +509,7 @@ cdef class ProducerBatch:
             if self.queue.open is self:
                 self.queue.open = None
 
-    def set_producer_state(self, int64_t producer_id, int producer_epoch, int base_sequence):
+    cpdef set_producer_state(self, int64_t producer_id, int producer_epoch, int base_sequence):
         """The idempotent producer's stamp, given at drain or again after an epoch bump."""
         if self.producer_id >= 0:
             self.sequence_has_been_reset = True
@@ -524,7 +524,7 @@ cdef class ProducerBatch:
         self.base_sequence = -1
         self.sequence_has_been_reset = True
 
-    def seal(self, int codec, body, bint transactional):
+    cpdef list seal(self, int codec, body, bint transactional):
         """Writes the header and CRC-32C and returns the gather list to send.
 
         Args:

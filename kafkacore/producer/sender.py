@@ -37,18 +37,21 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kafkacore import compress, errors
-from kafkacore._codec import Delivery, PartitionQueue, ProducerBatch
-from kafkacore.errors import ClosedError, Code, ForkedClientError, IllegalStateError, KafkaError, KafkaTimeoutError
-from kafkacore.metadata import ZERO_ID, LeaderHint, Metadata
+from kafkacore import _codec, compress, errors
+from kafkacore._codec import Delivery, PartitionQueue, ProducerBatch, SenderCore
+from kafkacore.errors import ClosedError, Code, KafkaError, KafkaTimeoutError
+from kafkacore.metadata import LeaderHint, Metadata
 from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.protocol import (
     ApiVersionsRequest,
     InitProducerIdRequest,
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 from kafkacore.types import Node, TopicPartition
 
@@ -62,14 +65,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAP_MAX_MS = 5
-TOPIC_IDS_FROM = 13                # Produce names topics by id from this version on
 ZSTD_FROM = 7
 OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
 CONFIRM_MAX_MS = 5_000
 
 
-class Sender:
+_codec._bind_produce(
+    ProduceRequest, TopicProduceData, PartitionProduceData, ProduceResponse, TopicProduceResponse, PartitionProduceResponse
+)
+
+
+class Sender(SenderCore):
     """The producer's I/O; see the top of the file for who may call what."""
 
     def __init__(
@@ -102,7 +109,7 @@ class Sender:
         self.transactions = transactions
         self.config = config
         self.failed: deque[Delivery] = deque(maxlen=10_000)       # failures for the next flush
-        self.counters: dict[str, int] = dict.fromkeys(
+        self.counters = dict.fromkeys(
             (
                 "requests", "batches", "records", "bytes", "retries", "splits", "failed_records", "expired_batches", "driven_by_callers",
                 "unconfirmed_records",
@@ -115,8 +122,12 @@ class Sender:
         self._metadata_version = -1
         self._codec = compress.codec_id(config.compression_type)
         self._level = config.compression_level
+        self._min_version = ZSTD_FROM if self._codec == compress.ZSTD else OLDEST_PRODUCE
+        self._acks = config.acks
+        self._request_timeout_ms = config.request_timeout_ms
+        self._availability_timeout_ms = config.partitioner_availability_timeout_ms
         self._in_order = config.max_in_flight_requests_per_connection == 1
-        self._in_flight: dict[ProducerBatch, None] = {}
+        self._in_flight = {}
         self._in_flight_expiry_ms = NEVER_MS
         self._unconfirmed: dict[int, int] = {}                    # with acks=0: node -> records sent since its last answer
         if not config.acks:
@@ -127,8 +138,8 @@ class Sender:
         self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
         self.pid = os.getpid()
         self._io = threading.Lock()
-        self._owner: int | None = None
-        self._callers: deque[threading.Lock] = deque()
+        self._owner = None
+        self._callers = deque()
         self._calls = 0
         self._nap_gate = threading.Lock()
         self._nap_gate.acquire()
@@ -139,67 +150,11 @@ class Sender:
         accumulator.driver = self
         accumulator.wake = self.wake
 
-    # ---- one pass ----------------------------------------------------------------------------------------------------------------
+    # ---- one pass (`run_once` and its way through are compiled: native/sender.pxi) -----------------------------------------------
 
-    def run_once(self, now_ms: int, max_wait_ms: int = NEVER_MS) -> None:
-        """Sends what can be sent, then waits for answers.
-
-        Args:
-            now_ms: the time.
-            max_wait_ms: bound of the wait.
-        """
-        accumulator = self.accumulator
-        accumulator.looking()
-        timeout_ms = self.send_producer_data(now_ms)
-        if max_wait_ms < timeout_ms:
-            timeout_ms = max_wait_ms
-        if not accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in meanwhile
-            timeout_ms = 0
-        self.client.poll(timeout_ms, now_ms)
-        accumulator.awake()
-
-    def send_producer_data(self, now_ms: int) -> int:
-        """Drains ready batches into requests.
-
-        Returns:
-            Milliseconds until there may be more to do without an event.
-        """
-        metadata = self.metadata
-        if metadata.version != self._metadata_version:
-            self._metadata_version = metadata.version
-            self._on_metadata()
-        wait_ms = self._prepare_producer_id(now_ms) if self.transactions is not None else NEVER_MS
-        accumulator = self.accumulator
-        snapshot = metadata.snapshot
-        ready = accumulator.ready(snapshot, now_ms)
-        wait_ms = min(wait_ms, ready.next_check_ms)
-        if ready.unknown_leader_topics:
-            for topic in ready.unknown_leader_topics:
-                metadata.add_topic(topic, now_ms)
-            metadata.request_update()
-        if ready.nodes:
-            nodes = []
-            for node_id in ready.nodes:
-                node = snapshot.nodes[node_id]
-                can_drain = self.client.ready(node, now_ms)
-                if self.config.partitioner_availability_timeout_ms:
-                    self._node_times[node_id] = (now_ms, now_ms if can_drain else self._node_times.get(node_id, (now_ms, now_ms))[1])
-                if can_drain:
-                    nodes.append(node_id)
-                else:
-                    refused = self.client.authentication_exception(node)
-                    if refused is not None:
-                        self._fail_queued(refused)
-                        continue
-                    wait_ms = min(wait_ms, self.client.poll_delay_ms(node, now_ms))
-            drained = accumulator.drain(nodes, now_ms)
-            for node_id, batches in drained.items():
-                self._send_produce_request(node_id, batches, now_ms)
-            if drained and accumulator.has_queued():
-                wait_ms = 0                                          # what is left gets a look of its own
-        if now_ms >= accumulator.next_expiry_ms or now_ms >= self._in_flight_expiry_ms:
-            self._expire(now_ms)
-        return max(0, min(wait_ms, accumulator.next_expiry_ms - now_ms, self._in_flight_expiry_ms - now_ms))
+    def _note_node(self, node_id: int, can_drain: bool, now_ms: int) -> None:
+        drained_ms = now_ms if can_drain else self._node_times.get(node_id, (now_ms, now_ms))[1]
+        self._node_times[node_id] = (now_ms, drained_ms)
 
     def unavailable_nodes(self) -> frozenset[int]:
         """Brokers with batches ready that took none for partitioner_availability_timeout_ms."""
@@ -227,7 +182,8 @@ class Sender:
         if node is None:
             return NEVER_MS
         if not self.client.ready(node, now_ms):
-            return self.client.poll_delay_ms(node, now_ms)
+            delay_ms: int = self.client.poll_delay_ms(node, now_ms)
+            return delay_ms
         transactions.initializing()
         generation = self._generation
         request = self.client.new_client_request(
@@ -260,54 +216,6 @@ class Sender:
 
     # ---- Produce -----------------------------------------------------------------------------------------------------------------
 
-    def _send_produce_request(self, node_id: int, batches: list[ProducerBatch], now_ms: int) -> None:
-        snapshot = self.metadata.snapshot
-        topics: dict[str, list[ProducerBatch]] = {}
-        max_version = None
-        for batch in batches:
-            self._in_flight[batch] = None
-            batch.in_flight = True
-            self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, batch.created_ms + self.accumulator.delivery_timeout_ms)
-            if self._in_order:
-                batch.queue.muted = True
-            topics.setdefault(batch.topic_partition.topic, []).append(batch)
-        for topic in topics:
-            self.metadata.add_topic(topic, now_ms)                   # in use: send() itself does not say so
-            if snapshot.topic_id(topic) in (None, ZERO_ID):
-                max_version = TOPIC_IDS_FROM - 1
-        ids = {topic: snapshot.topic_id(topic) or ZERO_ID for topic in topics}
-
-        def build(version: int) -> ProduceRequest:
-            by_id = version >= TOPIC_IDS_FROM
-            return ProduceRequest(
-                transactional_id=None,
-                acks=self.config.acks,
-                timeout_ms=self.config.request_timeout_ms,
-                topic_data=[
-                    TopicProduceData(
-                        name="" if by_id else topic,
-                        topic_id=ids[topic] if by_id else ZERO_ID,
-                        partition_data=[PartitionProduceData(index=batch.queue.index, records=self._sealed(batch)) for batch in of_topic],
-                    )
-                    for topic, of_topic in topics.items()
-                ],
-            )
-
-        generation = self._generation
-        request = self.client.new_client_request(
-            node_id,
-            ProduceRequest,
-            build,
-            now_ms,
-            expect_response=self.config.acks != 0,
-            timeout_ms=self.config.request_timeout_ms,
-            callback=lambda response: self._on_produce_response(response, batches, ids, generation),
-            min_version=ZSTD_FROM if self._codec == compress.ZSTD else OLDEST_PRODUCE,
-            max_version=max_version,
-        )
-        self.counters["requests"] += 1
-        self.client.send(request, now_ms)
-
     def _sealed(self, batch: ProducerBatch) -> list[Any]:
         """The batch as it goes on the wire; compressed once, sealed for each try (its numbers may have changed)."""
         body = batch.body
@@ -316,9 +224,8 @@ class Sender:
         wire: list[Any] = batch.seal(self._codec, body, False)
         return wire
 
-    def _on_produce_response(self, response: ClientResponse, batches: list[ProducerBatch], ids: dict[str, bytes], generation: int) -> None:
-        if generation != self._generation:
-            return
+    def _on_produce_response(self, response: ClientResponse, batches: list[ProducerBatch], ids: dict[str, bytes]) -> None:
+        """Every answer but the one that is all well."""
         now_ms = self._clock.now_ms()
         node_id = response.request.node_id
         api = f"Produce v{response.version}"
@@ -426,25 +333,14 @@ class Sender:
         record_errors: dict[int, KafkaError] | None = None,
     ) -> None:
         """Settles a batch whose request was answered or lost."""
-        self._in_flight.pop(batch, None)
-        if not self._in_flight:
-            self._in_flight_expiry_ms = NEVER_MS
-        batch.in_flight = False
-        if self._in_order:
-            batch.queue.muted = False
         transactions = self.transactions
         expired = batch.delivery.resolved
         if error is not None and error.code == Code.DUPLICATE_SEQUENCE_NUMBER:
             error, base_offset = None, -1                             # the broker has it, from an earlier try
         if error is None:
-            if transactions is not None:
-                transactions.on_success(batch, base_offset)
-            self.counters["batches"] += 1
-            self.counters["records"] += batch.count
-            self.counters["bytes"] += batch.wire_bytes
-            batch.delivery.resolve(base_offset, log_append_time_ms, None)
-            self.accumulator.deallocate(batch)
+            self._settle(batch, base_offset, log_append_time_ms)
             return
+        self._landed(batch)
         if error.invalid_metadata:
             self.metadata.request_update(reset_equivalent=True)
         if expired:
@@ -527,31 +423,14 @@ class Sender:
             with contextlib.suppress(RuntimeError):                   # opened by another thread since
                 gate.release()
 
-    @property
-    def in_io_thread(self) -> bool:
-        """True in a callback: the thread that must not wait for itself."""
-        return self._owner == threading.get_ident()
-
-    def wait(self, delivery: Delivery, timeout: float | None) -> None:
-        """Waits until a delivery is finished, driving the I/O if nobody else does.
-
-        Args:
-            delivery: what to wait for.
-            timeout: seconds, None = no limit.
-
-        Raises:
-            KafkaTimeoutError: the time is over.
-            IllegalStateError: called from a delivery callback.
-            ForkedClientError: called in a child process.
-        """
-        if os.getpid() != self.pid:
-            raise ForkedClientError("this future belongs to a producer of the parent process")
-        if self.in_io_thread:
-            raise IllegalStateError("a delivery callback cannot wait for a delivery: the thread that would bring it is this one")
-        deadline_ms = None if timeout is None else self._clock.now_ms() + max(0, int(timeout * 1000))
-        self._calls += 1
-        gate: threading.Lock | None = None
+    def _wait_in_line(self, delivery: Delivery, deadline_ms: int | None) -> None:
+        """Called by `wait` when somebody else drives."""
+        gate = threading.Lock()
+        gate.acquire()
+        self._callers.append(gate)
         try:
+            if not delivery.add_waiter(gate):
+                return
             while not delivery.finished:
                 if not self._forced and self._io.acquire(blocking=False):
                     try:
@@ -559,58 +438,17 @@ class Sender:
                     finally:
                         self._io.release()
                     if ended:
-                        break
+                        return
                     continue                                          # forced close: the thread ends the I/O and fails what is left
-                if gate is None:
-                    gate = threading.Lock()
-                    gate.acquire()
-                    self._callers.append(gate)
-                    if not delivery.add_waiter(gate):
-                        break
-                    continue
-                left_s = -1.0 if deadline_ms is None else (deadline_ms - self._clock.now_ms()) / 1000
-                if deadline_ms is not None and (left_s <= 0 or not gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))):
-                    break
                 if deadline_ms is None:
                     gate.acquire()
+                    continue
+                left_s = (deadline_ms - self._clock.now_ms()) / 1000
+                if left_s <= 0 or not gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX)):
+                    return
         finally:
-            if gate is not None:
-                self._callers.remove(gate)
-                delivery.remove_waiter(gate)
-            self._leave()
-        if not delivery.finished:
-            raise KafkaTimeoutError(
-                f"no outcome within {timeout} s; the records are still on their way",
-                topic=delivery.topic,
-                partition=delivery.partition,
-                attempts=list(self.metadata.attempts),
-            )
-
-    def _drive(self, delivery: Delivery, deadline_ms: int | None) -> bool:
-        """Runs passes until the delivery is finished or the time is over; False when a forced close cut that short."""
-        self._owner = threading.get_ident()
-        self.counters["driven_by_callers"] += 1
-        try:
-            while not delivery.finished and not self._forced:
-                now_ms = self._clock.now_ms()
-                if deadline_ms is not None and now_ms >= deadline_ms:
-                    return True
-                self.run_once(now_ms, NEVER_MS if deadline_ms is None else deadline_ms - now_ms)
-            return bool(delivery.finished)
-        except BaseException:
-            self._recover()
-            raise
-        finally:
-            self._owner = None
-
-    def _leave(self) -> None:
-        """After `_io` was released (or not needed): sees to it that somebody goes on."""
-        if self._io.locked():
-            return
-        if self._callers:
-            self._open(self._callers[0])
-        elif self.accumulator.has_incomplete:
-            self._open(self._nap_gate)
+            self._callers.remove(gate)
+            delivery.remove_waiter(gate)
 
     def _recover(self) -> None:
         """Puts things in order after a pass that did not end; see the top of the file."""

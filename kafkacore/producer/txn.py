@@ -13,6 +13,8 @@ Rules
    asks for a new id.
 4. State changes go through `_transition`; what the table does not list raises.
 
+What every batch passes (`may_drain`, `on_drain`, `on_success`) is compiled: native/sender.pxi.
+
 Source: org.apache.kafka.clients.producer.internals.TransactionManager, TxnPartitionMap; KIP-98, KIP-360.
 """
 
@@ -23,7 +25,8 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from kafkacore._codec import PartitionQueue, ProducerBatch, increment_sequence
+from kafkacore import _codec
+from kafkacore._codec import PartitionBooks, PartitionQueue, ProducerBatch, TransactionsCore, increment_sequence
 from kafkacore.errors import Code, IllegalStateError, KafkaError
 
 log = logging.getLogger(__name__)
@@ -58,21 +61,10 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
-class _Partition:
-    """Sequence numbers of one partition."""
-
-    __slots__ = ("epoch", "in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence", "producer_id")
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.next_sequence = 0
-        self.last_acked_sequence = -1
-        self.last_acked_offset = -1
-        self.in_flight: list[ProducerBatch] = []      # drained and unanswered (on the wire or waiting for a retry), by sequence
+_codec._bind_books_state(State.READY)
 
 
-class TransactionManager:
+class TransactionManager(TransactionsCore):
     """The idempotent producer's books. Only the thread that drives the I/O touches it."""
 
     def __init__(self) -> None:
@@ -81,9 +73,9 @@ class TransactionManager:
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.error: KafkaError | None = None
-        self._partitions: dict[PartitionQueue, _Partition] = {}
-        self._unresolved: dict[PartitionQueue, int] = {}
-        self._bump_for: set[PartitionQueue] = set()
+        self._partitions = {}
+        self._unresolved = {}
+        self._bump_for = set()
 
     # ---- state -------------------------------------------------------------------------------------------------------------------
 
@@ -137,35 +129,6 @@ class TransactionManager:
 
     # ---- draining ----------------------------------------------------------------------------------------------------------------
 
-    def may_drain(self, batch: ProducerBatch) -> bool:
-        """True when the first batch of a partition may leave now (rules 1 and 2)."""
-        if not self.has_producer_id:
-            return False
-        books = self._partitions.get(batch.queue)
-        if books is None:
-            return True
-        if not batch.has_sequence:
-            if batch.queue in self._unresolved or batch.queue in self._bump_for:
-                return False
-            if books.in_flight and (books.producer_id, books.epoch) != (self.producer_id, self.epoch):
-                return False
-            # A batch waiting for its retry is ahead in sequence: it has to go first.
-            return not (books.in_flight and books.in_flight[0].in_retry and not books.in_flight[0].in_flight)
-        return not books.in_flight or books.in_flight[0] is batch
-
-    def on_drain(self, batch: ProducerBatch) -> None:
-        """Numbers a batch that leaves for the first time."""
-        if batch.has_sequence:
-            return
-        books = self._partitions.get(batch.queue)
-        if books is None:
-            books = self._partitions[batch.queue] = _Partition(self.producer_id, self.epoch)
-        elif (books.producer_id, books.epoch) != (self.producer_id, self.epoch) and not books.in_flight:
-            self._restart(books)
-        batch.set_producer_state(books.producer_id, books.epoch, books.next_sequence)
-        books.next_sequence = increment_sequence(books.next_sequence, batch.count)
-        books.in_flight.append(batch)
-
     def on_split(self, batch: ProducerBatch, parts: Iterable[ProducerBatch]) -> None:
         """The parts take over the numbers of the batch the broker refused."""
         books = self._partitions[batch.queue]
@@ -177,18 +140,6 @@ class TransactionManager:
         books.in_flight[at : at + 1] = list(parts)
 
     # ---- outcomes ----------------------------------------------------------------------------------------------------------------
-
-    def on_success(self, batch: ProducerBatch, base_offset: int) -> None:
-        """The broker has the batch."""
-        books = self._partitions.get(batch.queue)
-        if books is None or (batch.producer_id, batch.producer_epoch) != (books.producer_id, books.epoch):
-            self._remove(batch)
-            return
-        if batch.last_sequence > books.last_acked_sequence or books.last_acked_sequence - batch.last_sequence > 2**30:
-            books.last_acked_sequence = batch.last_sequence
-        if base_offset >= 0:
-            books.last_acked_offset = max(books.last_acked_offset, base_offset + batch.count - 1)
-        self._remove(batch)
 
     def on_failure(self, batch: ProducerBatch, error: KafkaError, *, sequence_is_free: bool) -> None:
         """The batch is given up.
@@ -230,11 +181,6 @@ class TransactionManager:
             return True
         return error.retriable
 
-    def _remove(self, batch: ProducerBatch) -> None:
-        books = self._partitions.get(batch.queue)
-        if books is not None and batch in books.in_flight:
-            books.in_flight.remove(batch)
-
     # ---- recovery, once per Sender pass ------------------------------------------------------------------------------------------
 
     def resolve(self) -> None:
@@ -271,7 +217,7 @@ class TransactionManager:
             self._unresolved.pop(queue, None)
         self._bump_for.clear()
 
-    def _restart(self, books: _Partition) -> None:
+    def _restart(self, books: PartitionBooks) -> None:
         books.producer_id, books.epoch = self.producer_id, self.epoch
         books.last_acked_sequence = -1
         books.last_acked_offset = -1

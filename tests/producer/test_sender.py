@@ -9,9 +9,11 @@ import pytest
 from producer_support import Bench, response
 
 from kafkacore import errors, protocol
+from kafkacore._codec import TopicQueue
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError, RecordTooLarge
+from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
-from kafkacore.types import RecordMetadata
+from kafkacore.types import RecordMetadata, TopicPartition
 
 
 def started(**settings: Any) -> Bench:
@@ -476,3 +478,65 @@ def test_with_acks_0_a_close_asks_whether_all_arrived() -> None:
     assert bench.client.closed
     assert bench.client.sent == []
     assert bench.sender.counters["unconfirmed_records"] == 0
+
+
+@pytest.mark.parametrize("answer", [((0, 0, 10), (1, 0, 20)), ((1, 0, 20), (0, 0, 10))])
+def test_partitions_may_be_answered_in_any_order(answer: tuple[tuple[int, int, int], ...]) -> None:
+    bench = started()
+    futures = [bench.send("t", b"x", partition=index) for index in (0, 1)]
+    bench.step()
+    bench.client.answer(response(*answer))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [10, 20]
+    assert all_memory_back(bench)
+
+
+def test_an_answer_for_another_topic_settles_nothing() -> None:
+    bench = started()
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    strange = protocol.ProduceResponse(
+        responses=[
+            protocol.TopicProduceResponse(
+                name="other", partition_responses=[protocol.PartitionProduceResponse(index=0, base_offset=10)]
+            )
+        ]
+    )
+    bench.client.answer(strange)
+    bench.step()
+    assert not future.done()                                          # left out of its answer: tried again with the same numbers
+    bench.step(100)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, 0, 10)))
+    bench.step()
+    assert future.result(0).offset == 10
+
+
+def test_a_request_lists_each_topic_once() -> None:
+    bench = started(partitions=2)
+    other = TopicQueue("u")
+    other.grow(2, TopicPartition)
+    bench._add_topic(other)
+    known = bench.metadata.snapshot.topics["t"]
+    topics = {name: TopicInfo(name, bytes(15) + name.encode(), known.partitions) for name in "tu"}
+    bench.metadata.snapshot = ClusterSnapshot(bench.metadata.snapshot.nodes, topics=topics)
+    futures = [bench.send(name, b"x", partition=index) for index in (0, 1) for name in "tu"]
+    bench.step()
+    ((_, message),) = bench.client.sent
+    assert [len(topic.partition_data) for topic in message.topic_data] == [2, 2]
+    bench.client.answer(
+        protocol.ProduceResponse(
+            responses=[
+                protocol.TopicProduceResponse(
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        protocol.PartitionProduceResponse(index=part.index, base_offset=100 * number + part.index)
+                        for part in topic.partition_data
+                    ],
+                )
+                for number, topic in enumerate(message.topic_data)
+            ]
+        )
+    )
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [0, 100, 1, 101]

@@ -1,0 +1,442 @@
+# One pass of the producer's I/O, compiled bases of producer/sender.py and producer/txn.py, which tell the rules: what may leave, who drives,
+# how sequence numbers are given. Everything that goes wrong is settled there; here is the way of a batch that goes well.
+
+from libc.stdint cimport int16_t
+from cpython.pythread cimport PyThread_get_thread_ident
+
+from kafkacore.errors import ForkedClientError, KafkaTimeoutError
+
+cdef extern from "<unistd.h>" nogil:
+    int c_getpid "getpid"()
+
+cdef enum:
+    PRODUCE_BY_ID = 13            # Produce names topics by id from this version on
+
+cdef object BOOKS_READY = None                # txn.State.READY
+cdef object PRODUCE_REQUEST = None
+cdef object PRODUCE_RESPONSE = None
+cdef object TOPIC_PRODUCE_RESPONSE = None
+cdef object PARTITION_PRODUCE_RESPONSE = None
+cdef object TOPIC_PRODUCE_DATA = None
+cdef object PARTITION_PRODUCE_DATA = None
+cdef bytes NO_TOPIC_ID = bytes(16)
+
+
+def _bind_books_state(ready):
+    """Gives the pass the state in which batches may be numbered; called once by kafkacore.producer.txn."""
+    global BOOKS_READY
+    BOOKS_READY = ready
+
+
+def _bind_produce(request, topic, partition, response, topic_response, partition_response):
+    """Gives the pass the classes it fills and reads by position; called once by kafkacore.producer.sender."""
+    global PRODUCE_REQUEST, TOPIC_PRODUCE_DATA, PARTITION_PRODUCE_DATA
+    global PRODUCE_RESPONSE, TOPIC_PRODUCE_RESPONSE, PARTITION_PRODUCE_RESPONSE
+    for kind, fields in (
+        (request, ("transactional_id", "acks", "timeout_ms", "topic_data")),
+        (topic, ("name", "topic_id", "partition_data")),
+        (partition, ("index", "records")),
+        (response, ("responses", "throttle_time_ms", "node_endpoints")),
+        (topic_response, ("name", "topic_id", "partition_responses")),
+        (partition_response, ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "record_errors",
+                              "error_message", "current_leader")),
+    ):
+        if tuple(kind.FIELDS) != fields:
+            raise InternalError(f"{kind.__name__} has fields {tuple(kind.FIELDS)}, the producer's pass knows {fields}")
+    PRODUCE_REQUEST, TOPIC_PRODUCE_DATA, PARTITION_PRODUCE_DATA = request, topic, partition
+    PRODUCE_RESPONSE, TOPIC_PRODUCE_RESPONSE, PARTITION_PRODUCE_RESPONSE = response, topic_response, partition_response
+
+
+cdef object struct_of(object cls, tuple fields):
+    """A message struct from all its fields in order."""
+    cdef PlanType* kind = <PlanType*><PyObject*> cls
+    cdef Py_ssize_t i, n = len(fields)
+    cdef PyObject* made = kind.tp_alloc(kind, n)
+    if made is NULL:
+        raise MemoryError
+    struct = <object> made
+    plan_xdecref(made)
+    for i in range(n):
+        value = fields[i]
+        plan_incref(<PyObject*> value)
+        plan_tuple_set(made, i, <PyObject*> value)
+    return struct
+
+
+@cython.final
+cdef class PartitionBooks:
+    """Sequence numbers of one partition."""
+
+    cdef public int64_t producer_id
+    cdef public int epoch
+    cdef public int64_t next_sequence
+    cdef public int64_t last_acked_sequence
+    cdef public int64_t last_acked_offset
+    cdef public list in_flight                # drained and unanswered (on the wire or waiting for a retry), by sequence
+
+    def __cinit__(self, int64_t producer_id, int epoch):
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.last_acked_sequence = -1
+        self.last_acked_offset = -1
+        self.in_flight = []
+
+
+cdef class TransactionsCore:
+    """The compiled half of TransactionManager: numbering a batch, and ticking it off."""
+
+    cdef public object state
+    cdef public int64_t producer_id
+    cdef public int epoch
+    cdef public dict _partitions
+    cdef public dict _unresolved
+    cdef public set _bump_for
+
+    cdef inline bint quiet(self):
+        """True when `resolve` and InitProducerId have nothing to do."""
+        return self.state is BOOKS_READY and not self._unresolved and not self._bump_for
+
+    cpdef bint may_drain(self, ProducerBatch batch):
+        """True when the first batch of a partition may leave now (rules 1 and 2)."""
+        cdef PartitionBooks books
+        cdef ProducerBatch first = None
+        if self.producer_id == -1:
+            return False
+        books = self._partitions.get(batch.queue)
+        if books is None:
+            return True
+        if books.in_flight:
+            first = <ProducerBatch> books.in_flight[0]
+        if batch.base_sequence >= 0:
+            return first is None or first is batch
+        if batch.queue in self._unresolved or batch.queue in self._bump_for:
+            return False
+        if first is not None and (books.producer_id != self.producer_id or books.epoch != self.epoch):
+            return False
+        # A batch waiting for its retry is ahead in sequence: it has to go first.
+        return not (first is not None and first.in_retry and not first.in_flight)
+
+    cpdef on_drain(self, ProducerBatch batch):
+        """Numbers a batch that leaves for the first time."""
+        cdef PartitionBooks books
+        if batch.base_sequence >= 0:
+            return
+        books = self._partitions.get(batch.queue)
+        if books is None:
+            books = self._partitions[batch.queue] = PartitionBooks(self.producer_id, self.epoch)
+        elif (books.producer_id != self.producer_id or books.epoch != self.epoch) and not books.in_flight:
+            self._restart(books)
+        batch.set_producer_state(books.producer_id, books.epoch, <int> books.next_sequence)
+        books.next_sequence = (books.next_sequence + batch.count) & 0x7fffffff
+        books.in_flight.append(batch)
+
+    cpdef on_success(self, ProducerBatch batch, int64_t base_offset):
+        """The broker has the batch."""
+        cdef PartitionBooks books = self._partitions.get(batch.queue)
+        cdef int64_t last
+        if books is not None and batch.producer_id == books.producer_id and batch.producer_epoch == books.epoch:
+            last = (<int64_t> batch.base_sequence + batch.count - 1) & 0x7fffffff
+            if last > books.last_acked_sequence or books.last_acked_sequence - last > 1 << 30:
+                books.last_acked_sequence = last
+            if base_offset >= 0:
+                books.last_acked_offset = max(books.last_acked_offset, base_offset + batch.count - 1)
+        self._remove(batch)
+
+    cpdef _remove(self, ProducerBatch batch):
+        cdef PartitionBooks books = self._partitions.get(batch.queue)
+        if books is not None and batch in books.in_flight:
+            books.in_flight.remove(batch)
+
+
+@cython.final
+cdef class ProduceAttempt:
+    """One Produce request: makes the message when the version is known, and takes the answer."""
+
+    cdef SenderCore sender
+    cdef list batches                         # those of one topic next to each other
+    cdef dict ids                             # topic -> id
+    cdef int64_t generation
+
+    def build(self, int version):
+        """The ProduceRequest, with its batches sealed."""
+        cdef bint by_id = version >= PRODUCE_BY_ID
+        cdef list topics = [], parts = None
+        cdef str topic = None
+        cdef ProducerBatch batch
+        cdef SenderCore sender = self.sender
+        for batch in self.batches:
+            if topic is None or batch.queue.topic != topic:
+                topic = batch.queue.topic
+                parts = []
+                topics.append(
+                    struct_of(TOPIC_PRODUCE_DATA, ("" if by_id else topic, self.ids[topic] if by_id else NO_TOPIC_ID, parts))
+                )
+            wire = batch.seal(0, None, False) if sender._codec == 0 and batch._body is None else sender._sealed(batch)
+            parts.append(struct_of(PARTITION_PRODUCE_DATA, (batch.queue.index, wire)))
+        return struct_of(PRODUCE_REQUEST, (None, sender._acks, sender._request_timeout_ms, topics))
+
+    def answered(self, ClientResponse response not None):
+        """Settles the batches."""
+        if self.generation != self.sender._generation:
+            return
+        if not self.all_well(response):
+            self.sender._on_produce_response(response, self.batches, self.ids)
+
+    cdef bint all_well(self, ClientResponse response) except -1:
+        """True when every partition was answered, in the order of the request, without an error and without news of a leader; then its
+        batches are settled. Nothing has been done when it returns False."""
+        cdef SenderCore sender = self.sender
+        cdef Py_ssize_t at = 0, n = len(self.batches)
+        cdef ProducerBatch batch
+        cdef list answers = []
+        body = response.response
+        if response.error is not None or response.disconnected or type(body) is not PRODUCE_RESPONSE:
+            return False
+        for topic in (<tuple> body)[0]:
+            if type(topic) is not TOPIC_PRODUCE_RESPONSE:
+                return False
+            name, topic_id = (<tuple> topic)[0], (<tuple> topic)[1]
+            for part in (<tuple> topic)[2]:
+                if at == n or type(part) is not PARTITION_PRODUCE_RESPONSE:
+                    return False
+                batch = <ProducerBatch> self.batches[at]
+                leader = (<tuple> part)[7]
+                if (<tuple> part)[0] != batch.queue.index or (<tuple> part)[1] != 0 or (leader is not None and leader[0] >= 0):
+                    return False
+                if name != batch.queue.topic and (name or topic_id != self.ids[batch.queue.topic]):
+                    return False
+                answers.append(part)
+                at += 1
+        if at != n:
+            return False
+        for at in range(n):
+            part = answers[at]
+            sender._settle(<ProducerBatch> self.batches[at], (<tuple> part)[2], (<tuple> part)[3])
+        return True
+
+
+cdef class SenderCore:
+    """The compiled half of Sender."""
+
+    cdef public object client
+    cdef public object metadata
+    cdef public AccumulatorCore accumulator
+    cdef public TransactionsCore transactions
+    cdef public dict counters
+    cdef public object config
+    cdef public object _clock
+    cdef public object _on_metadata
+    cdef public object _metadata_version
+    cdef public int _codec
+    cdef public bint _in_order
+    cdef public object _acks
+    cdef public object _request_timeout_ms
+    cdef public int64_t _availability_timeout_ms
+    cdef public int _min_version
+    cdef public dict _in_flight
+    cdef public int64_t _in_flight_expiry_ms
+    cdef public int64_t _generation
+    cdef public int64_t pid
+    cdef public object _io
+    cdef public object _owner
+    cdef public object _callers
+    cdef public int64_t _calls
+    cdef public object _nap_gate
+    cdef public bint _closing
+    cdef public bint _forced
+
+    # ---- one pass
+
+    cpdef run_once(self, int64_t now_ms, int64_t max_wait_ms=LOOKING):
+        """Sends what can be sent, then waits for answers.
+
+        Args:
+            now_ms: the time.
+            max_wait_ms: bound of the wait.
+        """
+        cdef int64_t timeout_ms
+        self.accumulator.poll_until_ms = LOOKING
+        timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
+        if not self.accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in meanwhile
+            timeout_ms = 0
+        self.client.poll(timeout_ms, now_ms)
+        self.accumulator.poll_until_ms = AWAKE
+
+    cpdef int64_t send_producer_data(self, int64_t now_ms) except? -1:
+        """Drains ready batches into requests.
+
+        Returns:
+            Milliseconds until there may be more to do without an event.
+        """
+        cdef AccumulatorCore accumulator = self.accumulator
+        cdef int64_t wait_ms = LOOKING
+        cdef Ready ready
+        cdef list batches
+        cdef bint sent = False
+        cdef dict drained
+        metadata = self.metadata
+        version = metadata.version
+        if version != self._metadata_version:
+            self._metadata_version = version
+            self._on_metadata()
+        if self.transactions is not None and not self.transactions.quiet():
+            wait_ms = self._prepare_producer_id(now_ms)
+        snapshot = metadata.snapshot
+        ready = accumulator.ready(snapshot, now_ms)
+        wait_ms = min(wait_ms, ready.next_check_ms)
+        if ready.unknown_leader_topics:
+            for topic in ready.unknown_leader_topics:
+                metadata.add_topic(topic, now_ms)
+            metadata.request_update()
+        if ready.nodes:
+            nodes = []
+            for node_id in ready.nodes:
+                node = snapshot.nodes[node_id]
+                can_drain = self.client.ready(node, now_ms)
+                if self._availability_timeout_ms:
+                    self._note_node(node_id, can_drain, now_ms)
+                if can_drain:
+                    nodes.append(node_id)
+                    continue
+                refused = self.client.authentication_exception(node)
+                if refused is not None:
+                    self._fail_queued(refused)
+                else:
+                    wait_ms = min(wait_ms, <int64_t> self.client.poll_delay_ms(node, now_ms))
+            drained = accumulator.drain(nodes, now_ms)
+            for node_id, batches in drained.items():
+                self._send_produce_request(node_id, batches, now_ms)
+            if drained and accumulator.has_queued():
+                wait_ms = 0                                          # what is left gets a look of its own
+        if now_ms >= accumulator.next_expiry_ms or now_ms >= self._in_flight_expiry_ms:
+            self._expire(now_ms)
+        return max(0, min(wait_ms, accumulator.next_expiry_ms - now_ms, self._in_flight_expiry_ms - now_ms))
+
+    def _send_produce_request(self, node_id, list batches not None, int64_t now_ms):
+        cdef ProduceAttempt attempt = ProduceAttempt.__new__(ProduceAttempt)
+        cdef ProducerBatch batch
+        cdef int max_version = PRODUCE_REQUEST.MAX_VERSION
+        snapshot = self.metadata.snapshot
+        attempt.sender = self
+        attempt.generation = self._generation
+        attempt.ids = {}
+        for batch in batches:
+            self._in_flight[batch] = None
+            batch.in_flight = True
+            self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, batch.created_ms + self.accumulator.delivery_timeout_ms)
+            if self._in_order:
+                batch.queue.muted = True
+            if batch.queue.topic not in attempt.ids:
+                self.metadata.add_topic(batch.queue.topic, now_ms)   # in use: send() itself does not say so
+                topic_id = snapshot.topic_id(batch.queue.topic) or NO_TOPIC_ID
+                attempt.ids[batch.queue.topic] = topic_id
+                if topic_id == NO_TOPIC_ID:
+                    max_version = PRODUCE_BY_ID - 1
+        if len(attempt.ids) > 1:                                     # those of a topic together, as the request lists them
+            order = list(attempt.ids)
+            batches = sorted(batches, key=lambda batch: order.index(batch.queue.topic))
+        attempt.batches = batches
+        self.counters["requests"] += 1
+        self.client.send(
+            ClientRequest(node_id, PRODUCE_REQUEST, attempt.build, now_ms, self._acks != 0, self._request_timeout_ms, attempt.answered,
+                          self._min_version, max_version),
+            now_ms,
+        )
+
+    cpdef _settle(self, ProducerBatch batch, int64_t base_offset, int64_t log_append_time_ms):
+        """The broker has the batch."""
+        self._landed(batch)
+        if self.transactions is not None:
+            self.transactions.on_success(batch, base_offset)
+        counters = self.counters
+        counters["batches"] += 1
+        counters["records"] += batch.count
+        counters["bytes"] += batch.wire_bytes
+        batch.delivery.resolve(base_offset, log_append_time_ms, None)
+        self.accumulator.deallocate(batch)
+
+    cpdef _landed(self, ProducerBatch batch):
+        """The batch is not on the wire any more."""
+        self._in_flight.pop(batch, None)
+        if not self._in_flight:
+            self._in_flight_expiry_ms = LOOKING
+        batch.in_flight = False
+        if self._in_order:
+            batch.queue.muted = False
+
+    # ---- waiting, from any thread
+
+    @property
+    def in_io_thread(self):
+        """True in a callback: the thread that must not wait for itself."""
+        return self._owner is not None and self._owner == PyThread_get_thread_ident()
+
+    def wait(self, Delivery delivery not None, timeout):
+        """Waits until a delivery is finished, driving the I/O if nobody else does.
+
+        Args:
+            delivery: what to wait for.
+            timeout: seconds, None = no limit.
+
+        Raises:
+            KafkaTimeoutError: the time is over.
+            IllegalStateError: called from a delivery callback.
+            ForkedClientError: called in a child process.
+        """
+        cdef int64_t deadline_ms = LOOKING
+        cdef bint ended = False
+        if c_getpid() != self.pid:
+            raise ForkedClientError("this future belongs to a producer of the parent process")
+        if self.in_io_thread:
+            raise IllegalStateError("a delivery callback cannot wait for a delivery: the thread that would bring it is this one")
+        if timeout is not None:
+            deadline_ms = min(<int64_t> self._clock.now_ms() + <int64_t> (min(max(0.0, <double> timeout), 1e12) * 1000), LOOKING)
+        self._calls += 1
+        try:
+            if delivery.state != DELIVERY_FINISHED:
+                if not self._forced and self._io.acquire(False):
+                    try:
+                        ended = self.drive(delivery, deadline_ms)
+                    finally:
+                        self._io.release()
+                if not ended:
+                    self._wait_in_line(delivery, None if timeout is None else deadline_ms)
+        finally:
+            self._leave()
+        if delivery.state != DELIVERY_FINISHED:
+            raise KafkaTimeoutError(
+                f"no outcome within {timeout} s; the records are still on their way",
+                topic=delivery.topic,
+                partition=delivery.partition,
+                attempts=list(self.metadata.attempts),
+            )
+
+    def _drive(self, Delivery delivery not None, deadline_ms):
+        return self.drive(delivery, LOOKING if deadline_ms is None else deadline_ms)
+
+    cdef bint drive(self, Delivery delivery, int64_t deadline_ms) except -1:
+        """Makes passes until the delivery is finished or its time is over (`_io` held); False when a forced close cut that short."""
+        cdef int64_t now_ms
+        self._owner = PyThread_get_thread_ident()
+        self.counters["driven_by_callers"] += 1
+        try:
+            while delivery.state != DELIVERY_FINISHED and not self._forced:
+                now_ms = self._clock.now_ms()
+                if now_ms >= deadline_ms:
+                    return True
+                self.run_once(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)
+        except BaseException:
+            self._recover()
+            raise
+        finally:
+            self._owner = None
+        return delivery.state == DELIVERY_FINISHED
+
+    cpdef _leave(self):
+        """After `_io` was released (or not needed): sees to it that somebody goes on."""
+        if self._io.locked():
+            return
+        if self._callers:
+            self._open(self._callers[0])
+        elif self.accumulator._incomplete:
+            self._open(self._nap_gate)
