@@ -67,7 +67,8 @@ READING_TABLES = {
 
 def run_case(name: str, broker: NullBroker, records: int, size: int) -> dict[str, float]:
     """One case in a fresh process."""
-    environment = {**os.environ, "NULLBROKER_PID": str(broker.pid)}
+    # numpy's BLAS starts a thread per processor that spins for a while and would be charged to whoever is measured
+    environment = {**os.environ, "NULLBROKER_PID": str(broker.pid), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(CASE), name, broker.address, str(records), str(size)],
         env=environment,

@@ -426,7 +426,7 @@ class ProducerCore:
     _topics: dict[str, TopicQueue]
     _keyed_partitioner: Callable[[bytes], int] | None
     _accumulator: Any
-    _now_ms: Callable[[], int]
+    _clock: Any
     def _add_topic(self, topic: TopicQueue) -> None: ...
     def send(
         self,
@@ -639,6 +639,14 @@ class ClientResponse:
     version: int
     latency_ms: int
 
+class CorrelationIds:
+    def __init__(self, first: int = 0) -> None: ...
+    def next(self) -> int: ...
+
+class VersionsCore:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    _chosen: dict[tuple[int, int, int], int]
+
 class InFlightRequests:
     def __init__(self, max_per_connection: int) -> None: ...
     max_per_connection: int
@@ -668,7 +676,7 @@ class ClientCore:
     metadata: Any
     in_flight: InFlightRequests
     _client_id: str
-    _correlation: Any
+    _correlation: CorrelationIds
     _connections: dict[int, Any]
     _needs_versions: dict[int, int]
     _setup_deadline_ms: int

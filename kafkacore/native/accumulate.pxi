@@ -12,11 +12,21 @@
 
 from kafkacore.errors import ClosedError, RecordTooLarge
 
+from kafkacore.clock import SystemClock as _SystemClock
+from time import monotonic_ns as _monotonic_ns
+
 cdef enum:
     AWAKE = -1
 
 cdef int64_t LOOKING = <int64_t> 1 << 62
 NEVER_MS = LOOKING
+
+
+cdef inline int64_t time_of(clock) except? -1:
+    """clock.now_ms(), without a Python frame for the system's clock."""
+    if type(clock) is _SystemClock:
+        return <int64_t> _monotonic_ns() // 1000000
+    return clock.now_ms()
 
 
 cdef inline bint is_held(lock) except -1:

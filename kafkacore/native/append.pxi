@@ -816,7 +816,7 @@ cdef class ProducerCore:
     cdef TopicQueue _last_topic
     cdef public object _keyed_partitioner     # None: murmur2; else hash(key bytes) -> int >= 0
     cdef public AccumulatorCore _accumulator  # None: `_roll` and `_begun` see to everything
-    cdef public object _now_ms                # the clock's now_ms
+    cdef public object _clock
 
     def __cinit__(self, *args, **kwargs):
         self._topics = {}
@@ -943,7 +943,7 @@ cdef class ProducerCore:
 
     cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes) except -1:
         """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait."""
-        if not self._fast or self._accumulator is None or not self._accumulator.roll_kept(queue, chosen, record_bytes, self._now_ms()):
+        if not self._fast or self._accumulator is None or not self._accumulator.roll_kept(queue, chosen, record_bytes, time_of(self._clock)):
             self._roll(queue, chosen, record_bytes)
         return 0
 
@@ -952,7 +952,7 @@ cdef class ProducerCore:
         if self._accumulator is None:
             self._begun()
         else:
-            self._accumulator.begun(self._now_ms())
+            self._accumulator.begun(time_of(self._clock))
         return 0
 
     cdef PartitionQueue _of_key(self, TopicQueue queue, Slice *k):

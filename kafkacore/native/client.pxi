@@ -116,6 +116,28 @@ cdef class ClientResponse:
 
 
 @cython.final
+cdef class CorrelationIds:
+    """Request numbers of one client: 0, 1, ... 2^31-1, then 0 again."""
+
+    cdef int64_t following
+
+    def __cinit__(self, int64_t first=0):
+        self.following = first
+
+    cpdef int32_t next(self):
+        """Returns the next id."""
+        cdef int64_t value = self.following
+        self.following = (value + 1) & 0x7FFFFFFF
+        return <int32_t> value
+
+
+cdef class VersionsCore:
+    """What NodeApiVersions.negotiate found before: {(api key, min, max): version}."""
+
+    cdef public dict _chosen
+
+
+@cython.final
 cdef class InFlightRequests:
     """Requests sent or being sent, per node, oldest first.
 
@@ -237,7 +259,7 @@ cdef class ConnectionCore:
 
     cdef public int state
     cdef public int64_t throttled_until_ms
-    cdef public object versions
+    cdef public VersionsCore versions
 
     def __cinit__(self, *args, **kwargs):
         pass
@@ -250,7 +272,7 @@ cdef class ClientCore:
     cdef public object metadata
     cdef public InFlightRequests in_flight
     cdef public str _client_id
-    cdef public object _correlation
+    cdef public CorrelationIds _correlation
     cdef public dict _connections
     cdef public dict _needs_versions
     cdef public int64_t _setup_deadline_ms
@@ -301,7 +323,9 @@ cdef class ClientCore:
             raise IllegalStateError(f"node {request.node_id} has not said which versions it speaks")
         api = request.api
         try:
-            version = versions.negotiate(api.API_KEY, request.min_version, request.max_version, api.__name__)
+            version = versions._chosen.get((api.API_KEY, request.min_version, request.max_version))
+            if version is None:
+                version = versions.negotiate(api.API_KEY, request.min_version, request.max_version, api.__name__)
             message = request.build(version)
         except UnsupportedVersion as error:
             self._aborted.append(ClientResponse(request, error=error))

@@ -91,7 +91,7 @@ cdef class SelectorCore:
         if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
             timeout_ms = 0
         elif self._idle_check_ms < LOOKING:
-            now = self.clock.now_ms() if now_ms is None else now_ms
+            now = time_of(self.clock) if now_ms is None else now_ms
             idle_ms = self._idle_check_ms - now
             if idle_ms < timeout_ms or timeout_ms < 0:
                 timeout_ms = idle_ms if idle_ms > 0 else 0
@@ -110,7 +110,7 @@ cdef class SelectorCore:
         else:
             events = self._poller.poll(timeout_ms)
             n = <int> len(events)
-        now = self.now_ms = self.clock.now_ms()
+        now = self.now_ms = time_of(self.clock)
         self._serial += 1
         self._in_poll = True
         try:

@@ -390,7 +390,7 @@ cdef class SenderCore:
         if self.in_io_thread:
             raise IllegalStateError("a delivery callback cannot wait for a delivery: the thread that would bring it is this one")
         if timeout is not None:
-            deadline_ms = min(<int64_t> self._clock.now_ms() + <int64_t> (min(max(0.0, <double> timeout), 1e12) * 1000), LOOKING)
+            deadline_ms = min(time_of(self._clock) + <int64_t> (min(max(0.0, <double> timeout), 1e12) * 1000), LOOKING)
         self._calls += 1
         try:
             if delivery.state != DELIVERY_FINISHED:
@@ -421,7 +421,7 @@ cdef class SenderCore:
         self.counters["driven_by_callers"] += 1
         try:
             while delivery.state != DELIVERY_FINISHED and not self._forced:
-                now_ms = self._clock.now_ms()
+                now_ms = time_of(self._clock)
                 if now_ms >= deadline_ms:
                     return True
                 self.run_once(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 
-from kafkacore._codec import ConnectionCore, InFlightRequests
+from kafkacore._codec import ConnectionCore, CorrelationIds, InFlightRequests, VersionsCore
 from kafkacore.errors import KafkaError, UnsupportedVersion
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.transport import Address
@@ -27,21 +27,6 @@ __all__ = [
     "NodeApiVersions",
     "NodeConnection",
 ]
-
-
-class CorrelationIds:
-    """Request numbers of one client: 0, 1, ... 2^31-1, then 0 again."""
-
-    __slots__ = ("_next",)
-
-    def __init__(self, first: int = 0) -> None:
-        self._next = first
-
-    def next(self) -> int:
-        """Returns the next id."""
-        value = self._next
-        self._next = value + 1 if value < 0x7FFFFFFF else 0
-        return value
 
 
 class ExponentialBackoff:
@@ -83,7 +68,7 @@ class ExponentialBackoff:
         return int(min(term, self._max))
 
 
-class NodeApiVersions:
+class NodeApiVersions(VersionsCore):
     """What one broker said it speaks.
 
     Args:
@@ -92,7 +77,7 @@ class NodeApiVersions:
         broker: Node id for error messages.
     """
 
-    __slots__ = ("_chosen", "broker", "finalized_features", "ranges")
+    __slots__ = ("broker", "finalized_features", "ranges")
 
     def __init__(
         self, ranges: dict[int, tuple[int, int]], finalized_features: dict[str, int] | None = None, broker: int | None = None
@@ -100,7 +85,7 @@ class NodeApiVersions:
         self.ranges = ranges
         self.finalized_features = finalized_features or {}
         self.broker = broker
-        self._chosen: dict[tuple[int, int, int], int] = {}
+        self._chosen = {}
 
     def negotiate(self, api_key: int, min_version: int, max_version: int, name: str = "") -> int:
         """Returns the highest version both sides speak.

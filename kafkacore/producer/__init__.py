@@ -76,8 +76,7 @@ class KafkaProducer(ProducerCore):
             ConfigError: a setting is unknown or out of range.
         """
         self.config = settings_ = ProducerConfig.from_user(config, **settings)
-        self._clock = clock or SystemClock()
-        self._now_ms = self._clock.now_ms
+        self._clock: Clock = clock or SystemClock()
         self._pid = os.getpid()
         self._closed = False
         rng = random.Random()
