@@ -24,7 +24,7 @@ demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
 	$(SETUP) test
-	@$(VENV) -m pytest -n 2 --dist loadgroup --benchmark-disable $(ARGS)
+	@$(VENV) -m pytest -n 2 --dist loadfile --benchmark-disable $(ARGS)
 
 lint:  ## ruff and mypy --strict
 	$(SETUP) test

@@ -159,7 +159,7 @@ def demo(
         if not json:
             messages.print(f"{len(flights.documents):,} flights as JSON, keyed by carrier, to {name} and back")
         with KafkaAdminClient(settings) as admin:
-            admin.create_topics([NewTopic(topic, PARTITIONS)]).check()
+            admin.create_topics([NewTopic(topic, PARTITIONS, configs={"retention.ms": "-1"})]).check()  # the flights are of 2013
             try:
                 legs = [*_send(settings, topic, flights, not json)]
                 back, by_carrier, days = _read(settings, topic, len(flights.documents), not json)

@@ -97,7 +97,7 @@ cdef class TransactionsCore:
         return self.state is BOOKS_READY and not self._unresolved and not self._bump_for
 
     cpdef bint may_drain(self, ProducerBatch batch):
-        """True when the first batch of a partition may leave now (rules 1 and 2)."""
+        """True when the first batch of a partition may leave now (rules 1, 2 and 5)."""
         cdef PartitionBooks books
         cdef ProducerBatch first = None
         if self.producer_id == -1:
@@ -113,6 +113,8 @@ cdef class TransactionsCore:
             return False
         if first is not None and (books.producer_id != self.producer_id or books.epoch != self.epoch):
             return False
+        if first is not None and books.last_acked_sequence < 0:
+            return False                          # rule 5
         # A batch waiting for its retry is ahead in sequence: it has to go first.
         return not (first is not None and first.in_retry and not first.in_flight)
 

@@ -12,6 +12,9 @@ Rules
    transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it
    asks for a new id.
 4. State changes go through `_transition`; what the table does not list raises.
+5. Until the first batch of a partition under an epoch is acknowledged it travels alone. A broker that knows nothing of a producer takes
+   whatever number comes first: were the first batch refused (a new topic's leader is not ready) and the second taken, the first could
+   never be (KAFKA-14359).
 
 What every batch passes (`may_drain`, `on_drain`, `on_success`) is compiled: native/sender.pxi.
 
@@ -176,7 +179,9 @@ class TransactionManager(TransactionsCore):
             return True
         if error.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
             next_expected = increment_sequence(books.last_acked_sequence, 1) == batch.base_sequence
-            if batch.queue in self._unresolved or (next_expected and not batch.sequence_has_been_reset):
+            last = books.last_acked_sequence
+            overtaken = last >= 0 and (last - batch.base_sequence) & 0x7FFFFFFF < 2**30     # a later one was taken: this one never will be
+            if batch.queue in self._unresolved or overtaken or (next_expected and not batch.sequence_has_been_reset):
                 self._bump_for.add(batch.queue)
             return True
         return error.retriable

@@ -12,13 +12,10 @@ from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer, why_unavailable
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups, also where this directory is named on the command line
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = why_unavailable()
-    for item in items:
-        if item.get_closest_marker("kafka"):
-            item.add_marker(pytest.mark.xdist_group("kafka"))  # one Kafka serves them all
-            if reason:
+    if reason := why_unavailable():
+        for item in items:
+            if item.get_closest_marker("kafka"):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

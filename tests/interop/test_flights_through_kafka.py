@@ -33,7 +33,7 @@ def truth(flights: Flights) -> dict[bytes, list[bytes]]:
 def new_topic(server: KafkaServer) -> str:
     name = f"flights-{uuid.uuid4().hex[:8]}"
     with KafkaAdminClient(bootstrap_servers=server.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(name, PARTITIONS, 1)]).check()
+        admin.create_topics([NewTopic(name, PARTITIONS, 1, configs={"retention.ms": "-1"})]).check()  # they are of 2013
     return name
 
 

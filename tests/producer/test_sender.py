@@ -91,13 +91,71 @@ def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_succe
     assert sequences(bench) == [(0, 0, 3)]
 
 
-def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
+def known_to_the_broker(bench: Bench) -> None:
+    """The first record of partition 0, at offset 0, is acknowledged: from here on batches of it may overlap on the wire."""
+    bench.send("t", b"first", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+
+
+def test_until_the_first_batch_is_acknowledged_it_travels_alone() -> None:
     bench = started()
     futures = []
     for i in range(3):
         futures.append(bench.send("t", b"%d" % i, partition=0))
         bench.step()
-    assert sequences(bench) == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))
+    bench.step()
+    bench.publish()
+    bench.step(400)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.step()
+    futures.append(bench.send("t", b"3", partition=0))
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 3)]     # what queued meanwhile is one batch
+    bench.client.answer(response((0, 0, 1)))
+    bench.client.answer(response((0, 0, 3)))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [0, 1, 2, 3]
+    assert all_memory_back(bench)
+
+
+def test_a_batch_overtaken_by_a_later_one_is_numbered_anew() -> None:
+    bench = started()
+    known_to_the_broker(bench)
+    first = bench.send("t", b"a", partition=0)
+    bench.step()
+    second = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert [sequence for _, _, sequence in sequences(bench)] == [1, 2]
+    bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+    bench.client.answer(response((0, 0, 1)))                                 # the broker had forgotten the producer
+    bench.step()
+    assert second.result(0).offset == 1
+    bench.step(400)
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    bench.step(400)
+    assert sequences(bench) == [(0, 1, 0)]
+    bench.client.answer(response((0, 0, 2)))
+    bench.step()
+    assert first.result(0).offset == 2
+    assert all_memory_back(bench)
+
+
+def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
+    bench = started()
+    known_to_the_broker(bench)
+    futures = []
+    for i in range(3):
+        futures.append(bench.send("t", b"%d" % i, partition=0))
+        bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2), (0, 0, 3)]
     bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
     bench.step()
     bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
@@ -112,7 +170,7 @@ def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
         bench.client.answer(response((0, 0, len(order))))
         bench.step()
     bench.step()
-    assert order == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3)]
+    assert order == [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4)]
     assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
     assert bench.transactions is not None
     assert bench.transactions.epoch == 0
