@@ -1,0 +1,381 @@
+# What becomes of a record: Delivery, shared by the records of a batch, and RecordFuture, one record's view of it. The rules are told in append.pxi.
+
+import logging as _logging
+
+cdef enum:
+    DELIVERY_PENDING = 0
+    DELIVERY_RESOLVED = 1
+    DELIVERY_FINISHED = 2
+
+_append_log = _logging.getLogger("kafkacore.producer")
+_record_metadata = None                                # types.RecordMetadata, set by producer/__init__ (the extension imports nothing above it)
+cdef PlanType* _record_metadata_type = NULL
+_usage_error = RuntimeError
+
+
+def _bind_producer_types(record_metadata, usage_error):
+    """Gives the append path the value classes it makes; called once by kafkacore.producer."""
+    global _record_metadata, _record_metadata_type, _usage_error
+    if not issubclass(record_metadata, tuple) or len(record_metadata._fields) != 6:
+        raise TypeError(f"{record_metadata!r} is not the tuple of six that make_metadata fills")
+    _record_metadata = record_metadata                 # kept alive here
+    _record_metadata_type = <PlanType*><PyObject*> record_metadata
+    _usage_error = usage_error
+
+
+@cython.final
+cdef class Delivery:
+    """The fate of one batch of records, shared by the futures of its records."""
+
+    cdef readonly PartitionQueue queue
+    cdef readonly object driver
+    cdef readonly int state
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t log_append_time_ms
+    cdef readonly object error
+    cdef readonly dict record_errors
+    cdef readonly list parts                  # [(first index, Delivery)] after a split
+    cdef readonly int32_t count               # records, once the batch is closed
+    cdef readonly int32_t looked_at           # records whose outcome somebody asked for
+    cdef int32_t parts_left
+    cdef Delivery parent
+    cdef list callbacks                       # flat: future, fn, future, fn
+    cdef list done_callbacks
+    cdef list waiters                         # locks to release
+    cdef dict loops                           # event loop -> its waiting futures
+    cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave
+    cdef int32_t many_slot
+
+    def __cinit__(self, PartitionQueue queue, driver):
+        self.queue = queue
+        self.driver = driver
+        self.base_offset = -1
+        self.log_append_time_ms = -1
+
+    @property
+    def topic(self):
+        return self.queue.topic
+
+    @property
+    def partition(self):
+        return self.queue.index
+
+    @property
+    def resolved(self):
+        """True once the outcome is known (callbacks may still be running)."""
+        return self.state >= DELIVERY_RESOLVED
+
+    @property
+    def finished(self):
+        """True once the outcome is known and every callback has run."""
+        return self.state == DELIVERY_FINISHED
+
+    @property
+    def unobserved(self):
+        """How many failed records nobody asked about (each record looked at is taken to be a failed one)."""
+        return max(0, self.failed - self.looked_at)
+
+    @property
+    def failed(self):
+        """How many of the batch's records failed."""
+        if self.parts is not None:
+            return sum(part.failed for _, part in self.parts)
+        if self.error is not None:
+            return self.count
+        return len(self.record_errors) if self.record_errors else 0
+
+    @property
+    def root(self):
+        """The delivery the futures hold: itself, or that of the batch it was split from."""
+        cdef Delivery d = self
+        while d.parent is not None:
+            d = d.parent
+        return d
+
+    def first_error(self):
+        """The error of the first failed record, or None."""
+        if self.parts is not None:
+            return next((e for e in (part.first_error() for _, part in self.parts) if e is not None), None)
+        return self.record_errors[min(self.record_errors)] if self.record_errors else self.error
+
+    def add_waiter(self, lock):
+        """Has `lock` released at resolution; returns False (and keeps nothing) if that has passed."""
+        cdef list fresh = []                   # made first: an allocation between the check and the append could let _publish in
+        if self.state == DELIVERY_FINISHED:
+            return False
+        if self.waiters is None:
+            self.waiters = fresh
+        self.waiters.append(lock)
+        return True
+
+    def remove_waiter(self, lock):
+        if self.waiters is not None and lock in self.waiters:
+            self.waiters.remove(lock)
+
+    def resolve(self, int64_t base_offset, int64_t log_append_time_ms, error, dict record_errors=None):
+        """Publishes the outcome, runs the callbacks, wakes the waiters.
+
+        Args:
+            base_offset: offset of the batch's first record, -1 when unknown.
+            log_append_time_ms: the broker's time stamp, -1 when the records keep their own.
+            error: a KafkaError for the whole batch, or None.
+            record_errors: {index: KafkaError} of the records the broker named; `error` is for the others then.
+
+        Returns:
+            False when the outcome was already published (nothing changes then).
+        """
+        if self.state != DELIVERY_PENDING:
+            return False
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.error = error
+        self.record_errors = record_errors
+        self._publish()
+        return True
+
+    def split_into(self, list parts):
+        """Hands the records over to the deliveries of smaller batches: [(first index, Delivery)] in order."""
+        cdef Delivery part
+        self.parts = parts
+        self.parts_left = <int32_t> len(parts)
+        for _, part in parts:
+            part.parent = self
+
+    cdef _publish(self):
+        # Nothing that user code raises may keep the waiters waiting: it is logged, and only Ctrl+C goes on, when all is done.
+        cdef Py_ssize_t i
+        interrupt = None
+        self.state = DELIVERY_RESOLVED
+        self.driver = None
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is not None:
+            interrupt = self._call_on_delivery(callbacks)
+        done_callbacks, self.done_callbacks = self.done_callbacks, None
+        if done_callbacks is not None:
+            for i in range(0, len(done_callbacks), 2):
+                interrupt = self._call_done(done_callbacks[i], done_callbacks[i + 1]) or interrupt
+        self.state = DELIVERY_FINISHED
+        waiters, self.waiters = self.waiters, None
+        if waiters is not None:
+            for lock in waiters:
+                _release_quietly(lock)
+        loops, self.loops = self.loops, None
+        if loops is not None:
+            for loop, futures in loops.items():
+                try:
+                    loop.call_soon_threadsafe(_resolve_loop_futures, futures)
+                except RuntimeError:                       # the loop was closed: nobody can be waiting on it
+                    _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
+                except KeyboardInterrupt as stop:
+                    interrupt = stop
+        parent, self.parent = self.parent, None
+        if parent is not None:
+            (<Delivery> parent)._part_done()
+        if interrupt is not None:
+            raise interrupt
+
+    cdef _part_done(self):
+        self.parts_left -= 1
+        if self.parts_left == 0 and self.state == DELIVERY_PENDING:
+            self._publish()
+
+    cdef _call_on_delivery(self, list callbacks):
+        cdef Py_ssize_t i
+        cdef RecordFuture future
+        interrupt = None
+        for i in range(0, len(callbacks), 2):
+            future = <RecordFuture> callbacks[i]
+            fn = callbacks[i + 1]
+            try:
+                if self.error is None and self.record_errors is None and self.parts is None:
+                    fn(make_metadata(self, future, future.index), None)
+                    continue
+                error = future_error(future)
+                fn(None if error is not None else future_metadata(future), error)
+            except KeyboardInterrupt as stop:
+                interrupt = stop
+            except BaseException:
+                _append_log.exception("on_delivery callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+        return interrupt
+
+    cdef _call_done(self, future, fn):
+        try:
+            fn(future)
+        except KeyboardInterrupt as stop:
+            return stop
+        except BaseException:
+            _append_log.exception("done callback failed for a record of %s-%d", self.queue.topic, self.queue.index)
+
+    def add_done_callback(self, future, fn):
+        """Runs fn(future) at resolution, or at once when that has passed."""
+        cdef list fresh = []
+        if self.state != DELIVERY_PENDING:
+            interrupt = self._call_done(future, fn)
+            if interrupt is not None:
+                raise interrupt
+            return
+        if self.done_callbacks is None:
+            self.done_callbacks = fresh
+        self.done_callbacks.append(future)
+        self.done_callbacks.append(fn)
+
+    def loop_future(self, loop):
+        """A future of `loop` that is resolved with all the others of this delivery by one call_soon_threadsafe."""
+        cdef dict fresh = {}
+        cdef list waiting = []
+        future = loop.create_future()
+        if self.state == DELIVERY_FINISHED:
+            future.set_result(None)
+            return future
+        if self.loops is None:
+            self.loops = fresh
+        self.loops.setdefault(loop, waiting).append(future)
+        return future
+
+    def observe(self, int32_t records):
+        """Counts records whose outcome somebody will look at."""
+        self.looked_at += records
+
+
+def _resolve_loop_futures(futures):
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+cdef _release_quietly(lock):
+    try:
+        lock.release()
+    except RuntimeError:                                   # released twice: the waiter is awake, which is all that matters
+        pass
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class RecordFuture:
+    """One record's place in a batch: asks the batch's Delivery. Made by send() only."""
+
+    cdef Delivery delivery
+    cdef int64_t own_timestamp_ms
+    cdef int32_t index
+    cdef int32_t key_size
+    cdef int32_t value_size
+    cdef bint looked_at
+
+    def result(self, timeout=None):
+        """Waits for the record's outcome, driving the I/O itself when the Sender is idle.
+
+        Args:
+            timeout: seconds, None = no limit.
+
+        Returns:
+            RecordMetadata (offset -1 with acks=0).
+
+        Raises:
+            KafkaTimeoutError: not known within `timeout`; the record is still on its way.
+            KafkaError: the record failed; the cause.
+        """
+        future_look(self)
+        future_wait(self, timeout)
+        error = future_error(self)
+        if error is not None:
+            raise error
+        return future_metadata(self)
+
+    def get(self, timeout=None):
+        """The same as result()."""
+        return self.result(timeout)
+
+    def exception(self, timeout=None):
+        """Waits like result() and returns the record's error, or None."""
+        future_look(self)
+        future_wait(self, timeout)
+        return future_error(self)
+
+    def done(self):
+        """True once the outcome is known."""
+        return self.delivery.state != DELIVERY_PENDING
+
+    def add_done_callback(self, fn):
+        """Runs fn(future) on the thread that drives the I/O when the outcome is known, or at once when it already is."""
+        future_look(self)
+        self.delivery.add_done_callback(self, fn)
+
+    def __await__(self):
+        future_look(self)
+        if self.delivery.state != DELIVERY_FINISHED:
+            import asyncio
+            yield from self.delivery.loop_future(asyncio.get_running_loop()).__await__()
+        error = future_error(self)
+        if error is not None:
+            raise error
+        return future_metadata(self)
+
+    def __repr__(self):
+        state = "pending" if self.delivery.state == DELIVERY_PENDING else repr(future_error(self) or future_metadata(self))
+        return f"<RecordFuture {self.delivery.queue.topic}-{self.delivery.queue.index}[{self.index}] {state}>"
+
+# Functions, not methods: a method table would cost every future eight bytes.
+
+cdef inline void future_look(RecordFuture f) noexcept:
+    if not f.looked_at:
+        f.looked_at = True
+        f.delivery.looked_at += 1
+
+
+cdef Delivery future_leaf(RecordFuture f, int32_t *index):
+    """The delivery that tells the record's fate, and its number there: after splits not the one it began with."""
+    cdef Delivery d = f.delivery, part
+    cdef int32_t i = f.index, first
+    while d.parts is not None:
+        for first, part in reversed(d.parts):
+            if i >= first:
+                i -= first
+                d = part
+                break
+    index[0] = i
+    return d
+
+
+cdef future_error(RecordFuture f):
+    cdef int32_t i
+    cdef Delivery d = future_leaf(f, &i)
+    return d.error if d.record_errors is None else d.record_errors.get(i, d.error)
+
+
+cdef future_metadata(RecordFuture f):
+    cdef int32_t i
+    cdef Delivery d = future_leaf(f, &i)
+    return make_metadata(d, f, i)
+
+
+cdef make_metadata(Delivery d, RecordFuture f, int32_t i):
+    """RecordMetadata of record `i` of a delivery: the six fields of the tuple, put in without its Python constructor."""
+    cdef PyObject* made = _record_metadata_type.tp_alloc(_record_metadata_type, 6)
+    if made is NULL:
+        raise MemoryError
+    metadata = <object> made
+    plan_xdecref(made)
+    plan_incref(<PyObject*> d.queue.topic)
+    plan_tuple_set(made, 0, <PyObject*> d.queue.topic)
+    plan_tuple_set(made, 1, plan_long(d.queue.index))
+    plan_tuple_set(made, 2, plan_longlong(-1 if d.base_offset < 0 else d.base_offset + i))
+    plan_tuple_set(made, 3, plan_longlong(f.own_timestamp_ms if d.log_append_time_ms < 0 else d.log_append_time_ms))
+    plan_tuple_set(made, 4, plan_long(f.key_size))
+    plan_tuple_set(made, 5, plan_long(f.value_size))
+    return metadata
+
+
+cdef future_wait(RecordFuture f, timeout):
+    if f.delivery.state == DELIVERY_PENDING:
+        driver = f.delivery.driver
+        if driver is not None:
+            driver.wait(f.delivery, timeout)
+
+
+def overlook(RecordFuture future not None):
+    """Takes back that somebody looks at this record's outcome: a callback of ours is on it, and none of the user's."""
+    if future.looked_at:
+        future.looked_at = False
+        future.delivery.looked_at -= 1
