@@ -1,3 +1,4 @@
+# cython: nonecheck=True, auto_pickle=False
 """Kafka's bytes: the compiled half of codec, records, protocol and producer.
 
 One extension, split into rooms by include so that every cdef call stays direct. Order matters: a room uses
@@ -29,3 +30,4 @@ include "native/channel.pxi"
 include "native/selector.pxi"
 include "native/client.pxi"
 include "native/sender.pxi"
+include "native/seal.pxi"

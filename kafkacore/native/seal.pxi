@@ -1,0 +1,24 @@
+# Classes whose objects only this extension makes.
+#
+# `cls.__new__(cls)` from outside would give an object without its state: pointers and counts that nothing has set. Within the extension
+# `X.__new__(X)` calls the allocation function of X itself and never reads the slot, so the slot can refuse everybody else at no cost. Their
+# subclasses would inherit it: only final classes belong here. Objects that callers do make are checked instead (`nonecheck` in _codec.pyx).
+
+cdef extern from *:
+    """
+    static PyObject *kc_refuse_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+        (void)args; (void)kwargs;
+        PyErr_Format(PyExc_TypeError, "a %s cannot be made from outside: it is handed out by what it belongs to", type->tp_name);
+        return NULL;
+    }
+    static void kc_seal(PyObject *type) {
+        ((PyTypeObject *)type)->tp_new = kc_refuse_new;
+        ((PyTypeObject *)type)->tp_vectorcall = NULL;         /* a short cut of Cython's from the call to its own allocation function */
+        PyType_Modified((PyTypeObject *)type);
+    }
+    """
+    void kc_seal(object type)
+
+for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch):
+    kc_seal(_sealed)
+del _sealed
