@@ -69,9 +69,8 @@ def main() -> None:
 
         def many(source: Any, core: Append = core) -> Any:
             def case(n: int) -> None:
-                owner, index = np.empty(MANY, np.int32), np.empty(MANY, np.int32)
                 for _ in range(n):
-                    core._append_many(core.queue, ColumnSource(source), None, None, None, -1, None, ManyProgress(owner, index))
+                    core._append_many(core.queue, ColumnSource(source), None, None, None, -1, None, ManyProgress())
 
             return case
 

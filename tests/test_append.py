@@ -125,14 +125,15 @@ def test_send_many_writes_what_send_writes(items: list[Any], shape: str, own_tim
         source = pa.array(raw, pa.large_binary())
     for i, item in enumerate(raw):
         one.send("t", item, keys[i] if keys else None, timestamp_ms=100 if times is None else int(times[i]))
-    owner, index = np.empty(len(raw), np.int32), np.empty(len(raw), np.int32)
-    progress = ManyProgress(owner, index)
+    progress = ManyProgress()
     key_column = None if keys is None else _codec.ColumnSource(keys)
     many._append_many(many.queue, _codec.ColumnSource(source), key_column, None, None, 100, times, progress)
     assert progress.done == len(raw)
     assert [sealed(batch) for batch in many.batches()] == [sealed(batch) for batch in one.batches()]
-    slots = {(id(progress.deliveries[o]), i) for o, i in zip(owner, index, strict=True)}
-    assert len(slots) == len(raw)
+    for number, batch in enumerate(many.batches()):
+        batch.delivery.resolve(1000 * number, -1, None)
+    assert len({*zip(progress.partitions().tolist(), progress.offsets().tolist(), strict=True)}) == len(raw)
+    assert {*progress.deliveries} == {batch.delivery for batch in many.batches()}
 
 
 def test_keyed_records_go_where_java_puts_them() -> None:
@@ -268,11 +269,10 @@ def test_memory_per_queued_record_is_within_bounds() -> None:
 
 def test_batch_future_scatters_offsets() -> None:
     core = Core()
-    owner, index = np.empty(6, np.int32), np.empty(6, np.int32)
-    progress = ManyProgress(owner, index)
+    progress = ManyProgress()
     column = _codec.ColumnSource([b"a", b"b", b"c", b"d", b"e", b"f"])
     core._append_many(core.queue, column, None, None, np.array([0, 1, 0, 2, 1, 0], np.int32), 5, None, progress)
-    future = futures.BatchFuture("t", progress, owner, index)
+    future = futures.BatchFuture("t", progress)
     by_partition = {batch.queue.index: batch for batch in core.batches()}
     for partition, base in ((0, 10), (1, 20)):
         by_partition[partition].close()
@@ -299,9 +299,8 @@ def test_a_value_that_goes_while_its_partition_is_chosen() -> None:
         return 0
 
     core._keyed_partitioner = partition
-    owner, index = np.empty(10, np.int32), np.empty(10, np.int32)
     keys = _codec.ColumnSource([b"k"] * 10)
-    core._append_many(core.queue, _codec.ColumnSource(values), keys, None, None, 5, None, ManyProgress(owner, index))
+    core._append_many(core.queue, _codec.ColumnSource(values), keys, None, None, 5, None, ManyProgress())
     (batch,) = read_batches(sealed(core.batches()[0]))
     assert [record.value for record in batch.records()] == [b"first", bytes(3000), *[None] * 9]
 
@@ -310,8 +309,7 @@ def test_send_many_tells_how_far_it_came() -> None:
     core = Core(partitions=1, batch_bytes=512)
     core.send("t", b"first")
     core.refuse = True
-    owner, index = np.empty(50, np.int32), np.empty(50, np.int32)
-    progress = ManyProgress(owner, index)
+    progress = ManyProgress()
     with pytest.raises(BufferError):
         core._append_many(core.queue, _codec.ColumnSource([b"x" * 20] * 50), None, None, None, 5, None, progress)
     assert 0 < progress.done < 50

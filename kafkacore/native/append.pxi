@@ -7,6 +7,7 @@
 #   ProducerBatch    a pooled buffer being filled: 61 bytes left for the header, then records; later the unit of sending
 #   Delivery         what is known of a batch's fate; small, and the only thing futures hold
 #   RecordFuture     (delivery, index): 48 bytes, from a free list
+#   ManyProgress     runs of (delivery, index): what a send_many call keeps instead of futures
 #
 # Rules
 # 1. The append path takes no lock: the GIL is its lock, and the extension does not declare itself safe without one. So between reading
@@ -236,6 +237,7 @@ cdef class ProducerCore:
         cdef bytes one
         cdef const uint8_t *h
         cdef Py_ssize_t h_len
+        cdef int32_t slot
         k.p = NULL
         k.n = -1
         if choose and headers is None and values.c.kind != KC_COL_LIST and (keys is None or keys.c.kind != KC_COL_LIST):
@@ -261,13 +263,14 @@ cdef class ProducerCore:
             while True:
                 target = queue.sticky if chosen is None else chosen
                 batch = target.open
-                if batch is not None and batch.try_append(now, k.p, k.n, v.p, v.n, h, h_len):
-                    progress.owner[i] = progress.slot_of(batch.delivery)
-                    progress.index[i] = batch.count - 1
-                    progress.done = i + 1
-                    if batch.count == 1:
-                        self.begin()
-                    break
+                if batch is not None:
+                    slot = progress.slot_of(batch.delivery)
+                    if batch.try_append(now, k.p, k.n, v.p, v.n, h, h_len):
+                        progress.note(slot, batch.count - 1, 1)
+                        if batch.count == 1:
+                            self.begin()
+                        break
+                    progress.unused(slot)
                 self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
                 # a column of odd objects is only good until Python code runs
                 values.get(i, &v.p, &v.n)
@@ -277,7 +280,7 @@ cdef class ProducerCore:
     cdef _append_columns(self, TopicQueue queue, ColumnSource values, ColumnSource keys, int64_t timestamp_ms,
                          const int64_t[::1] timestamps, ManyProgress progress):
         """Records for the sticky partition out of columns in memory: whole runs are written by one C loop per batch."""
-        cdef int64_t i = 0, j, at, n = values.count
+        cdef int64_t i = 0, j, n = values.count
         cdef int bad = 0
         cdef int32_t slot, index
         cdef ProducerBatch batch
@@ -291,9 +294,7 @@ cdef class ProducerCore:
         while i < n:
             batch = queue.sticky.open
             if batch is not None:
-                slot = progress.slot_of(batch.delivery)        # may allocate: look at `open` again
-                if queue.sticky.open is not batch:
-                    continue
+                slot = progress.slot_of(batch.delivery)
                 index = batch.count
                 if index == 0:
                     batch.base_timestamp_ms = batch.max_timestamp_ms = timestamp_ms if ts == NULL else ts[i]
@@ -306,51 +307,16 @@ cdef class ProducerCore:
                 batch.pos = w.p - batch.ptr
                 batch.count = w.count
                 batch.max_timestamp_ms = w.max_ts
-                for at in range(i, j):
-                    progress.owner[at] = slot
-                    progress.index[at] = index + <int32_t> (at - i)
-                if index == 0 and j > i:
-                    self.begin()
+                if j > i:
+                    progress.note(slot, index, j - i)
+                    if index == 0:
+                        self.begin()
+                else:
+                    progress.unused(slot)
                 i = j
-                progress.done = i
                 if i == n:
                     return
             values.get(i, &v.p, &v.n)                          # raises when that item is what stopped the run
             if keys is not None:
                 keys.get(i, &k.p, &k.n)
             self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0))
-
-
-_many_calls = 0
-
-
-@cython.final
-cdef class ManyProgress:
-    """Where the records of one send_many call went: record i is number index[i] of deliveries[owner[i]]; the first `done` are set."""
-
-    cdef int32_t[::1] owner
-    cdef int32_t[::1] index
-    cdef readonly list deliveries
-    cdef readonly int64_t done
-    cdef int64_t token
-
-    def __cinit__(self, int32_t[::1] owner, int32_t[::1] index):
-        global _many_calls
-        _many_calls += 1
-        self.token = _many_calls
-        self.owner = owner
-        self.index = index
-        self.deliveries = []
-
-    def add(self, RecordFuture future not None):
-        """Notes the next record by its future."""
-        self.owner[self.done] = self.slot_of(future.delivery)
-        self.index[self.done] = future.index
-        self.done += 1
-
-    cdef int32_t slot_of(self, Delivery delivery) except -1:
-        if delivery.many_token != self.token:              # a delivery stamped over by another call is listed twice, which does no harm
-            self.deliveries.append(delivery)
-            delivery.many_token = self.token
-            delivery.many_slot = <int32_t> len(self.deliveries) - 1
-        return delivery.many_slot

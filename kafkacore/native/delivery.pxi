@@ -92,6 +92,10 @@ cdef class Delivery:
             d = d.parent
         return d
 
+    cdef inline bint plain(self) noexcept:
+        """True when all records share the fate this object tells, and it is not an error."""
+        return self.error is None and self.record_errors is None and self.parts is None
+
     def first_error(self):
         """The error of the first failed record, or None."""
         if self.parts is not None:
@@ -187,7 +191,7 @@ cdef class Delivery:
             future = <RecordFuture> callbacks[i]
             fn = callbacks[i + 1]
             try:
-                if self.error is None and self.record_errors is None and self.parts is None:
+                if self.plain():
                     fn(make_metadata(self, future, future.index), None)
                     continue
                 error = future_error(future)
@@ -324,29 +328,32 @@ cdef inline void future_look(RecordFuture f) noexcept:
         f.delivery.looked_at += 1
 
 
-cdef Delivery future_leaf(RecordFuture f, int32_t *index):
-    """The delivery that tells the record's fate, and its number there: after splits not the one it began with."""
-    cdef Delivery d = f.delivery, part
-    cdef int32_t i = f.index, first
+cdef Delivery leaf_of(Delivery d, int32_t *index):
+    """The delivery that tells a record's fate, and its number there: after splits not the one it began with."""
+    cdef Delivery part
+    cdef int32_t first
     while d.parts is not None:
         for first, part in reversed(d.parts):
-            if i >= first:
-                i -= first
+            if index[0] >= first:
+                index[0] -= first
                 d = part
                 break
-    index[0] = i
     return d
 
 
+cdef error_of(Delivery leaf, int32_t index):
+    return leaf.error if leaf.record_errors is None else leaf.record_errors.get(index, leaf.error)
+
+
 cdef future_error(RecordFuture f):
-    cdef int32_t i
-    cdef Delivery d = future_leaf(f, &i)
-    return d.error if d.record_errors is None else d.record_errors.get(i, d.error)
+    cdef int32_t i = f.index
+    cdef Delivery d = leaf_of(f.delivery, &i)
+    return error_of(d, i)
 
 
 cdef future_metadata(RecordFuture f):
-    cdef int32_t i
-    cdef Delivery d = future_leaf(f, &i)
+    cdef int32_t i = f.index
+    cdef Delivery d = leaf_of(f.delivery, &i)
     return make_metadata(d, f, i)
 
 

@@ -308,18 +308,16 @@ class KafkaProducer(ProducerCore):
                 lowest = int(each_ms.min()) if count else 0
             if lowest < 0:
                 raise ValueError(f"timestamps must not be negative, got {lowest} (topic {topic})")
-        owner = np.empty(count, np.int32)
-        index = np.empty(count, np.int32)
-        progress = ManyProgress(owner, index)
+        progress = ManyProgress()
         try:
             self._append_many(queue, column, key_column, _headers_of_many(headers, count), numbers, one_ms, each_ms, progress)
         except BaseException as error:
             error.appended = progress.done  # type: ignore[attr-defined]
-            error.future = BatchFuture(topic, progress, owner, index)  # type: ignore[attr-defined]
+            error.future = BatchFuture(topic, progress)  # type: ignore[attr-defined]
             if isinstance(error, KafkaError):
                 error.message += f" ({progress.done} of {count} records were queued)"
             raise
-        return BatchFuture(topic, progress, owner, index)
+        return BatchFuture(topic, progress)
 
     # ---- waiting -----------------------------------------------------------------------------------------------------------------
 

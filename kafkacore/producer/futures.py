@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkacore._codec import Delivery, ManyProgress
+from kafkacore._codec import ManyProgress
 from kafkacore.errors import KafkaError, KafkaTimeoutError
 
 log = logging.getLogger("kafkacore.producer")
 
 
 class BatchMetadata:
-    """Where the records of a send_many call are.
+    """Where the records of a send_many call are. The arrays are made when they are first asked for.
 
     Attributes:
         topic: their topic.
@@ -27,17 +27,30 @@ class BatchMetadata:
         errors: {index: KafkaError} of the failed records.
     """
 
-    __slots__ = ("errors", "offsets", "partitions", "topic")
+    __slots__ = ("_offsets", "_partitions", "_progress", "errors", "topic")
 
-    def __init__(self, topic: str, offsets: NDArray[np.int64], partitions: NDArray[np.int32], errors: dict[int, KafkaError]) -> None:
-        """Holds what it is given."""
+    def __init__(self, topic: str, progress: ManyProgress) -> None:
+        """Covers the records `progress` says are appended; all their deliveries are resolved."""
         self.topic = topic
-        self.offsets = offsets
-        self.partitions = partitions
-        self.errors = errors
+        self.errors: dict[int, KafkaError] = progress.errors()
+        self._progress = progress
+        self._offsets: NDArray[np.int64] | None = None
+        self._partitions: NDArray[np.int32] | None = None
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        if self._offsets is None:
+            self._offsets = self._progress.offsets()
+        return self._offsets
+
+    @property
+    def partitions(self) -> NDArray[np.int32]:
+        if self._partitions is None:
+            self._partitions = self._progress.partitions()
+        return self._partitions
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return self._progress.done
 
     def __repr__(self) -> str:
         return f"<BatchMetadata {self.topic}: {len(self)} records, {len(self.errors)} failed>"
@@ -46,36 +59,24 @@ class BatchMetadata:
 class BatchFuture:
     """Made by KafkaProducer.send_many; waits for all records of the call at once."""
 
-    __slots__ = ("_callbacks", "_counts", "_index", "_left", "_lock", "_looked_at", "_owner", "_progress", "_topic")
+    __slots__ = ("_callbacks", "_left", "_lock", "_looked_at", "_progress", "_topic")
 
-    def __init__(self, topic: str, progress: ManyProgress, owner: NDArray[np.int32], index: NDArray[np.int32]) -> None:
-        """Covers the records `progress` says are appended.
-
-        Args:
-            topic: their topic.
-            progress: the deliveries.
-            owner: per record the number of its delivery.
-            index: per record its number in the delivery.
-        """
-        done = progress.done
+    def __init__(self, topic: str, progress: ManyProgress) -> None:
+        """Covers the records `progress` says are appended."""
         self._topic = topic
         self._progress = progress
-        self._owner = owner[:done]
-        self._index = index[:done]
-        self._counts = np.bincount(self._owner, minlength=len(progress.deliveries))
         self._looked_at = False
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[BatchFuture], object]] | None = None
         self._left = 0
 
     def __len__(self) -> int:
-        return len(self._owner)
+        return self._progress.done
 
     def _look(self) -> None:
         if not self._looked_at:
             self._looked_at = True
-            for delivery, count in zip(self._progress.deliveries, self._counts, strict=True):
-                delivery.observe(int(count))
+            self._progress.observe()
 
     def done(self) -> bool:
         """True once the outcome of every record is known."""
@@ -103,7 +104,7 @@ class BatchFuture:
             if left == 0.0:
                 raise KafkaTimeoutError(f"not all of {len(self)} records have an outcome within {timeout} s", topic=self._topic)
             driver.wait(delivery, left)
-        return self._metadata()
+        return BatchMetadata(self._topic, self._progress)
 
     get = result
 
@@ -146,34 +147,7 @@ class BatchFuture:
         for delivery in self._progress.deliveries:
             if not delivery.finished:
                 yield from delivery.loop_future(loop).__await__()
-        return self._metadata()
-
-    def _metadata(self) -> BatchMetadata:
-        deliveries = self._progress.deliveries
-        if not deliveries:
-            return BatchMetadata(self._topic, np.empty(0, np.int64), np.empty(0, np.int32), {})
-        base = np.array([delivery.base_offset for delivery in deliveries], np.int64)
-        partitions = np.array([delivery.partition for delivery in deliveries], np.int32)[self._owner]
-        offsets = np.where(base[self._owner] < 0, -1, base[self._owner] + self._index)
-        failures: dict[int, KafkaError] = {}
-        for number, delivery in enumerate(deliveries):
-            if delivery.error is None and not delivery.record_errors and delivery.parts is None:
-                continue
-            for at in np.flatnonzero(self._owner == number):
-                leaf, index = _leaf(delivery, int(self._index[at]))
-                error = (leaf.record_errors or {}).get(index, leaf.error)
-                if error is not None:
-                    failures[int(at)] = error
-                offsets[at] = -1 if error is not None or leaf.base_offset < 0 else leaf.base_offset + index
-        return BatchMetadata(self._topic, offsets, partitions, failures)
+        return BatchMetadata(self._topic, self._progress)
 
     def __repr__(self) -> str:
         return f"<BatchFuture {self._topic}: {len(self)} records in {len(self._progress.deliveries)} batches, done={self.done()}>"
-
-
-def _leaf(delivery: Delivery, index: int) -> tuple[Delivery, int]:
-    """The delivery that tells a record's fate, and its number there (after splits)."""
-    while delivery.parts is not None:
-        first, part = next((first, part) for first, part in reversed(delivery.parts) if index >= first)
-        delivery, index = part, index - first
-    return delivery, index
