@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import struct
 import sys
 from typing import Any
@@ -315,3 +316,96 @@ def test_send_many_tells_how_far_it_came() -> None:
     assert 0 < progress.done < 50
     assert core.batches()[0].count == 1 + progress.done
     assert struct.unpack(">i", sealed(core.batches()[0])[57:61])[0] == 1 + progress.done
+
+
+def test_every_way_to_call_send() -> None:
+    core = Core(partitions=2)
+    topic = "".join(["", "t"])
+    parts = core.queue.partitions
+    seen: list[Any] = []
+    core.send("t", b"1", b"k", headers={"h": b"x"}, partition=1, timestamp_ms=7, on_delivery=lambda *outcome: seen.append(outcome))
+    core.send(topic, value=b"2", key=b"k", partition=1)
+    core.send(topic="t", value=b"3", partition=1)
+    core.send(*("t", b"4"), **{"".join(["parti", "tion"]): 1, "".join(["timestamp", "_ms"]): 9})
+    core.send("t", partition=1)
+    ProducerCore.send(core, "t", b"6", partition=1)
+    send = core.send
+    send("t", b"7", partition=1)
+    (batch,) = parts[1].batches
+    (read,) = read_batches(sealed(batch))
+    assert [(r.value, r.key) for r in read.records()] == [
+        (b"1", b"k"), (b"2", b"k"), (b"3", None), (b"4", None), (None, None), (b"6", None), (b"7", None)
+    ]
+    assert [r.timestamp_ms for r in read.records()][::3] == [7, 9, read.records()[6].timestamp_ms]
+    batch.delivery.resolve(5, -1, None)
+    assert [metadata.offset for metadata, _ in seen] == [5]
+    for wrong, words in (
+        (lambda: core.send(), "send"),
+        (lambda: core.send("t", b"", b"", None), "send"),
+        (lambda: core.send("t", valu=b""), "valu"),
+        (lambda: core.send("t", b"", value=b""), "value"),
+        (lambda: ProducerCore.send("t", b""), "ProducerCore"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            wrong()
+
+
+def test_send_says_what_it_takes() -> None:
+    assert list(inspect.signature(ProducerCore.send).parameters) == [
+        "self", "topic", "value", "key", "headers", "partition", "timestamp_ms", "on_delivery"
+    ]
+    assert (ProducerCore.send.__doc__ or "").startswith("Queues one record")
+
+
+def test_calls_of_send_leave_no_reference_behind() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 20)
+    value, key = b"value" * 10, b"key" * 10
+    before = sys.getrefcount(value), sys.getrefcount(key), sys.getrefcount("t")
+    for _ in range(100):
+        core.send("t", value, key)
+        core.send("t", value=value, key=key)
+        core.send(topic="t", value=value, key=key)
+        with pytest.raises(TypeError):
+            core.send("t", value, key, None)
+        with pytest.raises(UsageError):
+            core.send("t", value, key, partition=9)
+    assert max(b - a for a, b in zip(before, (sys.getrefcount(value), sys.getrefcount(key), sys.getrefcount("t")), strict=True)) < 5
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_send_many_does_not_wait_for_a_batch_that_took_nothing(columns: bool) -> None:
+    core = Core(partitions=1, batch_bytes=512)
+    while len(core.batches()) < 2:
+        core.send("t", b"x" * 20)
+    full = core.batches()[1]
+    while full.size_bytes < 430:
+        core.send("t", b"x" * 20)
+    values = [b"y" * 100] * 3
+    progress = ManyProgress()
+    source = (b"".join(values), np.arange(4, dtype=np.int32) * 100) if columns else values
+    core._append_many(core.queue, _codec.ColumnSource(source), None, None, None, 5, None, progress)
+    assert full.closed and full.delivery not in progress.deliveries and progress.done == 3
+    progress.observe()
+    assert full.delivery.looked_at == 0 and sum(delivery.looked_at for delivery in progress.deliveries) == 3
+
+
+def test_send_many_through_a_split() -> None:
+    core = Core(partitions=1, batch_bytes=1 << 12)
+    core.send("t", b"first")
+    progress = ManyProgress()
+    core._append_many(core.queue, _codec.ColumnSource([b"z" * 200] * 9), None, None, None, 5, None, progress)
+    (batch,) = core.batches()
+    batch.close()
+    parts = batch.split(600, lambda nbytes: ProducerBatch(batch.queue, PooledBuffer(nbytes), nbytes, None, 0))
+    assert len(parts) > 3
+    broken = KafkaError("gone")
+    offset, expected, failed = 100, [], []
+    for number, part in enumerate(parts):
+        part.delivery.resolve(-1 if number == 1 else offset, -1, broken if number == 1 else None)
+        for _ in range(part.count):
+            failed += [len(expected) - 1] if number == 1 else []
+            expected.append(-1 if number == 1 else offset)
+            offset += number != 1
+    assert progress.offsets().tolist() == expected[1:]
+    assert progress.errors() == dict.fromkeys((at for at in failed if at >= 0), broken)
+    assert progress.partitions().tolist() == [0] * 9

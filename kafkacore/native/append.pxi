@@ -56,6 +56,10 @@ cdef buffer_of(object o, Py_buffer *view, Slice *out, what):
     out.n = view.len
 
 
+cdef inline serialized(serializer, item):
+    return item if serializer is None or item is None else serializer(item)
+
+
 cdef class ProducerCore:
     """The compiled half of KafkaProducer. Subclasses give `_send_general` and `_roll` (and `_accumulator`, or else `_begun`); everything else here
     is the fast path.
@@ -104,6 +108,10 @@ cdef class ProducerCore:
 
         Source: org.apache.kafka.clients.producer.KafkaProducer.doSend; KIP-480, KIP-794.
         """
+        return self.send_parsed(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    @cython.final
+    cdef object send_parsed(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         cdef TopicQueue queue
         if not self._fast:
             return self._send_general(topic, value, key, headers, partition, timestamp_ms, on_delivery)
@@ -115,11 +123,10 @@ cdef class ProducerCore:
                 return self._send_general(topic, value, key, headers, partition, timestamp_ms, on_delivery)
             self._last_name = topic
             self._last_topic = queue
-        if self._value_serializer is not None and value is not None:
-            value = self._value_serializer(value)
-        if self._key_serializer is not None and key is not None:
-            key = self._key_serializer(key)
-        return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
+        if self._value_serializer is None and self._key_serializer is None:
+            return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
+        return self._append(queue, serialized(self._value_serializer, value), serialized(self._key_serializer, key), headers, partition,
+                            timestamp_ms, on_delivery)
 
     def _await_partition(self, TopicQueue queue, partition):
         """Called for a partition the topic is not known to have; it may have been added since."""
@@ -127,6 +134,7 @@ cdef class ProducerCore:
     def _append_serialized(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery):
         return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
 
+    @cython.final
     cdef RecordFuture _append(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery):
         cdef Slice v, k
         cdef Py_buffer value_view, key_view
@@ -150,6 +158,7 @@ cdef class ProducerCore:
             if key_held:
                 PyBuffer_Release(&key_view)
 
+    @cython.final
     cdef RecordFuture _append_slices(self, TopicQueue queue, Slice *v, Slice *k, bytes headers, partition, timestamp_ms, on_delivery):
         cdef PartitionQueue chosen = None
         cdef PartitionQueue target
@@ -197,12 +206,14 @@ cdef class ProducerCore:
                     return future
             self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
 
+    @cython.final
     cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes) except -1:
         """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait."""
         if not self._fast or self._accumulator is None or not self._accumulator.roll_kept(queue, chosen, record_bytes, time_of(self._clock)):
             self._roll(queue, chosen, record_bytes)
         return 0
 
+    @cython.final
     cdef int begin(self) except -1:
         """A batch has its first record."""
         if self._accumulator is None:
@@ -211,6 +222,7 @@ cdef class ProducerCore:
             self._accumulator.begun(time_of(self._clock))
         return 0
 
+    @cython.final
     cdef PartitionQueue _of_key(self, TopicQueue queue, Slice *k):
         cdef int64_t h
         if self._keyed_partitioner is None:
