@@ -24,7 +24,7 @@ def extension(name: str) -> Extension:
     return Extension(
         f"kafkacore.{name}",
         [f"kafkacore/{name}.pyx"],
-        depends=[str(path) for path in sorted(NATIVE.glob("*.*"))],
+        depends=[str(path) for path in sorted(NATIVE.glob("*.*")) if path.name.startswith("wheel") == (name == "_wheel")],
         include_dirs=[str(NATIVE)],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
@@ -33,7 +33,7 @@ def extension(name: str) -> Extension:
 
 setup(
     ext_modules=cythonize(
-        [extension("_codec")],
+        [extension("_codec"), extension("_wheel")],
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,

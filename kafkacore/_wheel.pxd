@@ -1,0 +1,60 @@
+# What other extensions may cimport: TimingWheel with its C methods. See native/wheel.h for the layout.
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+
+cdef extern from "wheel.h" nogil:
+    ctypedef struct kw_node:
+        int32_t next, prev
+        uint32_t generation
+        int32_t state
+        int64_t expiration
+        void* payload
+
+    ctypedef struct kw_level:
+        int64_t tick, interval, now
+        int32_t first
+
+    ctypedef struct kw_wheel:
+        kw_node* nodes
+        int32_t capacity, used, free_head, size, levels
+        int32_t due[2]
+        int64_t count
+        int64_t due_count[2]
+        kw_level level[62]
+
+
+cdef class TaskCounter:
+    cdef readonly Py_ssize_t value
+
+
+cdef class TaskStore:
+    cdef kw_wheel wheel
+    cdef TaskCounter counter
+    cdef object __weakref__
+
+    cdef object take(self, int32_t node)
+    cdef void drop_all(self)
+
+
+cdef class TimingWheel(TaskStore):
+    cdef int64_t call_at_c(self, int64_t when_ms, object task) except -1
+    cdef bint cancel_c(self, int64_t handle)
+    cdef int expire(self, int64_t now_ms) except -1
+
+
+cdef class TimerTaskEntry:
+    cdef readonly object task
+    cdef readonly int64_t expiration_ms
+    cdef PyObject* owner
+    cdef int32_t node
+
+    cdef bint is_cancelled(self)
+    cdef bint unlink(self)
+
+
+cdef class TimerTask:
+    cdef readonly object delay_ms
+    cdef object fn
+    cdef PyObject* entry
+    cdef object __weakref__

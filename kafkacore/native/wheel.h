@@ -1,0 +1,328 @@
+/* Hierarchical timing wheel over one slab of nodes: pure C, no Python.
+ *
+ *   slab     nodes[0..used)   32 bytes each, linked by index, so that the slab may move when it grows
+ *   level l  `size` sentinels in the slab, one a bucket: a ring of the nodes whose expiration falls into its tick
+ *   heap     buckets that hold something, by the expiration of the bucket: the delay queue that drives the clock
+ *   due      two rings of nodes whose time has come, waiting to be taken: those with a payload, those without
+ *
+ * Level 0 has ticks of tick_ms and covers `size` of them; each level above is `size` times coarser and is made when first needed. A node
+ * goes to the finest level that covers it. When the bucket at the top of the heap is due, the clocks of all levels move to its expiration
+ * and its nodes are added again: to a finer level, or, when none is left, to `due`. A node so moves at most once a level; adding and
+ * cancelling touch a node, its two neighbours and, for the first node of a bucket, the heap, whose size is bounded by the number of
+ * buckets and not of timers.
+ *
+ * Rules:
+ * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
+ * 2. A bucket is in the heap exactly while it holds, or held until they were cancelled, nodes of the tick its expiration names.
+ * 3. Never early: a node reaches `due` only when the clock is at or beyond its expiration rounded down to a tick.
+ *
+ * Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987); org.apache.kafka.server.util.timer.TimingWheel.
+ */
+#ifndef KAFKACORE_WHEEL_H
+#define KAFKACORE_WHEEL_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KW_MAX_LEVELS 62                 /* size 2, tick 1: 2^61 */
+#define KW_NONE (-1)
+#define KW_IDLE INT64_MIN
+#define KW_FOREVER (INT64_MAX / 4)      /* expirations beyond are taken as this: nothing overflows in the arithmetic on them */
+
+enum { KW_FREE = 0, KW_LINKED = 1, KW_DUE = 2, KW_SENTINEL = 3 };
+
+typedef struct {
+    int32_t next, prev;
+    uint32_t generation;
+    int32_t state;
+    int64_t expiration;
+    void *payload;
+} kw_node;
+
+typedef struct {
+    int64_t tick, interval, now;
+    int32_t first;                       /* index of the sentinel of bucket 0 */
+} kw_level;
+
+typedef struct {
+    int64_t expiration;
+    int32_t bucket;
+} kw_bucket;
+
+typedef struct {
+    kw_node *nodes;
+    int32_t capacity, used, free_head;
+    int32_t size, levels;
+    int32_t due[2];                      /* sentinels: [0] with a payload, [1] without */
+    int64_t count, due_count[2];         /* nodes in all rings; of them those due */
+    kw_level level[KW_MAX_LEVELS];
+    kw_bucket *heap;
+    int32_t heap_length, heap_capacity;
+} kw_wheel;
+
+static inline int64_t kw_floor(int64_t value, int64_t step) {
+    int64_t rest = value % step;
+    return value - (rest < 0 ? rest + step : rest);
+}
+
+/* Room for `more` nodes beyond `used`; 0, or -1 without memory. */
+static int kw_reserve(kw_wheel *w, int64_t more) {
+    int64_t wanted = (int64_t)w->used + more, capacity = w->capacity ? w->capacity : 64;
+    kw_node *nodes;
+    if (wanted <= w->capacity) return 0;
+    if (wanted > INT32_MAX - 1) return -1;
+    while (capacity < wanted) capacity += capacity / 2;
+    if (capacity > INT32_MAX - 1) capacity = INT32_MAX - 1;
+    nodes = (kw_node *)realloc(w->nodes, (size_t)capacity * sizeof(kw_node));
+    if (nodes == NULL) return -1;
+    w->nodes = nodes;
+    w->capacity = (int32_t)capacity;
+    return 0;
+}
+
+static inline int32_t kw_new_node(kw_wheel *w) {
+    int32_t i = w->free_head;
+    if (i != KW_NONE) {
+        w->free_head = w->nodes[i].next;
+        return i;
+    }
+    if (w->used == w->capacity && kw_reserve(w, 1) < 0) return KW_NONE;
+    i = w->used++;
+    w->nodes[i].generation = 0;
+    return i;
+}
+
+static inline void kw_free_node(kw_wheel *w, int32_t i) {
+    kw_node *n = &w->nodes[i];
+    n->state = KW_FREE;
+    n->payload = NULL;
+    n->generation = (n->generation + 1) & 0x7fffffff;
+    n->next = w->free_head;
+    w->free_head = i;
+}
+
+static inline void kw_link(kw_wheel *w, int32_t ring, int32_t i) {
+    kw_node *nodes = w->nodes;
+    int32_t last = nodes[ring].prev;
+    nodes[i].next = ring;
+    nodes[i].prev = last;
+    nodes[last].next = i;
+    nodes[ring].prev = i;
+}
+
+static inline void kw_unlink(kw_wheel *w, int32_t i) {
+    kw_node *nodes = w->nodes;
+    int32_t next = nodes[i].next, prev = nodes[i].prev;
+    nodes[prev].next = next;
+    nodes[next].prev = prev;
+}
+
+static int32_t kw_new_sentinel(kw_wheel *w) {
+    int32_t i = kw_new_node(w);
+    if (i == KW_NONE) return KW_NONE;
+    w->nodes[i].next = w->nodes[i].prev = i;
+    w->nodes[i].state = KW_SENTINEL;
+    w->nodes[i].expiration = KW_IDLE;
+    w->nodes[i].payload = NULL;
+    return i;
+}
+
+static int kw_new_level(kw_wheel *w, int64_t tick, int64_t now) {
+    kw_level *level = &w->level[w->levels];
+    int32_t capacity = (w->levels + 1) * w->size, first, i;
+    kw_bucket *heap = (kw_bucket *)realloc(w->heap, (size_t)capacity * sizeof(kw_bucket));
+    if (heap == NULL) return -1;
+    w->heap = heap;
+    w->heap_capacity = capacity;
+    if (kw_reserve(w, w->size) < 0) return -1;
+    first = w->used;
+    w->used += w->size;
+    for (i = first; i < first + w->size; i++) {
+        w->nodes[i].next = w->nodes[i].prev = i;
+        w->nodes[i].generation = 0;
+        w->nodes[i].state = KW_SENTINEL;
+        w->nodes[i].expiration = KW_IDLE;
+        w->nodes[i].payload = NULL;
+    }
+    level->tick = tick;
+    level->interval = tick * w->size;
+    level->now = kw_floor(now, tick);
+    level->first = first;
+    w->levels++;
+    return 0;
+}
+
+/* The due rings alone: nodes can be kept in them, but not by time. */
+static int kw_init_rings(kw_wheel *w) {
+    memset(w, 0, sizeof *w);
+    w->free_head = KW_NONE;
+    if (kw_reserve(w, 8) < 0) return -1;
+    w->due[0] = kw_new_sentinel(w);
+    w->due[1] = kw_new_sentinel(w);
+    return 0;
+}
+
+static int kw_init(kw_wheel *w, int64_t tick, int32_t size, int64_t start) {
+    if (kw_init_rings(w) < 0) return -1;
+    w->size = size;
+    return kw_new_level(w, tick, start);
+}
+
+static void kw_release(kw_wheel *w) {
+    free(w->nodes);
+    free(w->heap);
+    w->nodes = NULL;
+    w->heap = NULL;
+    w->used = w->capacity = 0;
+    w->levels = 0;
+    w->count = w->due_count[0] = w->due_count[1] = 0;
+    w->heap_length = 0;
+}
+
+static inline void kw_heap_push(kw_wheel *w, int64_t expiration, int32_t bucket) {
+    kw_bucket *heap = w->heap;
+    int32_t at = w->heap_length++;
+    while (at > 0 && heap[(at - 1) / 2].expiration > expiration) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at].expiration = expiration;
+    heap[at].bucket = bucket;
+}
+
+static inline int32_t kw_heap_pop(kw_wheel *w) {
+    kw_bucket *heap = w->heap, last = heap[w->heap_length - 1];
+    int32_t bucket = heap[0].bucket, length = --w->heap_length, at = 0, child;
+    while ((child = 2 * at + 1) < length) {
+        if (child + 1 < length && heap[child + 1].expiration < heap[child].expiration) child++;
+        if (heap[child].expiration >= last.expiration) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    if (length > 0) heap[at] = last;
+    return bucket;
+}
+
+/* Puts a node that is in no ring into the bucket of its expiration. 1; 0 = already due; -1 = no memory for a new level. */
+static inline int kw_place(kw_wheel *w, int32_t i) {
+    int64_t expiration = w->nodes[i].expiration, tick, at;
+    int32_t l = 0, bucket;
+    if (expiration < w->level[0].now + w->level[0].tick) return 0;
+    while (expiration - w->level[l].now >= w->level[l].interval) {
+        if (++l == w->levels) {
+            if (l == KW_MAX_LEVELS || w->level[l - 1].interval > KW_FOREVER / w->size) {
+                l--;                     /* farther than the coarsest level: its last bucket, from where it is placed again */
+                break;
+            }
+            if (kw_new_level(w, w->level[l - 1].interval, w->level[l - 1].now) < 0) return -1;
+        }
+    }
+    tick = w->level[l].tick;
+    if (expiration - w->level[l].now >= w->level[l].interval) expiration = w->level[l].now + w->level[l].interval - tick;
+    if (tick == 1) {
+        at = expiration;
+    } else {
+        at = expiration / tick;
+        if (expiration < 0 && at * tick != expiration) at--;
+    }
+    bucket = (int32_t)(at % w->size);
+    bucket = w->level[l].first + (bucket < 0 ? bucket + w->size : bucket);
+    kw_link(w, bucket, i);
+    if (w->nodes[bucket].expiration == KW_IDLE) {
+        w->nodes[bucket].expiration = at * tick;
+        kw_heap_push(w, at * tick, bucket);
+    }
+    return 1;
+}
+
+static inline void kw_make_due(kw_wheel *w, int32_t i) {
+    int without = w->nodes[i].payload == NULL;
+    kw_link(w, w->due[without], i);
+    w->nodes[i].state = KW_DUE;
+    w->due_count[without]++;
+}
+
+/* A new node. Its index; KW_NONE without memory. With `refuse`, a node already due is not kept: KW_NONE - 1. */
+static inline int32_t kw_add(kw_wheel *w, int64_t expiration, void *payload, int refuse) {
+    int32_t i = kw_new_node(w);
+    int placed;
+    if (i == KW_NONE) return KW_NONE;
+    w->nodes[i].expiration = expiration > KW_FOREVER ? KW_FOREVER : expiration < -KW_FOREVER ? -KW_FOREVER : expiration;
+    w->nodes[i].payload = payload;
+    w->nodes[i].state = KW_LINKED;
+    placed = kw_place(w, i);
+    if (placed <= 0) {
+        if (placed < 0 || refuse) {
+            kw_free_node(w, i);
+            return placed < 0 ? KW_NONE : KW_NONE - 1;
+        }
+        kw_make_due(w, i);
+    }
+    w->count++;
+    return i;
+}
+
+/* Takes a node out of its ring and frees it; its payload. */
+static inline void *kw_take(kw_wheel *w, int32_t i) {
+    void *payload = w->nodes[i].payload;
+    kw_unlink(w, i);
+    if (w->nodes[i].state == KW_DUE) w->due_count[payload == NULL]--;
+    w->count--;
+    kw_free_node(w, i);
+    return payload;
+}
+
+static inline int64_t kw_handle(kw_wheel *w, int32_t i) { return ((int64_t)w->nodes[i].generation << 32) | (uint32_t)i; }
+
+/* The node of a handle, or KW_NONE when it has been cancelled or taken, or was never given out. */
+static inline int32_t kw_find(kw_wheel *w, int64_t handle) {
+    int64_t i = handle & 0xffffffff;
+    if (handle < 0 || i >= w->used || w->nodes[i].generation != (uint32_t)(handle >> 32)) return KW_NONE;
+    return w->nodes[i].state == KW_LINKED || w->nodes[i].state == KW_DUE ? (int32_t)i : KW_NONE;
+}
+
+static inline void kw_advance(kw_wheel *w, int64_t now) {
+    int32_t l;
+    for (l = 0; l < w->levels && now >= w->level[l].now + w->level[l].tick; l++) w->level[l].now = kw_floor(now, w->level[l].tick);
+}
+
+/* Moves the clock to `now` and every node whose time has come to the due ring. 0, or -1 when a level could not be made (nothing is lost). */
+static int kw_expire(kw_wheel *w, int64_t now) {
+    if (now > KW_FOREVER) now = KW_FOREVER;
+    while (w->heap_length && w->heap[0].expiration <= now) {
+        int64_t expiration = w->heap[0].expiration;
+        int32_t bucket = kw_heap_pop(w), i;
+        kw_advance(w, expiration);
+        w->nodes[bucket].expiration = KW_IDLE;
+        while ((i = w->nodes[bucket].next) != bucket) {
+            int placed;
+            kw_unlink(w, i);
+            __builtin_prefetch(&w->nodes[w->nodes[bucket].next]);
+            placed = kw_place(w, i);
+            if (placed == 0) {
+                kw_make_due(w, i);
+            } else if (placed < 0) {
+                kw_link(w, bucket, i);   /* try again with the next call */
+                w->nodes[bucket].expiration = expiration;
+                kw_heap_push(w, expiration, bucket);
+                return -1;
+            }
+        }
+    }
+    kw_advance(w, now);
+    return 0;
+}
+
+/* When kw_expire will find something next; KW_IDLE if nothing waits. */
+static inline int64_t kw_next(const kw_wheel *w) {
+    int64_t due = INT64_MAX;
+    int r;
+    for (r = 0; r < 2; r++) {
+        if (w->due_count[r] && w->nodes[w->nodes[w->due[r]].next].expiration < due) due = w->nodes[w->nodes[w->due[r]].next].expiration;
+    }
+    if (due != INT64_MAX) return due;
+    return w->heap_length ? w->heap[0].expiration : KW_IDLE;
+}
+
+#endif

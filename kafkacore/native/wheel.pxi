@@ -1,0 +1,410 @@
+# TimingWheel over the slab of wheel.h: Python's side of the nodes.
+#
+# A node's payload is a strong reference or NULL:
+#   TimerTaskEntry   from add(): the classes of Kafka, an object per task and one per place in the wheel
+#   any callable     from call_at(): the node is all there is, its handle an int
+#   NULL             from add_many(): nothing but handles
+#
+# Rules:
+# 1. Rings are changed between two bytecodes: no method here runs Python code while a ring is open. References are dropped last, since a
+#    __del__ may call back. That, and the GIL, is all the locking: adds, cancels and the clock may come from any threads.
+# 2. An entry knows its store as a borrowed pointer; the store takes that pointer away when it lets the entry go, and when it dies.
+# 3. The garbage collector sees every payload through the store (tp_traverse below), so a wheel in a cycle with its tasks is collected.
+import logging
+
+import numpy as np
+
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint32_t
+
+
+cdef extern from "wheel.h" nogil:
+    enum:
+        KW_NONE
+        KW_FREE
+        KW_LINKED
+        KW_DUE
+        KW_SENTINEL
+        KW_MAX_LEVELS
+    const int64_t KW_IDLE
+    const int64_t KW_FOREVER
+    int kw_init(kw_wheel* w, int64_t tick, int32_t size, int64_t start)
+    int kw_init_rings(kw_wheel* w)
+    void kw_release(kw_wheel* w)
+    int kw_reserve(kw_wheel* w, int64_t more)
+    int32_t kw_add(kw_wheel* w, int64_t expiration, void* payload, int refuse)
+    int32_t kw_new_node(kw_wheel* w)
+    void kw_make_due(kw_wheel* w, int32_t i)
+    void* kw_take(kw_wheel* w, int32_t i)
+    int64_t kw_handle(kw_wheel* w, int32_t i)
+    int32_t kw_find(kw_wheel* w, int64_t handle)
+    void kw_advance(kw_wheel* w, int64_t now)
+    int kw_expire(kw_wheel* w, int64_t now)
+    int64_t kw_next(const kw_wheel* w)
+
+
+cdef extern from *:
+    """
+    #define kw_prefetch(p) __builtin_prefetch(p)
+    """
+    void kw_prefetch(void* p) nogil
+
+
+cdef object log = logging.getLogger("kafkacore.timer")
+
+
+@cython.final
+cdef class TaskCounter:
+    """How many tasks the lists that share it hold.
+
+    Attributes:
+        value: the number.
+    """
+
+    def __int__(self):
+        return self.value
+
+    def __index__(self):
+        return self.value
+
+    def __repr__(self):
+        return f"TaskCounter({self.value})"
+
+
+cdef class TaskStore:
+    """What holds timer tasks: nodes in rings, and the references in them. Made through its subclasses only."""
+
+    def __dealloc__(self):
+        self.drop_all()
+        kw_release(&self.wheel)
+
+    def __len__(self):
+        return self.wheel.count
+
+    cdef object take(self, int32_t node):
+        """Takes a node out and gives its payload back, which belongs to nobody then; None for a bare handle."""
+        cdef PyObject* payload = <PyObject*>kw_take(&self.wheel, node)
+        if self.counter is not None:
+            self.counter.value -= 1
+        if payload == NULL:
+            return None
+        task = <object>payload
+        Py_DECREF(task)                                   # `task` has its own
+        if isinstance(task, TimerTaskEntry):
+            (<TimerTaskEntry>task).owner = NULL
+        return task
+
+    cdef void drop_all(self):
+        cdef int32_t i = 0
+        while i < self.wheel.used:                        # taking may run a __del__ that adds: look anew each time
+            if self.wheel.nodes[i].state == KW_LINKED or self.wheel.nodes[i].state == KW_DUE:
+                self.take(i)
+            i += 1
+
+
+cdef class TimingWheel(TaskStore):
+    """Hierarchical timing wheel: timers by millisecond, adding and cancelling in constant time, no thread and no clock of its own.
+
+    Levels of `wheel_size` buckets each: the first has ticks of `tick_ms`, each further one is `wheel_size` times coarser and is made when
+    first needed. A timer falls from level to level until its tick has come. The wheel stands still until it is told the time.
+
+    Args:
+        tick_ms: milliseconds of a tick of the first level.
+        wheel_size: buckets of a level, at least 2.
+        start_ms: the time now, of any clock.
+        counter: a `TaskCounter` shared with other wheels or lists; None makes one.
+
+    Raises:
+        ValueError: tick_ms or wheel_size is out of range.
+
+    Source: org.apache.kafka.server.util.timer.TimingWheel.
+    """
+
+    def __cinit__(self, int64_t tick_ms=1, int32_t wheel_size=20, int64_t start_ms=0, TaskCounter counter=None):
+        if not 2 <= wheel_size <= 1 << 20:
+            raise ValueError(f"wheel_size must be 2 to {1 << 20}, not {wheel_size}")
+        if not 1 <= tick_ms <= KW_FOREVER // wheel_size:
+            raise ValueError(f"tick_ms must be at least 1 and tick_ms x wheel_size a time, not {tick_ms}")
+        if not -KW_FOREVER <= start_ms <= KW_FOREVER:
+            raise ValueError(f"start_ms is no time: {start_ms}")
+        self.counter = TaskCounter() if counter is None else counter
+        if kw_init(&self.wheel, tick_ms, wheel_size, start_ms) < 0:
+            raise MemoryError("no memory for a timing wheel")
+
+    # ---- adding ------------------------------------------------------------------------------------------------------------------
+
+    def add(self, TimerTaskEntry entry not None):
+        """Takes an entry in; one that stands in another list or wheel leaves it.
+
+        Returns:
+            False, and the entry is not kept, when its task was cancelled or its time is within the current tick or past.
+        """
+        cdef int32_t node
+        if entry.is_cancelled():
+            return False
+        entry.unlink()
+        node = kw_add(&self.wheel, entry.expiration_ms, <void*>entry, 1)
+        if node == KW_NONE:
+            raise MemoryError("no memory for a timer")
+        if node < 0:
+            return False
+        Py_INCREF(entry)
+        entry.owner = <PyObject*>self
+        entry.node = node
+        self.counter.value += 1
+        return True
+
+    cdef int64_t call_at_c(self, int64_t when_ms, object task) except -1:
+        cdef int32_t node = kw_add(&self.wheel, when_ms, <void*>task, 0)
+        if node < 0:
+            raise MemoryError("no memory for a timer")
+        Py_INCREF(task)
+        self.counter.value += 1
+        return kw_handle(&self.wheel, node)
+
+    def call_at(self, int64_t when_ms, task not None, /):
+        """Keeps a callable until a time; one that is due already waits for the next `pop_expired` or `run_expired`.
+
+        Args:
+            when_ms: the time, of the clock that drives the wheel.
+            task: what to call, without arguments; or a `TimerTask`, whose `run` is called.
+
+        Returns:
+            A handle for `cancel`.
+        """
+        return self.call_at_c(when_ms, task)
+
+    def add_many(self, when_ms, /):
+        """Keeps many timers that are nothing but handles; `pop_expired_many` gives them back.
+
+        Args:
+            when_ms: int64 array (or what becomes one), a time for each.
+
+        Returns:
+            int64 array of handles. The low 32 bits of a handle are the number of its slot: dense, and used again.
+        """
+        cdef const int64_t[::1] times = np.ascontiguousarray(when_ms, np.int64)
+        cdef Py_ssize_t n = times.shape[0], i
+        handles = np.empty(n, np.int64)
+        cdef int64_t[::1] out = handles
+        cdef int32_t node
+        if kw_reserve(&self.wheel, n) < 0:
+            raise MemoryError(f"no memory for {n} timers")
+        for i in range(n):
+            node = kw_add(&self.wheel, times[i], NULL, 0)
+            if node < 0:
+                raise MemoryError(f"no memory for a timer; {i} of {n} were added")
+            self.counter.value += 1
+            out[i] = kw_handle(&self.wheel, node)
+        return handles
+
+    # ---- cancelling --------------------------------------------------------------------------------------------------------------
+
+    cdef bint cancel_c(self, int64_t handle):
+        cdef int32_t node = kw_find(&self.wheel, handle)
+        if node == KW_NONE:
+            return False
+        self.take(node)
+        return True
+
+    def cancel(self, int64_t handle, /):
+        """Takes a timer out by its handle.
+
+        Returns:
+            False when it is not there any more: expired and taken, or cancelled before.
+        """
+        return self.cancel_c(handle)
+
+    def cancel_many(self, handles, /):
+        """Takes many timers out; handles of timers that are gone are passed over.
+
+        Args:
+            handles: int64 array, as from `add_many` and `call_at`.
+
+        Returns:
+            How many were cancelled.
+        """
+        cdef const int64_t[::1] given = np.ascontiguousarray(handles, np.int64)
+        cdef Py_ssize_t n = given.shape[0], i, cancelled = 0
+        cdef int32_t node
+        for i in range(n):
+            if i + 8 < n and (given[i + 8] & 0xffffffff) < self.wheel.used:
+                kw_prefetch(&self.wheel.nodes[given[i + 8] & 0xffffffff])
+            node = kw_find(&self.wheel, given[i])
+            if node == KW_NONE:
+                continue
+            if self.wheel.nodes[node].payload == NULL:
+                kw_take(&self.wheel, node)
+                self.counter.value -= 1
+            else:
+                self.take(node)
+            cancelled += 1
+        return cancelled
+
+    # ---- time --------------------------------------------------------------------------------------------------------------------
+
+    def advance_clock(self, int64_t now_ms, /):
+        """Moves the clock without taking anything: what has expired is taken by the next `pop_expired`. It never goes back."""
+        kw_advance(&self.wheel, min(now_ms, KW_FOREVER))
+
+    cdef int expire(self, int64_t now_ms) except -1:
+        if kw_expire(&self.wheel, now_ms) < 0:
+            raise MemoryError("no memory for another level of a timing wheel")
+        return 0
+
+    def pop_expired(self, int64_t now_ms, /):
+        """Moves the clock to a time and takes the timers that are due: never early, at most a tick late, never a cancelled one.
+
+        Args:
+            now_ms: the time; one before the wheel's own changes nothing.
+
+        Returns:
+            The tasks and callables, by bucket in the order of time. Bare handles stay for `pop_expired_many`.
+        """
+        cdef list found = []
+        self.expire(now_ms)
+        while self.wheel.due_count[0]:
+            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
+            if isinstance(task, TimerTaskEntry):
+                if (<TimerTaskEntry>task).is_cancelled():
+                    continue
+                task = (<TimerTaskEntry>task).task
+            found.append(task)
+        return found
+
+    def pop_expired_many(self, int64_t now_ms, /):
+        """As `pop_expired`, for the timers of `add_many`.
+
+        Returns:
+            int64 array of their handles.
+        """
+        self.expire(now_ms)
+        cdef Py_ssize_t n = self.wheel.due_count[1], i
+        handles = np.empty(n, np.int64)
+        cdef int64_t[::1] out = handles
+        cdef int32_t node
+        for i in range(n):
+            node = self.wheel.nodes[self.wheel.due[1]].next
+            out[i] = kw_handle(&self.wheel, node)
+            kw_take(&self.wheel, node)
+        self.counter.value -= n
+        return handles
+
+    def run_expired(self, int64_t now_ms, /):
+        """As `pop_expired`, and calls them. One that fails is logged and does not stop the others; one cancelled by another is not called.
+
+        Those added meanwhile and due already wait for the next call, so this always ends.
+
+        Returns:
+            How many were called.
+        """
+        cdef Py_ssize_t called = 0
+        cdef int64_t left
+        self.expire(now_ms)
+        left = self.wheel.due_count[0]
+        while left > 0 and self.wheel.due_count[0]:
+            left -= 1
+            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
+            if isinstance(task, TimerTaskEntry):
+                if (<TimerTaskEntry>task).is_cancelled():
+                    continue
+                task = (<TimerTaskEntry>task).task
+            called += 1
+            try:
+                if isinstance(task, TimerTask):
+                    task.run()
+                else:
+                    task()
+            except Exception:
+                log.exception("timer task %r failed", task)
+        return called
+
+    def next_deadline_ms(self):
+        """When `pop_expired` may find something: the start of the first bucket that is not empty, or was not; None when nothing waits.
+
+        A bucket of a coarser level comes before its timers: they move down then, and this tells the next time.
+        """
+        cdef int64_t next = kw_next(&self.wheel)
+        return None if next == KW_IDLE else next
+
+    # ---- looking in --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def tick_ms(self):
+        """Milliseconds of a tick of the first level."""
+        return self.wheel.level[0].tick
+
+    @property
+    def wheel_size(self):
+        """Buckets of a level."""
+        return self.wheel.size
+
+    @property
+    def start_of_tick_ms(self):
+        """The wheel's time: the start of the current tick."""
+        return self.wheel.level[0].now
+
+    @property
+    def levels(self):
+        """(tick, interval, start of the current tick) in milliseconds of each level there is."""
+        return [(self.wheel.level[l].tick, self.wheel.level[l].interval, self.wheel.level[l].now) for l in range(self.wheel.levels)]
+
+    def position(self, timer, /):
+        """Where a timer stands.
+
+        Args:
+            timer: an entry, or a handle.
+
+        Returns:
+            (level from 1, slot from 0); None when it is due or not here.
+        """
+        cdef int32_t node = KW_NONE, at, l
+        if isinstance(timer, TimerTaskEntry):
+            if (<TimerTaskEntry>timer).owner == <PyObject*>self:
+                node = (<TimerTaskEntry>timer).node
+        else:
+            node = kw_find(&self.wheel, timer)
+        if node == KW_NONE:
+            return None
+        at = node
+        while self.wheel.nodes[at].state != KW_SENTINEL:
+            at = self.wheel.nodes[at].next
+        for l in range(self.wheel.levels):
+            if 0 <= at - self.wheel.level[l].first < self.wheel.size:
+                return l + 1, at - self.wheel.level[l].first
+        return None
+
+    def __repr__(self):
+        return f"TimingWheel({self.wheel.level[0].tick} ms x {self.wheel.size}, {self.wheel.levels} levels, {self.wheel.count} timers)"
+
+
+cdef int traverse_payloads(PyObject* store, visitproc visit, void* arg) noexcept:
+    cdef kw_wheel* wheel = &(<TaskStore>store).wheel
+    cdef int32_t i
+    cdef int answer
+    for i in range(wheel.used):
+        if (wheel.nodes[i].state == KW_LINKED or wheel.nodes[i].state == KW_DUE) and wheel.nodes[i].payload != NULL:
+            answer = visit(<PyObject*>wheel.nodes[i].payload, arg)
+            if answer:
+                return answer
+    return 0
+
+
+# Cython writes tp_traverse and tp_clear for the object attributes of a class only; the payloads are added in front.
+cdef traverseproc wheel_traverse_attributes = (<PyTypeObject*>TimingWheel).tp_traverse
+cdef inquiry wheel_clear_attributes = (<PyTypeObject*>TimingWheel).tp_clear
+
+
+cdef int wheel_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
+    cdef int answer = traverse_payloads(self, visit, arg)
+    return answer if answer else wheel_traverse_attributes(self, visit, arg)
+
+
+cdef int wheel_clear(PyObject* self) noexcept:
+    (<TaskStore>self).drop_all()
+    return wheel_clear_attributes(<object>self)
+
+
+(<PyTypeObject*>TimingWheel).tp_traverse = <traverseproc>wheel_traverse
+(<PyTypeObject*>TimingWheel).tp_clear = <inquiry>wheel_clear

@@ -1,0 +1,193 @@
+# The classes of Kafka around a timer: what is to run, its place, and one list of places.
+
+
+@cython.freelist(64)
+cdef class TimerTask:
+    """Something to do after a delay. Subclasses define `run`, or a callable is given.
+
+    Args:
+        delay_ms: milliseconds from when it is added; negative is at once.
+        fn: what `run` calls.
+
+    Attributes:
+        delay_ms: as given.
+
+    A task stands in at most one list: adding it again moves it.
+
+    Source: org.apache.kafka.server.util.timer.TimerTask.
+    """
+
+    def __cinit__(self, delay_ms=0, fn=None, *args, **kwargs):
+        self.entry = NULL
+
+    def __init__(self, delay_ms, fn=None):
+        self.delay_ms = delay_ms
+        self.fn = fn
+
+    def run(self):
+        """Called once when the time has come and the task was not cancelled."""
+        if self.fn is None:
+            raise TypeError(f"{type(self).__name__} has neither a run() of its own nor a callable")
+        self.fn()
+
+    def cancel(self):
+        """Takes the task out of its list; it will not run unless added again."""
+        cdef PyObject* entry = self.entry
+        if entry != NULL:
+            self.entry = NULL
+            (<TimerTaskEntry>entry).unlink()
+
+    @property
+    def timer_task_entry(self):
+        """Its current `TimerTaskEntry`, or None."""
+        return None if self.entry == NULL else <TimerTaskEntry>self.entry
+
+    def __repr__(self):
+        return f"<{type(self).__name__} delay_ms={self.delay_ms}{'' if self.fn is None else f' {self.fn!r}'}>"
+
+
+@cython.final
+@cython.freelist(256)
+cdef class TimerTaskEntry:
+    """The place of a task in a list or wheel. A new one takes the place of the task's old one.
+
+    Args:
+        task: a `TimerTask`.
+        expiration_ms: when it is due.
+
+    Source: org.apache.kafka.server.util.timer.TimerTaskEntry.
+    """
+
+    def __cinit__(self, TimerTask task not None, int64_t expiration_ms):
+        self.owner = NULL
+        self.node = KW_NONE
+        self.task = task
+        self.expiration_ms = expiration_ms
+        task.cancel()
+        task.entry = <PyObject*>self
+
+    def __dealloc__(self):
+        # In no list here, since a list holds a reference. The task may be gone already when the collector took both.
+        if self.task is not None and (<TimerTask>self.task).entry == <PyObject*>self:
+            (<TimerTask>self.task).entry = NULL
+
+    cdef bint is_cancelled(self):
+        return (<TimerTask>self.task).entry != <PyObject*>self
+
+    cdef bint unlink(self):
+        cdef PyObject* owner = self.owner
+        if owner == NULL:
+            return False
+        (<TaskStore>owner).take(self.node)
+        return True
+
+    def cancelled(self):
+        """Whether the task was cancelled or has another entry by now."""
+        return self.is_cancelled()
+
+    def remove(self):
+        """Takes the entry out of its list; the task keeps it as its current one."""
+        self.unlink()
+
+    @property
+    def list(self):
+        """The `TimerTaskList` or `TimingWheel` that holds it, or None."""
+        return None if self.owner == NULL else <object>self.owner
+
+    def __repr__(self):
+        return f"<TimerTaskEntry {self.task!r} at {self.expiration_ms} ms>"
+
+
+cdef class TimerTaskList(TaskStore):
+    """A list of entries with one expiration: a bucket, for use without a wheel.
+
+    Args:
+        counter: a `TaskCounter` shared with other lists; None makes one.
+
+    Source: org.apache.kafka.server.util.timer.TimerTaskList.
+    """
+    cdef int64_t expiration
+
+    def __cinit__(self, TaskCounter counter=None):
+        self.counter = TaskCounter() if counter is None else counter
+        self.expiration = -1
+        if kw_init_rings(&self.wheel) < 0:
+            raise MemoryError("no memory for a list of timers")
+
+    def add(self, TimerTaskEntry entry not None):
+        """Takes an entry in at the end; it leaves the list it was in."""
+        cdef int32_t node
+        entry.unlink()
+        node = kw_new_node(&self.wheel)
+        if node == KW_NONE:
+            raise MemoryError("no memory for a timer")
+        Py_INCREF(entry)
+        self.wheel.nodes[node].payload = <void*>entry
+        self.wheel.nodes[node].expiration = entry.expiration_ms
+        kw_make_due(&self.wheel, node)
+        self.wheel.count += 1
+        self.counter.value += 1
+        entry.owner = <PyObject*>self
+        entry.node = node
+
+    def remove(self, TimerTaskEntry entry not None):
+        """Takes an entry out.
+
+        Returns:
+            False when it is not in this list.
+        """
+        if entry.owner != <PyObject*>self:
+            return False
+        self.take(entry.node)
+        return True
+
+    def flush(self, f):
+        """Takes every entry out, first first, and hands each to f(entry); the expiration is -1 afterwards."""
+        while self.wheel.due_count[0]:
+            f(self.take(self.wheel.nodes[self.wheel.due[0]].next))
+        self.expiration = -1
+
+    def __iter__(self):
+        """The entries as they stand now, first first."""
+        cdef list entries = []
+        cdef int32_t at = self.wheel.nodes[self.wheel.due[0]].next
+        while at != self.wheel.due[0]:
+            entries.append(<TimerTaskEntry>self.wheel.nodes[at].payload)
+            at = self.wheel.nodes[at].next
+        return iter(entries)
+
+    def set_expiration(self, int64_t expiration_ms):
+        """Sets when the list is due.
+
+        Returns:
+            Whether that changed anything: the one moment to offer the list to a queue.
+        """
+        changed = self.expiration != expiration_ms
+        self.expiration = expiration_ms
+        return changed
+
+    def get_expiration(self):
+        """When the list is due; -1 when it is idle."""
+        return self.expiration
+
+    def get_delay_ms(self, now_ms):
+        """Milliseconds until the list is due, not below 0."""
+        return max(self.expiration - now_ms, 0)
+
+
+cdef traverseproc list_traverse_attributes = (<PyTypeObject*>TimerTaskList).tp_traverse
+cdef inquiry list_clear_attributes = (<PyTypeObject*>TimerTaskList).tp_clear
+
+
+cdef int list_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
+    cdef int answer = traverse_payloads(self, visit, arg)
+    return answer if answer else list_traverse_attributes(self, visit, arg)
+
+
+cdef int list_clear(PyObject* self) noexcept:
+    (<TaskStore>self).drop_all()
+    return list_clear_attributes(<object>self)
+
+
+(<PyTypeObject*>TimerTaskList).tp_traverse = <traverseproc>list_traverse
+(<PyTypeObject*>TimerTaskList).tp_clear = <inquiry>list_clear
