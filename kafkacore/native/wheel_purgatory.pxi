@@ -1,0 +1,376 @@
+# Delayed operations and their watchers; the part of SystemTimer that every add goes through.
+#
+# Who may run what at the same time
+#   Each operation has a lock of its own, reentrant. try_complete, on_complete, on_expiration and run are called with it held, so they never
+#   overlap for one operation; different operations run freely side by side. Nobody holds anything else while calling them, so they may add
+#   to a purgatory, check keys and complete other operations. Two operations that complete each other from two threads can deadlock, as any
+#   two locks can: check_and_complete is for callers that hold no operation's lock, or complete in one order.
+#   The lock is two integers that change between two bytecodes; a real lock is made only when a thread has to wait.
+#
+# Why no completion is lost
+#   try_complete_else_watch tries, watches every key, and tries again, all under the operation's lock. An event before the watch is seen by
+#   the second try; one after it finds the operation in its watchers and waits for the lock. The timer comes last: an operation that
+#   completed meanwhile is taken out of it at once.
+#   A list of watchers that ran empty is marked dead in the same step that saw it empty, and nobody adds to a dead one.
+#
+# Source: org.apache.kafka.server.purgatory.DelayedOperation and DelayedOperationPurgatory; KAFKA-6653, KAFKA-8334, KAFKA-19312.
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.pythread cimport PyThread_get_thread_ident
+
+
+import threading
+
+cdef object new_lock = threading.Lock
+cdef int64_t FOREVER = KW_FOREVER
+
+
+cdef class TimerCore:
+    """The compiled base of SystemTimer: a wheel, a clock, and when the thread that waits on it will look again by itself.
+
+    Attributes:
+        wheel: the `TimingWheel`.
+    """
+    cdef readonly TimingWheel wheel
+    cdef object now_ms
+    cdef public int64_t asleep_until_ms                   # -FOREVER: nobody sleeps
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **kwargs):
+        self.asleep_until_ms = -FOREVER
+
+    cdef int setup(self, TimingWheel wheel, object now_ms) except -1:
+        self.wheel = wheel
+        self.now_ms = now_ms
+        return 0
+
+    def _setup(self, TimingWheel wheel not None, now_ms):
+        """Takes the wheel and the function that tells the time."""
+        self.setup(wheel, now_ms)
+
+    cdef int schedule(self, TimerTask task) except -1:
+        cdef object when_ms = self.now_ms() + task.delay_ms
+        cdef TimerTaskEntry entry = TimerTaskEntry(task, max(min(when_ms, FOREVER), -FOREVER))
+        if not self.wheel.add(entry):
+            if not entry.is_cancelled():
+                self._due(task)
+        elif kw_next(&self.wheel.wheel) < self.asleep_until_ms:
+            self._wake()
+        return 0
+
+    def add(self, TimerTask task not None):
+        """Runs a task after its delay; one that was added before starts anew. Any thread may call this.
+
+        Args:
+            task: to be run on the executor; at once when its delay is not above zero.
+        """
+        self.schedule(task)
+
+
+cdef class DelayedOperation(TimerTask):
+    """Work that waits for a condition, at most `delay_ms` long. Subclasses define `try_complete` and `on_complete`.
+
+    Args:
+        delay_ms: milliseconds until it expires.
+
+    `on_complete` runs exactly once, whoever completes the operation; `on_expiration` after it when time was up. None of the methods runs
+    for one operation in two threads at a time.
+
+    Source: org.apache.kafka.server.purgatory.DelayedOperation (4.1).
+    """
+    cdef bint completed
+    cdef unsigned long holder                             # thread that holds the lock, 0 = nobody
+    cdef int depth
+    cdef int waiting
+    cdef bint gate_open
+    cdef object gate
+
+    def __init__(self, delay_ms):
+        TimerTask.__init__(self, delay_ms)
+
+    # ---- the lock ----------------------------------------------------------------------------------------------------------------
+
+    cdef int acquire(self) except -1:
+        cdef unsigned long me = <unsigned long>PyThread_get_thread_ident()
+        if self.holder == me:
+            self.depth += 1
+            return 0
+        while self.holder != 0:
+            if self.gate is None:
+                gate = new_lock()
+                gate.acquire()
+                if self.gate is None:                     # making a lock may have let another thread run
+                    self.gate = gate
+                continue
+            self.waiting += 1
+            try:
+                self.gate.acquire()                       # opened by whoever releases while somebody waits
+                self.gate_open = False
+            finally:
+                self.waiting -= 1
+        self.holder = me
+        self.depth = 1
+        return 0
+
+    cdef int release(self) except -1:
+        self.depth -= 1
+        if self.depth == 0:
+            self.holder = 0
+            if self.waiting and not self.gate_open:
+                self.gate_open = True
+                self.gate.release()
+        return 0
+
+    # ---- for subclasses ----------------------------------------------------------------------------------------------------------
+
+    def try_complete(self):
+        """Looks whether the condition holds and, if so, returns `self.force_complete()`; else False. Called with the lock held."""
+        raise TypeError(f"{type(self).__name__} has no try_complete()")
+
+    def on_complete(self):
+        """What completing means. Called once, with the lock held."""
+        raise TypeError(f"{type(self).__name__} has no on_complete()")
+
+    def on_expiration(self):
+        """Called after `on_complete` when it was the time that completed the operation."""
+
+    # ---- for everybody -----------------------------------------------------------------------------------------------------------
+
+    cpdef force_complete(self):
+        """Completes the operation unless it is complete: takes it out of the timer and calls `on_complete`.
+
+        Returns:
+            Whether this call completed it.
+        """
+        self.acquire()
+        try:
+            if self.completed:
+                return False
+            self.completed = True
+            self.cancel()
+            self.on_complete()
+            return True
+        finally:
+            self.release()
+
+    def is_completed(self):
+        """Whether it is complete, or is being completed."""
+        return self.completed
+
+    cpdef safe_try_complete(self):
+        """`try_complete` under the lock; False when it is complete already."""
+        self.acquire()
+        try:
+            return False if self.completed else bool(self.try_complete())
+        finally:
+            self.release()
+
+    def safe_try_complete_or_else(self, action):
+        """Tries; if that fails, runs `action()` and tries again, all under the lock.
+
+        Returns:
+            Whether one of the tries completed it.
+        """
+        self.acquire()
+        try:
+            if self.completed:
+                return False
+            if self.try_complete():
+                return True
+            action()
+            return False if self.completed else bool(self.try_complete())
+        finally:
+            self.release()
+
+    def run(self):
+        """Expires: called by the timer."""
+        self.acquire()
+        try:
+            if self.force_complete():
+                self.on_expiration()
+        finally:
+            self.release()
+
+    def __repr__(self):
+        return f"<{type(self).__name__} delay_ms={self.delay_ms}{' completed' if self.completed else ''}>"
+
+
+@cython.final
+cdef class Watchers:
+    """The operations that wait for one key. Those that are complete stay until somebody looks."""
+    cdef list operations
+    cdef bint dead                                        # it is out of the purgatory, or about to be
+
+    def __cinit__(self):
+        self.operations = []
+
+    cdef list open_ones(self):
+        """Puts the open ones in place of all.
+
+        Returns:
+            All that were there: the caller lets them go, when nothing is under way any more.
+        """
+        cdef list before = self.operations, still = []
+        for operation in before:
+            if not (<DelayedOperation>operation).completed:
+                still.append(operation)
+        self.operations = still
+        return before
+
+
+cdef class PurgatoryCore:
+    """The compiled base of DelayedOperationPurgatory: keys, watchers, and the two calls that every operation goes through."""
+    cdef dict by_key
+    cdef object structure                                 # taken to add and to drop keys
+    cdef object timer
+    cdef TimerCore core
+    cdef readonly Py_ssize_t estimated_total
+    cdef readonly Py_ssize_t completed_by_events
+    cdef Py_ssize_t purge_above
+    cdef bint purge_asked
+    cdef object __weakref__
+
+    def __cinit__(self, *args, **kwargs):
+        self.by_key = {}
+        self.structure = threading.RLock()                # hashing a key may come back here
+
+    def _setup(self, timer, Py_ssize_t purge_above):
+        """Takes the timer, a SystemTimer or anything with its `add`; `_purge_is_due` is called when more operations are complete."""
+        self.timer = timer
+        self.purge_above = purge_above
+        self.core = timer if isinstance(timer, TimerCore) and type(timer).add is TimerCore.add else None
+
+    cdef int watch(self, key, DelayedOperation operation) except -1:
+        cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
+        cdef Watchers watchers
+        if found != NULL and not (<Watchers>found).dead:
+            (<Watchers>found).operations.append(operation)
+            return 0
+        with self.structure:
+            watchers = self.by_key.get(key)
+            if watchers is None or watchers.dead:
+                watchers = self.by_key[key] = Watchers()
+            watchers.operations.append(operation)
+        return 0
+
+    cdef int drop_if_empty(self, key, Watchers watchers) except -1:
+        if watchers.operations or watchers.dead:
+            return 0
+        watchers.dead = True
+        with self.structure:
+            if self.by_key.get(key) is watchers:
+                del self.by_key[key]
+        return 0
+
+    def try_complete_else_watch(self, DelayedOperation operation not None, keys):
+        """Completes an operation if it can be; else it waits under its keys until an event or the time completes it.
+
+        Args:
+            operation: not watched before.
+            keys: hashables; at least one.
+
+        Returns:
+            Whether it was complete on return by this call.
+
+        Raises:
+            ValueError: there are no keys.
+        """
+        if not keys:
+            raise ValueError("an operation needs at least one key to be watched by")
+        operation.acquire()
+        try:
+            if operation.completed:
+                return False
+            if operation.try_complete():
+                return True
+            for key in keys:
+                if operation.completed:
+                    break
+                self.watch(key, operation)
+            self.estimated_total += 1
+            if not operation.completed and operation.try_complete():
+                return True
+        finally:
+            operation.release()
+        if not operation.completed:
+            if self.core is None:
+                self.timer.add(operation)
+            else:
+                self.core.schedule(operation)
+            if operation.completed:
+                operation.cancel()
+        if self.core is not None and not self.purge_asked and self.estimated_total - self.core.wheel.wheel.count > self.purge_above:
+            self.purge_asked = True
+            self._purge_is_due()
+        return False
+
+    def check_and_complete(self, key):
+        """An event happened: tries every operation that waits for a key.
+
+        Returns:
+            How many this call completed.
+        """
+        cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
+        cdef Watchers watchers
+        cdef DelayedOperation operation
+        cdef Py_ssize_t count = 0
+        cdef bint stale = False
+        if found == NULL:
+            return 0
+        watchers = <Watchers>found
+        for operation in watchers.operations[:]:
+            if operation.completed:
+                stale = True
+            elif operation.safe_try_complete():
+                count += 1
+                stale = True
+        if stale:
+            before = watchers.open_ones()
+        self.drop_if_empty(key, watchers)
+        self.completed_by_events += count
+        return count
+
+    def cancel_for_key(self, key):
+        """Takes all operations of a key out, also of the timer, without completing them.
+
+        Returns:
+            The operations that were open.
+        """
+        cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
+        cdef Watchers watchers
+        cdef DelayedOperation operation
+        cdef list cancelled
+        if found == NULL:
+            return []
+        watchers = <Watchers>found
+        cancelled = watchers.operations
+        watchers.operations = []
+        self.drop_if_empty(key, watchers)
+        for operation in cancelled:
+            operation.cancel()
+        return [operation for operation in cancelled if not (<DelayedOperation>operation).completed]
+
+    def watched(self):
+        """Operations watched, once per key; complete ones count until they are purged."""
+        return sum([len((<Watchers>watchers).operations) for watchers in list(self.by_key.values())])
+
+    def key_count(self):
+        """Keys with operations under them."""
+        return len(self.by_key)
+
+    def purge_completed(self):
+        """Takes complete operations out of all watchers.
+
+        Returns:
+            How many places that freed.
+        """
+        cdef Py_ssize_t freed = 0
+        cdef list before
+        for key, watchers in list(self.by_key.items()):
+            before = (<Watchers>watchers).open_ones()
+            freed += len(before) - len((<Watchers>watchers).operations)
+            self.drop_if_empty(key, watchers)
+        return freed
+
+    def _set_estimate(self, Py_ssize_t value):
+        self.estimated_total = value
+        self.purge_asked = False

@@ -1,0 +1,115 @@
+"""Delayed operations: work that waits for a condition, under keys, with a time limit. Usable alone; keys are any hashables.
+
+    operation   DelayedOperation: try_complete looks, force_complete does, exactly once, by an event or by time
+    purgatory   watches operations by key; an event on a key tries those that wait for it; a timer expires the rest
+
+The locks are described where they are, at the top of kafkacore/native/wheel_purgatory.pxi.
+
+Source: org.apache.kafka.server.purgatory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from kafkacore._wheel import DelayedOperation, PurgatoryCore
+from kafkacore.timer import SystemTimer, Timer
+
+__all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
+
+log = logging.getLogger("kafkacore.purgatory")
+
+NEVER = 2**62
+
+
+class DelayedOperationPurgatory(PurgatoryCore):
+    """Keeps delayed operations until an event or the time completes them.
+
+    Source: org.apache.kafka.server.purgatory.DelayedOperationPurgatory.
+    """
+
+    def __init__(self, name: str, timer: Timer | None = None, purge_interval: int = 1000, reaper: bool = True) -> None:
+        """Makes an empty purgatory.
+
+        Args:
+            name: of its threads.
+            timer: expires the operations; a `SystemTimer` of its own by default. Closed with the purgatory.
+            purge_interval: complete operations are taken out of the watchers when more than so many of them are there.
+            reaper: a thread of its own moves the timer's clock. Without it the owner calls `advance_clock`.
+        """
+        if purge_interval < 0:
+            raise ValueError(f"purge_interval must not be negative: {purge_interval}")
+        self.name = name
+        self.purge_interval = purge_interval
+        self._timer: Timer = SystemTimer(name) if timer is None else timer
+        self._setup(self._timer, purge_interval if reaper and isinstance(self._timer, SystemTimer) else NEVER)
+        self._running = True
+        self._reaper: threading.Thread | None = None
+        if reaper:
+            self._reaper = threading.Thread(target=self._work, name=f"reaper-{name}", daemon=True)
+            self._reaper.start()
+
+    def _work(self) -> None:
+        while self._running:
+            try:
+                self.advance_clock(None)
+            except Exception:
+                log.exception("the reaper of purgatory %s goes on after an error", self.name)
+
+    def _purge_is_due(self) -> None:
+        """Called by the compiled half, once until the estimate is set anew: the reaper purges, not the caller."""
+        self._timer.wakeup()  # type: ignore[attr-defined]
+
+    def advance_clock(self, timeout_ms: int | None = 0) -> bool:
+        """Expires what is due and purges if it is time to; for owners without a reaper.
+
+        Args:
+            timeout_ms: how long to wait for something to be due; 0 only looks.
+
+        Returns:
+            Whether anything was due.
+        """
+        moved = self._timer.advance_clock(timeout_ms)
+        self.purge_if_needed()
+        return moved
+
+    def purge_if_needed(self) -> int:
+        """Takes complete operations out of the watchers when there are more than `purge_interval` by estimate.
+
+        Returns:
+            How many places that freed.
+        """
+        delayed = self.num_delayed()
+        if self.estimated_total - delayed <= self.purge_interval:
+            return 0
+        self._set_estimate(delayed)
+        return self.purge_completed()
+
+    def num_delayed(self) -> int:
+        """Operations that wait for their time: watched and not complete."""
+        return self._timer.size()
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts: operations delayed and watched, keys, completed by events."""
+        return {
+            "delayed": self.num_delayed(),
+            "watched": self.watched(),
+            "keys": self.key_count(),
+            "completed_by_events": self.completed_by_events,
+        }
+
+    def close(self) -> None:
+        """Ends the reaper and the timer; operations that are open stay so. May be called twice."""
+        self._running = False
+        self._timer.close()
+        if self._reaper is not None and threading.current_thread() is not self._reaper:
+            self._reaper.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,246 @@
+"""Timers by the hierarchical timing wheel: Kafka's classes, usable alone.
+
+    wheel        TimingWheel: add, cancel, pop what is due; told the time by its owner (kafkacore/native/wheel.h)
+    SystemTimer  a wheel, a clock and one executor thread that runs what is due; somebody must call advance_clock
+    SystemTimerReaper   the thread that does
+
+Threads: `add`, `cancel` and `advance_clock` may come from any. The wheel changes between two bytecodes, so it needs no lock; the condition
+here is only for the thread that sleeps until the next bucket is due. It notes until when it sleeps before it looks at the wheel for the
+last time, and who adds looks at that note after adding, so no earlier deadline is slept through.
+
+Source: org.apache.kafka.server.util.timer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Protocol, Self
+
+from kafkacore._wheel import TaskCounter, TimerCore, TimerTask, TimerTaskEntry, TimerTaskList, TimingWheel
+from kafkacore.clock import Clock, SystemClock
+
+__all__ = [
+    "SystemTimer",
+    "SystemTimerReaper",
+    "TaskCounter",
+    "Timer",
+    "TimerTask",
+    "TimerTaskEntry",
+    "TimerTaskList",
+    "TimingWheel",
+]
+
+log = logging.getLogger("kafkacore.timer")
+
+_NOBODY_MS = -(2**62)
+_FOREVER_MS = 2**62
+
+
+class Timer(Protocol):
+    """What a purgatory needs of a timer. Source: org.apache.kafka.server.util.timer.Timer."""
+
+    def add(self, task: TimerTask) -> None:
+        """Runs a task after its delay."""
+
+    def advance_clock(self, timeout_ms: int | None) -> bool:
+        """Runs what is due, waiting up to a time for the next."""
+
+    def size(self) -> int:
+        """Tasks that wait."""
+
+    def close(self) -> None:
+        """Ends it."""
+
+
+class SystemTimer(TimerCore):
+    """A timing wheel with a clock and a thread that runs what is due.
+
+    Source: org.apache.kafka.server.util.timer.SystemTimer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick_ms: int = 1,
+        wheel_size: int = 20,
+        start_ms: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Makes an idle timer.
+
+        Args:
+            name: of the executor thread, after "executor-".
+            tick_ms: milliseconds of a tick.
+            wheel_size: buckets of a level.
+            start_ms: where the wheel starts; the clock's time by default.
+            clock: tells the time; the system's monotonic clock by default. With another one `advance_clock` sleeps until it is woken by
+                an earlier task, or its timeout: nobody knows when a clock moved by hand will show a time.
+        """
+        self._clock = clock or SystemClock()
+        self._real = isinstance(self._clock, SystemClock)
+        wheel = TimingWheel(tick_ms, wheel_size, self._clock.now_ms() if start_ms is None else start_ms)
+        self._setup(wheel, self._clock.now_ms)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"executor-{name}")
+        self._condition = threading.Condition()
+        self._woken = False
+        self._interrupted = False
+        self._closed = False
+
+    def _due(self, task: TimerTask) -> None:
+        """Called by add() for a task that is due at once."""
+        self._submit([task])
+
+    def _submit(self, tasks: Iterable[TimerTask]) -> None:
+        try:
+            self._executor.submit(_run_all, tasks)
+        except RuntimeError:
+            if not self._closed:
+                raise
+
+    def _wake(self) -> None:
+        """Called by add() when the sleeper would look too late."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify_all()
+
+    def advance_clock(self, timeout_ms: int | None = None) -> bool:
+        """Waits for the next bucket to be due, moves the wheel and hands its tasks to the executor.
+
+        Args:
+            timeout_ms: how long to wait at most; 0 only looks, None waits until there is something.
+
+        Returns:
+            Whether anything was due: tasks that ran, or that moved to a finer level.
+        """
+        wheel = self.wheel
+        now_ms = self._clock.now_ms()
+        next_ms = wheel.next_deadline_ms()
+        if next_ms is None or next_ms > now_ms:
+            if timeout_ms is not None and timeout_ms <= 0:
+                wheel.advance_clock(now_ms)
+                return False
+            if not self._sleep(timeout_ms):
+                wheel.advance_clock(self._clock.now_ms())
+                return False
+            now_ms = self._clock.now_ms()
+        tasks = wheel.pop_expired(now_ms)
+        if tasks:
+            self._submit(tasks)
+        return True
+
+    def _sleep(self, timeout_ms: int | None) -> bool:
+        """Until a bucket is due (True), the time is over or the timer is closed (False)."""
+        end_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        with self._condition:
+            try:
+                while not self._closed and not self._interrupted:
+                    self._woken = False
+                    self.asleep_until_ms = _FOREVER_MS           # from here on whoever adds wakes this thread
+                    next_ms = self.wheel.next_deadline_ms()
+                    now_ms = self._clock.now_ms()
+                    if next_ms is not None and next_ms <= now_ms:
+                        return True
+                    left_s = None if end_s is None else end_s - time.monotonic()
+                    if left_s is not None and left_s <= 0:
+                        return False
+                    if next_ms is not None:
+                        self.asleep_until_ms = next_ms
+                        if self._real:
+                            until_s = (next_ms - now_ms) / 1000
+                            left_s = until_s if left_s is None else min(left_s, until_s)
+                    if not self._woken:
+                        self._condition.wait(None if left_s is None else min(left_s, threading.TIMEOUT_MAX))
+                return False
+            finally:
+                self._interrupted = False
+                self.asleep_until_ms = _NOBODY_MS
+
+    def wakeup(self) -> None:
+        """Lets the thread that sleeps in `advance_clock`, or the next that would, return at once."""
+        with self._condition:
+            self._interrupted = True
+            self._condition.notify_all()
+
+    def size(self) -> int:
+        """Tasks that wait to be due."""
+        return len(self.wheel)
+
+    def close(self) -> None:
+        """Ends the executor after what it has; tasks that are not due never run. May be called twice."""
+        self._closed = True
+        self._wake()
+        self._executor.shutdown(wait=threading.current_thread() not in getattr(self._executor, "_threads", ()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+def _run_all(tasks: Iterable[TimerTask]) -> None:
+    for task in tasks:
+        try:
+            task.run()
+        except Exception:
+            log.exception("timer task %r failed", task)
+
+
+class SystemTimerReaper:
+    """A timer that runs by itself: a thread sleeps until the next task is due.
+
+    Source: org.apache.kafka.server.util.timer.SystemTimerReaper, which looks five times a second instead.
+    """
+
+    def __init__(self, name: str, timer: SystemTimer) -> None:
+        """Starts the thread.
+
+        Args:
+            name: of the thread.
+            timer: to be driven; closed with this.
+        """
+        self._timer = timer
+        self._running = True
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while self._running:
+            try:
+                self._timer.advance_clock(None)
+            except Exception:
+                log.exception("the thread of %s goes on after an error", self._thread.name)
+
+    def add(self, task: TimerTask) -> None:
+        """Runs a task after its delay."""
+        self._timer.add(task)
+
+    def advance_clock(self, timeout_ms: int | None = None) -> bool:
+        """Not for callers: the thread does it.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("the thread of a SystemTimerReaper advances its clock")
+
+    def size(self) -> int:
+        """Tasks that wait to be due."""
+        return self._timer.size()
+
+    def close(self) -> None:
+        """Ends the thread and closes the timer. May be called twice."""
+        self._running = False
+        self._timer.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
