@@ -19,6 +19,8 @@ cdef extern from "wheel.h" nogil:
         kw_node* nodes
         int32_t capacity, used, free_head, size, levels
         int32_t due[2]
+        int32_t current
+        int64_t now
         int64_t count
         int64_t due_count[2]
         kw_level level[62]
@@ -34,12 +36,17 @@ cdef class TaskStore:
     cdef object __weakref__
 
     cdef object take(self, int32_t node)
+    cdef void drop(self, int32_t node)
     cdef void drop_all(self)
+    cdef bint holds(self, int32_t node)
 
 
 cdef class TimingWheel(TaskStore):
     cdef int64_t call_at_c(self, int64_t when_ms, object task) except -1
     cdef bint cancel_c(self, int64_t handle)
+    cdef bint add_c(self, TimerTaskEntry entry, bint refuse) except -1
+    cdef object next_due(self)
+    cdef Py_ssize_t pop_into(self, int64_t now_ms, object ready) except -1
     cdef int expire(self, int64_t now_ms) except -1
 
 
@@ -54,7 +61,9 @@ cdef class TimerTaskEntry:
 
 
 cdef class TimerTask:
-    cdef readonly object delay_ms
+    cdef int64_t delay
     cdef object fn
     cdef PyObject* entry
     cdef object __weakref__
+
+    cdef void leave(self)

@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore._wheel import DelayedOperation, PurgatoryCore
-from kafkacore.timer import SystemTimer, Timer
+from kafkacore.timer import LoopTimer, SystemTimer, Timer
 
 __all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
 
 log = logging.getLogger("kafkacore.purgatory")
 
-NEVER = 2**62
+_NEVER = 2**62
 
 
 class DelayedOperationPurgatory(PurgatoryCore):
@@ -36,16 +36,22 @@ class DelayedOperationPurgatory(PurgatoryCore):
 
         Args:
             name: of its threads.
-            timer: expires the operations; a `SystemTimer` of its own by default. Closed with the purgatory.
+            timer: expires the operations, closed with the purgatory. By default a `SystemTimer`; an owner with a loop and no reaper gives a
+                `LoopTimer`.
             purge_interval: complete operations are taken out of the watchers when more than so many of them are there.
-            reaper: a thread of its own moves the timer's clock. Without it the owner calls `advance_clock`.
+            reaper: a thread of its own moves the timer's clock. Without it the owner calls `advance_clock`, by `next_deadline_ms`.
+
+        Raises:
+            ValueError: purge_interval is negative, or a reaper is to wait on a `LoopTimer`, which does not wait.
         """
         if purge_interval < 0:
             raise ValueError(f"purge_interval must not be negative: {purge_interval}")
+        if reaper and isinstance(timer, LoopTimer):
+            raise ValueError("a LoopTimer is for owners that advance the clock themselves: reaper=False")
         self.name = name
         self.purge_interval = purge_interval
         self._timer: Timer = SystemTimer(name) if timer is None else timer
-        self._setup(self._timer, purge_interval if reaper and isinstance(self._timer, SystemTimer) else NEVER)
+        self._setup(self._timer, purge_interval if reaper and isinstance(self._timer, SystemTimer) else _NEVER)
         self._running = True
         self._reaper: threading.Thread | None = None
         if reaper:
@@ -53,7 +59,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
             self._reaper.start()
 
     def _work(self) -> None:
-        while self._running:
+        while self._running and not getattr(self._timer, "closed", False):
             try:
                 self.advance_clock(None)
             except Exception:
@@ -87,6 +93,10 @@ class DelayedOperationPurgatory(PurgatoryCore):
             return 0
         self._set_estimate(delayed)
         return self.purge_completed()
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance_clock` may find something to expire, by the timer's clock; None when nothing waits."""
+        return self._timer.next_deadline_ms()
 
     def num_delayed(self) -> int:
         """Operations that wait for their time: watched and not complete."""

@@ -3,6 +3,7 @@
     wheel        TimingWheel: add, cancel, pop what is due; told the time by its owner (kafkacore/native/wheel.h)
     SystemTimer  a wheel, a clock and one executor thread that runs what is due; somebody must call advance_clock
     SystemTimerReaper   the thread that does
+    LoopTimer    a wheel and a clock for owners with one thread: their loop asks for the next deadline and runs what is due itself
 
 Threads: `add`, `cancel` and `advance_clock` may come from any. The wheel changes between two bytecodes, so it needs no lock; the condition
 here is only for the thread that sleeps until the next bucket is due. It notes until when it sleeps before it looks at the wheel for the
@@ -15,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Iterable
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self
@@ -25,6 +25,7 @@ from kafkacore._wheel import TaskCounter, TimerCore, TimerTask, TimerTaskEntry, 
 from kafkacore.clock import Clock, SystemClock
 
 __all__ = [
+    "LoopTimer",
     "SystemTimer",
     "SystemTimerReaper",
     "TaskCounter",
@@ -37,7 +38,8 @@ __all__ = [
 
 log = logging.getLogger("kafkacore.timer")
 
-_NOBODY_MS = -(2**62)
+_REAL = SystemClock()
+_NOBODY_MS = -(2**61)
 _FOREVER_MS = 2**62
 
 
@@ -52,6 +54,9 @@ class Timer(Protocol):
 
     def size(self) -> int:
         """Tasks that wait."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance_clock` may find something to do, by the timer's clock; None when nothing waits."""
 
     def close(self) -> None:
         """Ends it."""
@@ -84,7 +89,10 @@ class SystemTimer(TimerCore):
         self._clock = clock or SystemClock()
         self._real = isinstance(self._clock, SystemClock)
         wheel = TimingWheel(tick_ms, wheel_size, self._clock.now_ms() if start_ms is None else start_ms)
-        self._setup(wheel, self._clock.now_ms)
+        self._setup(wheel, self._clock.now_ms, monotonic=type(self._clock) is SystemClock, keeps_due=False)
+        self._ready: deque[TimerTask] = deque()
+        self._handed_over = False
+        self._executing: int | None = None  # the executor's thread
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"executor-{name}")
         self._condition = threading.Condition()
         self._woken = False
@@ -93,14 +101,30 @@ class SystemTimer(TimerCore):
 
     def _due(self, task: TimerTask) -> None:
         """Called by add() for a task that is due at once."""
-        self._submit([task])
+        self._ready.append(task)
+        self._hand_over()
 
-    def _submit(self, tasks: Iterable[TimerTask]) -> None:
+    def _hand_over(self) -> None:
+        """Lets the executor run what is ready. Tasks stay in the queue until then, so that Ctrl+C on the way loses none."""
+        if self._handed_over or not self._ready:
+            return
         try:
-            self._executor.submit(_run_all, tasks)
-        except RuntimeError:
-            if not self._closed:
+            self._handed_over = True
+            self._executor.submit(self._run_ready)
+        except BaseException as error:
+            self._handed_over = False
+            if not (self._closed and isinstance(error, RuntimeError)):
                 raise
+
+    def _run_ready(self) -> None:
+        self._executing = threading.get_ident()
+        self._handed_over = False  # from here on a task that comes too late for the loop below hands over anew
+        while self._ready:
+            task = self._ready.popleft()
+            try:
+                task.run()
+            except BaseException:  # also SystemExit: it would end nothing here but the tasks behind
+                log.exception("timer task %r failed", task)
 
     def _wake(self) -> None:
         """Called by add() when the sleeper would look too late."""
@@ -118,36 +142,40 @@ class SystemTimer(TimerCore):
             Whether anything was due: tasks that ran, or that moved to a finer level.
         """
         wheel = self.wheel
+        self._hand_over()
         now_ms = self._clock.now_ms()
         next_ms = wheel.next_deadline_ms()
         if next_ms is None or next_ms > now_ms:
             if timeout_ms is not None and timeout_ms <= 0:
                 wheel.advance_clock(now_ms)
                 return False
-            if not self._sleep(timeout_ms):
-                wheel.advance_clock(self._clock.now_ms())
+            self._sleep(timeout_ms)
+            if self._closed:
                 return False
             now_ms = self._clock.now_ms()
-        tasks = wheel.pop_expired(now_ms)
-        if tasks:
-            self._submit(tasks)
+            next_ms = wheel.next_deadline_ms()
+            if next_ms is None or next_ms > now_ms:
+                wheel.advance_clock(now_ms)
+                return False
+        self._pop_into(now_ms, self._ready)
+        self._hand_over()
         return True
 
-    def _sleep(self, timeout_ms: int | None) -> bool:
-        """Until a bucket is due (True), the time is over or the timer is closed (False)."""
-        end_s = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    def _sleep(self, timeout_ms: int | None) -> None:
+        """Until a bucket is due, the time is over, or somebody calls `wakeup` or `close`."""
+        end_ms = None if timeout_ms is None else _REAL.now_ms() + timeout_ms
         with self._condition:
             try:
                 while not self._closed and not self._interrupted:
                     self._woken = False
-                    self.asleep_until_ms = _FOREVER_MS           # from here on whoever adds wakes this thread
+                    self.asleep_until_ms = _FOREVER_MS  # from here on whoever adds wakes this thread
                     next_ms = self.wheel.next_deadline_ms()
                     now_ms = self._clock.now_ms()
                     if next_ms is not None and next_ms <= now_ms:
-                        return True
-                    left_s = None if end_s is None else end_s - time.monotonic()
+                        return
+                    left_s = None if end_ms is None else (end_ms - _REAL.now_ms()) / 1000
                     if left_s is not None and left_s <= 0:
-                        return False
+                        return
                     if next_ms is not None:
                         self.asleep_until_ms = next_ms
                         if self._real:
@@ -155,7 +183,6 @@ class SystemTimer(TimerCore):
                             left_s = until_s if left_s is None else min(left_s, until_s)
                     if not self._woken:
                         self._condition.wait(None if left_s is None else min(left_s, threading.TIMEOUT_MAX))
-                return False
             finally:
                 self._interrupted = False
                 self.asleep_until_ms = _NOBODY_MS
@@ -170,11 +197,20 @@ class SystemTimer(TimerCore):
         """Tasks that wait to be due."""
         return len(self.wheel)
 
+    def next_deadline_ms(self) -> int | None:
+        """When the next bucket is due; None when nothing waits."""
+        return self.wheel.next_deadline_ms()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def close(self) -> None:
         """Ends the executor after what it has; tasks that are not due never run. May be called twice."""
         self._closed = True
         self._wake()
-        self._executor.shutdown(wait=threading.current_thread() not in getattr(self._executor, "_threads", ()))
+        self._executor.shutdown(wait=threading.get_ident() != self._executing)
 
     def __enter__(self) -> Self:
         return self
@@ -183,12 +219,51 @@ class SystemTimer(TimerCore):
         self.close()
 
 
-def _run_all(tasks: Iterable[TimerTask]) -> None:
-    for task in tasks:
-        try:
-            task.run()
-        except Exception:
-            log.exception("timer task %r failed", task)
+class LoopTimer(TimerCore):
+    """A timing wheel and a clock for an owner with a loop: no thread, no lock, no waiting.
+
+    The owner waits until `next_deadline_ms` by means of its own, then calls `advance_clock`, which runs what is due.
+    """
+
+    def __init__(self, tick_ms: int = 1, wheel_size: int = 20, start_ms: int | None = None, clock: Clock | None = None) -> None:
+        """Makes an idle timer.
+
+        Args:
+            tick_ms: milliseconds of a tick.
+            wheel_size: buckets of a level.
+            start_ms: where the wheel starts; the clock's time by default.
+            clock: tells the time; the system's monotonic clock by default.
+        """
+        self._clock = clock or SystemClock()
+        wheel = TimingWheel(tick_ms, wheel_size, self._clock.now_ms() if start_ms is None else start_ms)
+        self._setup(wheel, self._clock.now_ms, monotonic=type(self._clock) is SystemClock, keeps_due=True)
+
+    def advance_clock(self, timeout_ms: int | None = 0) -> bool:
+        """Runs what is due, in this thread. A task that fails is logged and stops nobody.
+
+        Args:
+            timeout_ms: 0; this timer does not wait.
+
+        Returns:
+            Whether a task ran.
+
+        Raises:
+            ValueError: it was asked to wait.
+        """
+        if timeout_ms != 0:
+            raise ValueError("a LoopTimer does not wait: its owner does, until next_deadline_ms()")
+        return self.wheel.run_expired(self._clock.now_ms()) > 0
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `advance_clock` next, by the clock given; None when nothing waits."""
+        return self.wheel.next_deadline_ms()
+
+    def size(self) -> int:
+        """Tasks that wait."""
+        return len(self.wheel)
+
+    def close(self) -> None:
+        """Nothing to end: whoever calls `advance_clock` no more has ended it."""
 
 
 class SystemTimerReaper:
@@ -210,7 +285,7 @@ class SystemTimerReaper:
         self._thread.start()
 
     def _work(self) -> None:
-        while self._running:
+        while self._running and not self._timer.closed:
             try:
                 self._timer.advance_clock(None)
             except Exception:
@@ -231,6 +306,10 @@ class SystemTimerReaper:
     def size(self) -> int:
         """Tasks that wait to be due."""
         return self._timer.size()
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next bucket is due; None when nothing waits."""
+        return self._timer.next_deadline_ms()
 
     def close(self) -> None:
         """Ends the thread and closes the timer. May be called twice."""

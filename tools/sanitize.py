@@ -1,4 +1,4 @@
-"""Builds the extension with ASAN and UBSAN into build/sanitize and runs the tests of the bytes and protocol rooms and the fuzz loop on it.
+"""Builds the extensions with ASAN and UBSAN into build/sanitize and runs the tests of the bytes and protocol rooms and the fuzz loop on them.
 
 Options after the command go to pytest. The normal build in the checkout is left alone.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
-# What reads, writes or hands out memory: bytes, records, protocol, the producer's append path, the system calls.
+# What reads, writes or hands out memory: bytes, records, protocol, the producer's append path, the system calls, the timers.
 TESTS = (
-    *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fuzz", "records", "sock")),
+    *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fuzz", "records", "sock", "wheel", "timer", "purgatory")),
     "net/test_epoll.py",
     "producer/test_accumulator.py",
     "protocol/test_*.py",
@@ -48,7 +48,7 @@ def main() -> int:
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(library),
     }
-    where = "import kafkacore._codec as m; print(m.__file__)"
+    where = "import kafkacore._codec as m, kafkacore._wheel; print(m.__file__)"
     loaded = subprocess.run([sys.executable, "-P", "-c", where], cwd=ROOT, env=environment, capture_output=True, text=True)
     if loaded.returncode or not loaded.stdout.startswith(str(library)):
         print(f"sanitize: the instrumented extension is not the one that loads:\n{loaded.stdout}{loaded.stderr}", file=sys.stderr)

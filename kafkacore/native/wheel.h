@@ -3,6 +3,7 @@
  *   slab     nodes[0..used)   32 bytes each, linked by index, so that the slab may move when it grows
  *   level l  `size` sentinels in the slab, one a bucket: a ring of the nodes whose expiration falls into its tick
  *   heap     buckets that hold something, by the expiration of the bucket: the delay queue that drives the clock
+ *   current  a ring of nodes whose tick has begun but whose time has not come; with ticks of 1 there are none
  *   due      two rings of nodes whose time has come, waiting to be taken: those with a payload, those without
  *
  * Level 0 has ticks of tick_ms and covers `size` of them; each level above is `size` times coarser and is made when first needed. A node
@@ -14,7 +15,8 @@
  * Rules:
  * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
  * 2. A bucket is in the heap exactly while it holds, or held until they were cancelled, nodes of the tick its expiration names.
- * 3. Never early: a node reaches `due` only when the clock is at or beyond its expiration rounded down to a tick.
+ * 3. Never early: a node reaches `due` only when the time is at or beyond its expiration; from `current` when its tick ends.
+ * 4. The clocks never pass a bucket without emptying it: its next round would have another expiration.
  *
  * Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987); org.apache.kafka.server.util.timer.TimingWheel.
  */
@@ -54,7 +56,8 @@ typedef struct {
     kw_node *nodes;
     int32_t capacity, used, free_head;
     int32_t size, levels;
-    int32_t due[2];                      /* sentinels: [0] with a payload, [1] without */
+    int32_t due[2], current;             /* sentinels; due: [0] with a payload, [1] without */
+    int64_t now;                         /* the latest time told */
     int64_t count, due_count[2];         /* nodes in all rings; of them those due */
     kw_level level[KW_MAX_LEVELS];
     kw_bucket *heap;
@@ -160,12 +163,15 @@ static int kw_init_rings(kw_wheel *w) {
     if (kw_reserve(w, 8) < 0) return -1;
     w->due[0] = kw_new_sentinel(w);
     w->due[1] = kw_new_sentinel(w);
+    w->current = kw_new_sentinel(w);
+    w->now = INT64_MAX;
     return 0;
 }
 
 static int kw_init(kw_wheel *w, int64_t tick, int32_t size, int64_t start) {
     if (kw_init_rings(w) < 0) return -1;
     w->size = size;
+    w->now = start;
     return kw_new_level(w, tick, start);
 }
 
@@ -238,6 +244,10 @@ static inline int kw_place(kw_wheel *w, int32_t i) {
 
 static inline void kw_make_due(kw_wheel *w, int32_t i) {
     int without = w->nodes[i].payload == NULL;
+    if (w->nodes[i].expiration > w->now) {
+        kw_link(w, w->current, i);
+        return;
+    }
     kw_link(w, w->due[without], i);
     w->nodes[i].state = KW_DUE;
     w->due_count[without]++;
@@ -287,9 +297,19 @@ static inline void kw_advance(kw_wheel *w, int64_t now) {
     for (l = 0; l < w->levels && now >= w->level[l].now + w->level[l].tick; l++) w->level[l].now = kw_floor(now, w->level[l].tick);
 }
 
+static inline int kw_has_current(const kw_wheel *w) { return w->nodes[w->current].next != w->current; }
+
 /* Moves the clock to `now` and every node whose time has come to the due ring. 0, or -1 when a level could not be made (nothing is lost). */
 static int kw_expire(kw_wheel *w, int64_t now) {
     if (now > KW_FOREVER) now = KW_FOREVER;
+    if (now > w->now) w->now = now;
+    if (kw_has_current(w) && now - w->level[0].now >= w->level[0].tick - 1) {
+        int32_t i;
+        while ((i = w->nodes[w->current].next) != w->current) {
+            kw_unlink(w, i);
+            kw_make_due(w, i);
+        }
+    }
     while (w->heap_length && w->heap[0].expiration <= now) {
         int64_t expiration = w->heap[0].expiration;
         int32_t bucket = kw_heap_pop(w), i;
@@ -322,6 +342,7 @@ static inline int64_t kw_next(const kw_wheel *w) {
         if (w->due_count[r] && w->nodes[w->nodes[w->due[r]].next].expiration < due) due = w->nodes[w->nodes[w->due[r]].next].expiration;
     }
     if (due != INT64_MAX) return due;
+    if (kw_has_current(w)) return w->level[0].now + w->level[0].tick - 1;
     return w->heap_length ? w->heap[0].expiration : KW_IDLE;
 }
 

@@ -46,7 +46,7 @@ cdef extern from "wheel.h" nogil:
 
 cdef extern from *:
     """
-    #define kw_prefetch(p) __builtin_prefetch(p)
+    #define kw_prefetch(p) __builtin_prefetch((p), 1)
     """
     void kw_prefetch(void* p) nogil
 
@@ -72,6 +72,7 @@ cdef class TaskCounter:
         return f"TaskCounter({self.value})"
 
 
+@cython.no_gc_clear                                       # the counter must outlive whatever is called while a cycle is taken apart
 cdef class TaskStore:
     """What holds timer tasks: nodes in rings, and the references in them. Made through its subclasses only."""
 
@@ -85,24 +86,44 @@ cdef class TaskStore:
     cdef object take(self, int32_t node):
         """Takes a node out and gives its payload back, which belongs to nobody then; None for a bare handle."""
         cdef PyObject* payload = <PyObject*>kw_take(&self.wheel, node)
-        if self.counter is not None:
-            self.counter.value -= 1
+        self.counter.value -= 1
         if payload == NULL:
             return None
         task = <object>payload
         Py_DECREF(task)                                   # `task` has its own
-        if isinstance(task, TimerTaskEntry):
+        if type(task) is TimerTaskEntry:
             (<TimerTaskEntry>task).owner = NULL
         return task
 
+    cdef void drop(self, int32_t node):
+        """Takes a node out and lets its payload go."""
+        cdef PyObject* payload = <PyObject*>kw_take(&self.wheel, node)
+        self.counter.value -= 1
+        if payload != NULL:
+            if type(<object>payload) is TimerTaskEntry:
+                (<TimerTaskEntry>payload).owner = NULL
+            Py_DECREF(<object>payload)
+
     cdef void drop_all(self):
-        cdef int32_t i = 0
-        while i < self.wheel.used:                        # taking may run a __del__ that adds: look anew each time
-            if self.wheel.nodes[i].state == KW_LINKED or self.wheel.nodes[i].state == KW_DUE:
-                self.take(i)
+        cdef int32_t i
+        cdef PyObject* payload
+        for i in range(self.wheel.used):                  # all entries first: a __del__ below may reach any of them, and from it this
+            if self.holds(i) and self.wheel.nodes[i].payload != NULL and type(<object>self.wheel.nodes[i].payload) is TimerTaskEntry:
+                (<TimerTaskEntry>self.wheel.nodes[i].payload).owner = NULL
+        i = 0
+        while i < self.wheel.used:                        # letting go may run a __del__ that adds: look anew each time
+            if self.holds(i):
+                payload = <PyObject*>kw_take(&self.wheel, i)
+                self.counter.value -= 1
+                if payload != NULL:
+                    Py_DECREF(<object>payload)
             i += 1
 
+    cdef inline bint holds(self, int32_t node):
+        return self.wheel.nodes[node].state == KW_LINKED or self.wheel.nodes[node].state == KW_DUE
 
+
+@cython.no_gc_clear
 cdef class TimingWheel(TaskStore):
     """Hierarchical timing wheel: timers by millisecond, adding and cancelling in constant time, no thread and no clock of its own.
 
@@ -140,11 +161,15 @@ cdef class TimingWheel(TaskStore):
         Returns:
             False, and the entry is not kept, when its task was cancelled or its time is within the current tick or past.
         """
-        cdef int32_t node
         if entry.is_cancelled():
             return False
+        return self.add_c(entry, True)
+
+    cdef bint add_c(self, TimerTaskEntry entry, bint refuse) except -1:
+        """Takes in an entry that is not cancelled; `refuse`: not one that is due already. Whether it was taken."""
+        cdef int32_t node
         entry.unlink()
-        node = kw_add(&self.wheel, entry.expiration_ms, <void*>entry, 1)
+        node = kw_add(&self.wheel, entry.expiration_ms, <void*>entry, refuse)
         if node == KW_NONE:
             raise MemoryError("no memory for a timer")
         if node < 0:
@@ -205,7 +230,7 @@ cdef class TimingWheel(TaskStore):
         cdef int32_t node = kw_find(&self.wheel, handle)
         if node == KW_NONE:
             return False
-        self.take(node)
+        self.drop(node)
         return True
 
     def cancel(self, int64_t handle, /):
@@ -229,8 +254,13 @@ cdef class TimingWheel(TaskStore):
         cdef Py_ssize_t n = given.shape[0], i, cancelled = 0
         cdef int32_t node
         for i in range(n):
-            if i + 8 < n and (given[i + 8] & 0xffffffff) < self.wheel.used:
-                kw_prefetch(&self.wheel.nodes[given[i + 8] & 0xffffffff])
+            if i + 16 < n and (given[i + 16] & 0xffffffff) < self.wheel.used:
+                kw_prefetch(&self.wheel.nodes[given[i + 16] & 0xffffffff])
+            if i + 8 < n:                                 # its own line is here by now: those of its neighbours
+                node = kw_find(&self.wheel, given[i + 8])
+                if node != KW_NONE:
+                    kw_prefetch(&self.wheel.nodes[self.wheel.nodes[node].next])
+                    kw_prefetch(&self.wheel.nodes[self.wheel.nodes[node].prev])
             node = kw_find(&self.wheel, given[i])
             if node == KW_NONE:
                 continue
@@ -238,23 +268,48 @@ cdef class TimingWheel(TaskStore):
                 kw_take(&self.wheel, node)
                 self.counter.value -= 1
             else:
-                self.take(node)
+                self.drop(node)
             cancelled += 1
         return cancelled
 
     # ---- time --------------------------------------------------------------------------------------------------------------------
 
     def advance_clock(self, int64_t now_ms, /):
-        """Moves the clock without taking anything: what has expired is taken by the next `pop_expired`. It never goes back."""
-        kw_advance(&self.wheel, min(now_ms, KW_FOREVER))
+        """Moves the clock without taking anything: what is due waits for the next `pop_expired`. The clock never goes back.
+
+        Args:
+            now_ms: the time.
+        """
+        self.expire(now_ms)
 
     cdef int expire(self, int64_t now_ms) except -1:
         if kw_expire(&self.wheel, now_ms) < 0:
             raise MemoryError("no memory for another level of a timing wheel")
         return 0
 
+    cdef object next_due(self):
+        """Takes the first task or callable that is due; None when there is none."""
+        while self.wheel.due_count[0]:
+            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
+            if type(task) is not TimerTaskEntry:
+                return task
+            if not (<TimerTaskEntry>task).is_cancelled():
+                return (<TimerTaskEntry>task).task
+        return None
+
+    cdef Py_ssize_t pop_into(self, int64_t now_ms, object ready) except -1:
+        """As `pop_expired`, appending to `ready`: whoever is interrupted here, or right after, finds every task there or in the wheel."""
+        cdef Py_ssize_t n = 0
+        self.expire(now_ms)
+        while self.wheel.due_count[0]:
+            task = self.next_due()
+            if task is not None:
+                ready.append(task)
+                n += 1
+        return n
+
     def pop_expired(self, int64_t now_ms, /):
-        """Moves the clock to a time and takes the timers that are due: never early, at most a tick late, never a cancelled one.
+        """Moves the clock to a time and takes the timers that are due: never early, less than a tick late, never a cancelled one.
 
         Args:
             now_ms: the time; one before the wheel's own changes nothing.
@@ -263,14 +318,12 @@ cdef class TimingWheel(TaskStore):
             The tasks and callables, by bucket in the order of time. Bare handles stay for `pop_expired_many`.
         """
         cdef list found = []
+        cdef object task
         self.expire(now_ms)
         while self.wheel.due_count[0]:
-            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
-            if isinstance(task, TimerTaskEntry):
-                if (<TimerTaskEntry>task).is_cancelled():
-                    continue
-                task = (<TimerTaskEntry>task).task
-            found.append(task)
+            task = self.next_due()
+            if task is not None:
+                found.append(task)
         return found
 
     def pop_expired_many(self, int64_t now_ms, /):
@@ -294,7 +347,7 @@ cdef class TimingWheel(TaskStore):
     def run_expired(self, int64_t now_ms, /):
         """As `pop_expired`, and calls them. One that fails is logged and does not stop the others; one cancelled by another is not called.
 
-        Those added meanwhile and due already wait for the next call, so this always ends.
+        At most as many are called as were due at first: the rest waits for the next call, so this ends also when tasks add tasks.
 
         Returns:
             How many were called.
@@ -305,11 +358,9 @@ cdef class TimingWheel(TaskStore):
         left = self.wheel.due_count[0]
         while left > 0 and self.wheel.due_count[0]:
             left -= 1
-            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
-            if isinstance(task, TimerTaskEntry):
-                if (<TimerTaskEntry>task).is_cancelled():
-                    continue
-                task = (<TimerTaskEntry>task).task
+            task = self.next_due()
+            if task is None:
+                break
             called += 1
             try:
                 if isinstance(task, TimerTask):
@@ -357,7 +408,7 @@ cdef class TimingWheel(TaskStore):
             timer: an entry, or a handle.
 
         Returns:
-            (level from 1, slot from 0); None when it is due or not here.
+            (level from 1, slot from 0); None when its tick has begun or it is not here.
         """
         cdef int32_t node = KW_NONE, at, l
         if isinstance(timer, TimerTaskEntry):
@@ -391,9 +442,8 @@ cdef int traverse_payloads(PyObject* store, visitproc visit, void* arg) noexcept
     return 0
 
 
-# Cython writes tp_traverse and tp_clear for the object attributes of a class only; the payloads are added in front.
+# Cython's own tp_traverse sees the object attributes of a class; the payloads are added in front.
 cdef traverseproc wheel_traverse_attributes = (<PyTypeObject*>TimingWheel).tp_traverse
-cdef inquiry wheel_clear_attributes = (<PyTypeObject*>TimingWheel).tp_clear
 
 
 cdef int wheel_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
@@ -401,10 +451,10 @@ cdef int wheel_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
     return answer if answer else wheel_traverse_attributes(self, visit, arg)
 
 
-cdef int wheel_clear(PyObject* self) noexcept:
+cdef int store_clear(PyObject* self) noexcept:
     (<TaskStore>self).drop_all()
-    return wheel_clear_attributes(<object>self)
+    return 0
 
 
 (<PyTypeObject*>TimingWheel).tp_traverse = <traverseproc>wheel_traverse
-(<PyTypeObject*>TimingWheel).tp_clear = <inquiry>wheel_clear
+(<PyTypeObject*>TimingWheel).tp_clear = <inquiry>store_clear

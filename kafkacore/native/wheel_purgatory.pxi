@@ -20,40 +20,72 @@ from cpython.pythread cimport PyThread_get_thread_ident
 
 import threading
 
+cdef extern from *:
+    """
+    #include <time.h>
+    #ifdef __linux__
+    /* What time.monotonic_ns() reads, without the call. */
+    #define KW_READS_CLOCK 1
+    static int64_t kw_monotonic_ms(void) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    }
+    #else
+    #define KW_READS_CLOCK 0
+    #define kw_monotonic_ms() 0
+    #endif
+    """
+    const bint KW_READS_CLOCK
+    int64_t kw_monotonic_ms()
+
+
 cdef object new_lock = threading.Lock
-cdef int64_t FOREVER = KW_FOREVER
 
 
+@cython.no_gc_clear                                       # its wheel must outlive whatever is called while a cycle is taken apart
 cdef class TimerCore:
-    """The compiled base of SystemTimer: a wheel, a clock, and when the thread that waits on it will look again by itself.
+    """The compiled base of SystemTimer and LoopTimer: a wheel, a clock, and when the thread that waits on it will look again by itself.
 
     Attributes:
         wheel: the `TimingWheel`.
     """
     cdef readonly TimingWheel wheel
     cdef object now_ms
-    cdef public int64_t asleep_until_ms                   # -FOREVER: nobody sleeps
+    cdef bint monotonic
+    cdef bint keeps_due
+    cdef public int64_t asleep_until_ms                   # -KW_FOREVER: nobody sleeps
     cdef object __weakref__
 
     def __cinit__(self, *args, **kwargs):
-        self.asleep_until_ms = -FOREVER
+        self.asleep_until_ms = -KW_FOREVER
 
-    cdef int setup(self, TimingWheel wheel, object now_ms) except -1:
+    def _setup(self, TimingWheel wheel not None, now_ms, *, bint monotonic, bint keeps_due):
+        """Takes the wheel and the function that tells the time.
+
+        Args:
+            wheel: to be told the time.
+            now_ms: milliseconds.
+            monotonic: this is SystemClock's, and may be read without a call.
+            keeps_due: a task that is due when added goes into the wheel, too, instead of to `_due`.
+        """
         self.wheel = wheel
         self.now_ms = now_ms
-        return 0
-
-    def _setup(self, TimingWheel wheel not None, now_ms):
-        """Takes the wheel and the function that tells the time."""
-        self.setup(wheel, now_ms)
+        self.monotonic = monotonic and KW_READS_CLOCK
+        self.keeps_due = keeps_due
 
     cdef int schedule(self, TimerTask task) except -1:
-        cdef object when_ms = self.now_ms() + task.delay_ms
-        cdef TimerTaskEntry entry = TimerTaskEntry(task, max(min(when_ms, FOREVER), -FOREVER))
-        if not self.wheel.add(entry):
-            if not entry.is_cancelled():
-                self._due(task)
-        elif kw_next(&self.wheel.wheel) < self.asleep_until_ms:
+        cdef int64_t now
+        cdef TimerTaskEntry entry
+        if self.wheel is None:
+            raise TypeError(f"{type(self).__name__}.__init__() was not called")
+        now = kw_monotonic_ms() if self.monotonic else self.now_ms()
+        entry = TimerTaskEntry.__new__(TimerTaskEntry, task, now + task.delay)
+        if task.delay <= 0 and not self.keeps_due:
+            self._due(task)
+            return 0
+        self.wheel.add_c(entry, False)
+        if kw_next(&self.wheel.wheel) < self.asleep_until_ms:
             self._wake()
         return 0
 
@@ -61,9 +93,13 @@ cdef class TimerCore:
         """Runs a task after its delay; one that was added before starts anew. Any thread may call this.
 
         Args:
-            task: to be run on the executor; at once when its delay is not above zero.
+            task: to be run; at once when its delay is not above zero.
         """
         self.schedule(task)
+
+    def _pop_into(self, int64_t now_ms, ready not None):
+        """Moves the wheel to a time and appends the tasks that are due to `ready`, a deque; how many."""
+        return self.wheel.pop_into(now_ms, ready)
 
 
 cdef class DelayedOperation(TimerTask):
@@ -85,7 +121,7 @@ cdef class DelayedOperation(TimerTask):
     cdef object gate
 
     def __init__(self, delay_ms):
-        TimerTask.__init__(self, delay_ms)
+        self.delay = clamp_ms(delay_ms)
 
     # ---- the lock ----------------------------------------------------------------------------------------------------------------
 
@@ -146,7 +182,7 @@ cdef class DelayedOperation(TimerTask):
             if self.completed:
                 return False
             self.completed = True
-            self.cancel()
+            self.leave()
             self.on_complete()
             return True
         finally:
@@ -191,7 +227,7 @@ cdef class DelayedOperation(TimerTask):
             self.release()
 
     def __repr__(self):
-        return f"<{type(self).__name__} delay_ms={self.delay_ms}{' completed' if self.completed else ''}>"
+        return f"<{type(self).__name__} delay_ms={self.delay}{' completed' if self.completed else ''}>"
 
 
 @cython.final
@@ -297,7 +333,7 @@ cdef class PurgatoryCore:
             else:
                 self.core.schedule(operation)
             if operation.completed:
-                operation.cancel()
+                operation.leave()
         if self.core is not None and not self.purge_asked and self.estimated_total - self.core.wheel.wheel.count > self.purge_above:
             self.purge_asked = True
             self._purge_is_due()
@@ -346,8 +382,16 @@ cdef class PurgatoryCore:
         watchers.operations = []
         self.drop_if_empty(key, watchers)
         for operation in cancelled:
-            operation.cancel()
+            operation.leave()
         return [operation for operation in cancelled if not (<DelayedOperation>operation).completed]
+
+    def cancel_all(self):
+        """`cancel_for_key` for every key.
+
+        Returns:
+            The operations that were open, each once.
+        """
+        return list(dict.fromkeys([operation for key in list(self.by_key) for operation in self.cancel_for_key(key)]))
 
     def watched(self):
         """Operations watched, once per key; complete ones count until they are purged."""

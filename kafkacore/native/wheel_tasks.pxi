@@ -1,28 +1,35 @@
 # The classes of Kafka around a timer: what is to run, its place, and one list of places.
 
 
+cdef int64_t clamp_ms(object ms) except? -1:
+    """A time of Python as one of C."""
+    try:
+        return max(min(<int64_t?>ms, KW_FOREVER), -KW_FOREVER)
+    except OverflowError:
+        return KW_FOREVER if ms > 0 else -KW_FOREVER
+
+
 @cython.freelist(64)
 cdef class TimerTask:
     """Something to do after a delay. Subclasses define `run`, or a callable is given.
 
     Args:
-        delay_ms: milliseconds from when it is added; negative is at once.
+        delay_ms: milliseconds from when it is added; negative is at once, some hundred million years are for ever.
         fn: what `run` calls.
-
-    Attributes:
-        delay_ms: as given.
 
     A task stands in at most one list: adding it again moves it.
 
     Source: org.apache.kafka.server.util.timer.TimerTask.
     """
 
-    def __cinit__(self, delay_ms=0, fn=None, *args, **kwargs):
-        self.entry = NULL
-
     def __init__(self, delay_ms, fn=None):
-        self.delay_ms = delay_ms
+        self.delay = clamp_ms(delay_ms)
         self.fn = fn
+
+    @property
+    def delay_ms(self):
+        """Milliseconds from when it is added."""
+        return self.delay
 
     def run(self):
         """Called once when the time has come and the task was not cancelled."""
@@ -32,6 +39,9 @@ cdef class TimerTask:
 
     def cancel(self):
         """Takes the task out of its list; it will not run unless added again."""
+        self.leave()
+
+    cdef void leave(self):
         cdef PyObject* entry = self.entry
         if entry != NULL:
             self.entry = NULL
@@ -43,10 +53,11 @@ cdef class TimerTask:
         return None if self.entry == NULL else <TimerTaskEntry>self.entry
 
     def __repr__(self):
-        return f"<{type(self).__name__} delay_ms={self.delay_ms}{'' if self.fn is None else f' {self.fn!r}'}>"
+        return f"<{type(self).__name__} delay_ms={self.delay}{'' if self.fn is None else f' {self.fn!r}'}>"
 
 
 @cython.final
+@cython.no_gc_clear                                       # an entry without a task is never seen; wheels and tasks break the cycles
 @cython.freelist(256)
 cdef class TimerTaskEntry:
     """The place of a task in a list or wheel. A new one takes the place of the task's old one.
@@ -63,11 +74,11 @@ cdef class TimerTaskEntry:
         self.node = KW_NONE
         self.task = task
         self.expiration_ms = expiration_ms
-        task.cancel()
+        task.leave()
         task.entry = <PyObject*>self
 
     def __dealloc__(self):
-        # In no list here, since a list holds a reference. The task may be gone already when the collector took both.
+        # In no list here, since a list holds a reference.
         if self.task is not None and (<TimerTask>self.task).entry == <PyObject*>self:
             (<TimerTask>self.task).entry = NULL
 
@@ -78,7 +89,7 @@ cdef class TimerTaskEntry:
         cdef PyObject* owner = self.owner
         if owner == NULL:
             return False
-        (<TaskStore>owner).take(self.node)
+        (<TaskStore>owner).drop(self.node)
         return True
 
     def cancelled(self):
@@ -98,6 +109,7 @@ cdef class TimerTaskEntry:
         return f"<TimerTaskEntry {self.task!r} at {self.expiration_ms} ms>"
 
 
+@cython.no_gc_clear
 cdef class TimerTaskList(TaskStore):
     """A list of entries with one expiration: a bucket, for use without a wheel.
 
@@ -138,7 +150,7 @@ cdef class TimerTaskList(TaskStore):
         """
         if entry.owner != <PyObject*>self:
             return False
-        self.take(entry.node)
+        self.drop(entry.node)
         return True
 
     def flush(self, f):
@@ -176,7 +188,6 @@ cdef class TimerTaskList(TaskStore):
 
 
 cdef traverseproc list_traverse_attributes = (<PyTypeObject*>TimerTaskList).tp_traverse
-cdef inquiry list_clear_attributes = (<PyTypeObject*>TimerTaskList).tp_clear
 
 
 cdef int list_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
@@ -184,10 +195,5 @@ cdef int list_traverse(PyObject* self, visitproc visit, void* arg) noexcept:
     return answer if answer else list_traverse_attributes(self, visit, arg)
 
 
-cdef int list_clear(PyObject* self) noexcept:
-    (<TaskStore>self).drop_all()
-    return list_clear_attributes(<object>self)
-
-
 (<PyTypeObject*>TimerTaskList).tp_traverse = <traverseproc>list_traverse
-(<PyTypeObject*>TimerTaskList).tp_clear = <inquiry>list_clear
+(<PyTypeObject*>TimerTaskList).tp_clear = <inquiry>store_clear

@@ -1,0 +1,601 @@
+"""Delayed operations: DelayedOperationTest of Kafka, and the races in its history."""
+
+import gc
+import random
+import sys
+import threading
+import weakref
+from functools import partial
+
+import pytest
+
+from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
+from kafkacore.timer import LoopTimer, SystemTimer, TimerTask
+
+WAIT_S = 30
+
+
+class Op(DelayedOperation):
+    """Kafka's MockDelayedOperation; `completable` is the condition."""
+
+    def __init__(self, delay_ms=100_000):
+        super().__init__(delay_ms)
+        self.completable = False
+        self.log = []
+        self.tries = 0
+
+    def try_complete(self):
+        self.tries += 1
+        return self.completable and self.force_complete()
+
+    def on_complete(self):
+        self.log.append("complete")
+
+    def on_expiration(self):
+        self.log.append("expired")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def purgatory(clock):
+    with DelayedOperationPurgatory("test", LoopTimer(clock=clock), reaper=False) as purgatory:
+        yield purgatory
+
+
+@pytest.fixture
+def busy_switching():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def run_until(purgatory, clock, now_ms):
+    """What the loop of an owner does."""
+    while (deadline := purgatory.next_deadline_ms()) is not None and deadline <= now_ms:
+        clock.advance(max(deadline - clock.now_ms(), 0))
+        purgatory.advance_clock()
+    clock.advance(now_ms - clock.now_ms())
+    purgatory.advance_clock()
+
+
+def in_threads(count, work):
+    errors = []
+
+    def guarded(i):
+        try:
+            work(i)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,), daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+
+
+# ---- DelayedOperationTest of Kafka -------------------------------------------------------------------------------------------------
+
+
+def test_request_satisfaction(purgatory):
+    one, two = Op(), Op()
+    assert purgatory.check_and_complete("test1") == 0
+    assert not purgatory.try_complete_else_watch(one, ["test1"])
+    assert purgatory.check_and_complete("test1") == 0
+    assert not purgatory.try_complete_else_watch(two, ["test2"])
+    assert purgatory.check_and_complete("test2") == 0
+    one.completable = True
+    assert purgatory.check_and_complete("test1") == 1
+    assert purgatory.check_and_complete("test1") == 0
+    two.completable = True
+    assert purgatory.check_and_complete("test2") == 1
+    assert purgatory.check_and_complete("test2") == 0
+    assert (one.log, two.log) == (["complete"], ["complete"])
+
+
+def test_request_expiry(purgatory, clock):
+    early, late = Op(20), Op(200_000)
+    assert not purgatory.try_complete_else_watch(early, ["test1"])
+    assert not purgatory.try_complete_else_watch(late, ["test2"])
+    run_until(purgatory, clock, 19)
+    assert not early.is_completed()
+    run_until(purgatory, clock, 20)
+    assert early.log == ["complete", "expired"]
+    assert not late.is_completed()
+    assert purgatory.num_delayed() == 1
+    early.completable = True
+    assert purgatory.check_and_complete("test1") == 0
+    assert not early.force_complete()
+    assert early.log == ["complete", "expired"]
+
+
+def test_expiry_by_a_reaper_is_not_early():
+    with DelayedOperationPurgatory("reaped") as purgatory:
+        done = threading.Event()
+
+        class Timed(Op):
+            def on_expiration(self):
+                done.set()
+
+        start = SystemClock().now_ms()
+        assert not purgatory.try_complete_else_watch(Timed(20), ["k"])
+        assert done.wait(WAIT_S)
+        assert SystemClock().now_ms() - start >= 20
+    assert not [thread for thread in threading.enumerate() if "reaped" in thread.name]
+
+
+def test_request_purge(purgatory):
+    one, two, three = Op(), Op(), Op()
+    purgatory.try_complete_else_watch(one, ["test1"])
+    purgatory.try_complete_else_watch(two, ["test1", "test2"])
+    purgatory.try_complete_else_watch(three, ["test1", "test2", "test3"])
+    assert (purgatory.num_delayed(), purgatory.watched()) == (3, 6)
+    two.completable = True
+    two.safe_try_complete()
+    assert purgatory.num_delayed() == 2
+    three.completable = True
+    three.safe_try_complete()
+    assert purgatory.num_delayed() == 1
+    assert purgatory.watched() == 6
+    purgatory.check_and_complete("test1")
+    assert purgatory.watched() == 4
+    purgatory.check_and_complete("test2")
+    assert purgatory.watched() == 2
+    purgatory.check_and_complete("test3")
+    assert purgatory.watched() == 1
+    assert purgatory.key_count() == 1
+
+
+def test_cancel_for_key(purgatory):
+    one, two, three = Op(), Op(), Op()
+    purgatory.try_complete_else_watch(one, ["key"])
+    purgatory.try_complete_else_watch(two, ["key"])
+    purgatory.try_complete_else_watch(three, ["key2"])
+    cancelled = purgatory.cancel_for_key("key")
+    assert cancelled == [one, two]
+    assert (purgatory.num_delayed(), purgatory.watched(), purgatory.key_count()) == (1, 1, 1)
+    assert not any(op.is_completed() for op in cancelled)
+    assert purgatory.cancel_for_key("key") == purgatory.cancel_for_key("missing") == []
+    assert purgatory.cancel_all() == [three]
+    assert (purgatory.num_delayed(), purgatory.watched()) == (0, 0)
+
+
+def test_the_timer_comes_after_both_checks_and_an_operation_without_keys_is_an_error(purgatory):
+    with pytest.raises(ValueError, match="at least one key"):
+        purgatory.try_complete_else_watch(Op(), [])
+    op = Op()
+    op.completable = True
+    assert purgatory.try_complete_else_watch(op, ["a", "b"])
+    assert (op.tries, purgatory.watched(), purgatory.num_delayed()) == (1, 0, 0)
+    assert not purgatory.try_complete_else_watch(op, ["a"])
+    assert op.log == ["complete"]
+
+
+def test_an_event_between_the_first_check_and_the_watch_is_seen_by_the_second(purgatory):
+    class Late(Op):
+        def try_complete(self):
+            self.completable, answer = True, super().try_complete()
+            return answer
+
+    op = Late()
+    assert purgatory.try_complete_else_watch(op, ["a", "b"])
+    assert (op.tries, op.log, purgatory.num_delayed()) == (2, ["complete"], 0)
+    assert purgatory.watched() == 2
+    assert purgatory.purge_completed() == 2
+    assert purgatory.key_count() == 0
+
+
+def test_keys_after_the_one_that_completed_the_operation_are_left_out(purgatory):
+    op = Op()
+
+    class Key:
+        def __hash__(self):
+            op.force_complete()
+            return 1
+
+    assert not purgatory.try_complete_else_watch(op, ["first", Key(), "third"])
+    assert purgatory.watched() == 2
+    assert purgatory.num_delayed() == 0
+    assert op.log == ["complete"]
+
+
+def test_the_action_runs_only_when_the_first_try_fails():
+    ran = []
+    op = Op()
+    op.completable = True
+    assert op.safe_try_complete_or_else(lambda: ran.append(1))
+    assert ran == []
+    op = Op()
+
+    def action():
+        ran.append(1)
+        op.completable = True
+
+    assert op.safe_try_complete_or_else(action)
+    assert (ran, op.tries) == ([1], 2)
+    assert not op.safe_try_complete_or_else(action)
+    assert ran == [1]
+
+
+def test_try_complete_else_watch_takes_the_lock_itself(purgatory):
+    class Strict(Op):
+        def safe_try_complete(self):
+            raise AssertionError("would try without the watch under one lock")
+
+    assert not purgatory.try_complete_else_watch(Strict(), ["key"])
+
+
+class Locked(Op):
+    """Notes which threads are inside it at the same time."""
+
+    def __init__(self, delay_ms=100_000):
+        super().__init__(delay_ms)
+        self.inside, self.overlaps = 0, 0
+
+    def enter(self):
+        self.overlaps += self.inside
+        self.inside += 1
+        for _ in range(random.randrange(20)):
+            pass
+        self.inside -= 1
+
+    def try_complete(self):
+        self.enter()
+        return super().try_complete()
+
+    def on_complete(self):
+        self.enter()
+        super().on_complete()
+
+    def on_expiration(self):
+        self.enter()
+        super().on_expiration()
+
+
+def test_trying_completing_and_expiring_never_overlap(busy_switching):
+    """KAFKA-19312, KAFKA-17848."""
+    for _ in range(50):
+        op = Locked()
+        start = threading.Barrier(4)
+
+        def work(i, op=op, start=start):
+            start.wait()
+            if i == 3:
+                op.run()
+            else:
+                for _ in range(5):
+                    op.safe_try_complete()
+                op.completable = True
+                op.safe_try_complete()
+
+        in_threads(4, work)
+        assert op.overlaps == 0
+        assert op.log in (["complete"], ["complete", "expired"])
+
+
+def test_a_lock_held_elsewhere_delays_no_other_operation(purgatory):
+    """An event on one key while another operation's lock is held by a thread that does not come back yet."""
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow(Op):
+        def try_complete(self):
+            if self.tries == 2:
+                entered.set()
+                assert leave.wait(WAIT_S)
+            return super().try_complete()
+
+    slow, quick = Slow(), Op()
+    purgatory.try_complete_else_watch(slow, ["slow"])
+    purgatory.try_complete_else_watch(quick, ["quick"])
+    slow.completable = quick.completable = True
+    holder = threading.Thread(target=purgatory.check_and_complete, args=("slow",))
+    holder.start()
+    assert entered.wait(WAIT_S)
+    assert purgatory.check_and_complete("quick") == 1
+    leave.set()
+    holder.join(WAIT_S)
+    assert slow.log == ["complete"]
+
+
+def test_a_completion_that_met_a_held_lock_is_not_lost(purgatory):
+    """KAFKA-6653: the event that came while another thread was trying in vain must be looked at afterwards."""
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow(Op):
+        def try_complete(self):
+            answer = super().try_complete()
+            if not answer and self.tries == 3:
+                entered.set()
+                assert leave.wait(WAIT_S)
+            return answer
+
+    op = Slow()
+    purgatory.try_complete_else_watch(op, ["k"])
+    first = threading.Thread(target=purgatory.check_and_complete, args=("k",))
+    first.start()
+    assert entered.wait(WAIT_S)
+    op.completable = True
+    counts = []
+    second = threading.Thread(target=lambda: counts.append(purgatory.check_and_complete("k")))
+    second.start()
+    leave.set()
+    first.join(WAIT_S)
+    second.join(WAIT_S)
+    assert counts == [1]
+    assert op.log == ["complete"]
+
+
+def test_completing_one_operation_from_within_another_of_the_same_purgatory(purgatory):
+    """KAFKA-8334's shape: on_complete checks keys, and adds, while its own lock is held."""
+    second, third = Op(), Op()
+
+    class First(Op):
+        def on_complete(self):
+            super().on_complete()
+            second.completable = True
+            purgatory.check_and_complete("b")
+            purgatory.check_and_complete("a")
+            purgatory.try_complete_else_watch(third, ["a"])
+
+    first = First()
+    purgatory.try_complete_else_watch(first, ["a"])
+    purgatory.try_complete_else_watch(second, ["b"])
+    first.completable = True
+    assert purgatory.check_and_complete("a") == 1
+    assert (first.log, second.log) == (["complete"], ["complete"])
+    third.completable = True
+    assert purgatory.check_and_complete("a") == 1
+    assert purgatory.key_count() == 0
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_a_hundred_operations_on_twenty_threads_lose_no_wakeup(busy_switching, attempt):
+    """Kafka: 100 operations x 20 attempts; each is watched by two keys and completed by random threads while it is added."""
+    for _ in range(4):
+        with DelayedOperationPurgatory("race", LoopTimer(), reaper=False) as purgatory:
+            ready = [threading.Event() for _ in range(100)]
+
+            class Racing(Op):
+                def __init__(self, event):
+                    super().__init__()
+                    self.event = event
+
+                def try_complete(self):
+                    answer = self.event.is_set()
+                    for _ in range(random.randrange(30)):  # a yield somewhere in here
+                        pass
+                    return answer and self.force_complete()
+
+            ops = [Racing(event) for event in ready]
+            start = threading.Barrier(20)
+
+            def work(t, start=start, purgatory=purgatory, ready=ready, ops=ops):
+                start.wait()
+                for i in range(t % 10, 100, 10):
+                    if t < 10:
+                        purgatory.try_complete_else_watch(ops[i], [("key", i), ("group", i % 3)])
+                    else:
+                        ready[i].set()
+                        purgatory.check_and_complete(("key", i) if t % 2 else ("group", i % 3))
+
+            in_threads(20, work)
+            assert [i for i, op in enumerate(ops) if not op.is_completed()] == []
+            assert {tuple(op.log) for op in ops} == {("complete",)}
+            assert purgatory.num_delayed() == 0
+            purgatory.purge_completed()
+            assert (purgatory.watched(), purgatory.key_count()) == (0, 0)
+
+
+def test_events_and_time_at_once_complete_each_operation_once(busy_switching):
+    with DelayedOperationPurgatory("race", purge_interval=50) as purgatory:
+        ops = [[Locked(i % 5) for i in range(200)] for _ in range(8)]
+
+        def work(t):
+            for i, op in enumerate(ops[t]):
+                purgatory.try_complete_else_watch(op, [t, i % 7])
+                op.completable = True
+                purgatory.check_and_complete(t if i % 2 else i % 7)
+
+        in_threads(8, work)
+        every = [op for some in ops for op in some]
+        for op in every:
+            op.force_complete()
+        # A task still on its way to the executor finds its operation complete.
+        assert {tuple(op.log) for op in every} <= {("complete",), ("complete", "expired")}
+        assert sum(op.overlaps for op in every) == 0
+        assert purgatory.num_delayed() == 0
+
+
+# ---- purging -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_complete_operations_are_purged_after_the_interval(clock):
+    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=10, reaper=False)
+    open_one = Op()
+    purgatory.try_complete_else_watch(open_one, ["other"])
+    for _ in range(10):
+        op = Op()
+        purgatory.try_complete_else_watch(op, ["a", "b"])
+        op.force_complete()
+    assert purgatory.estimated_total == 11
+    purgatory.advance_clock()
+    assert purgatory.watched() == 21
+    op = Op()
+    purgatory.try_complete_else_watch(op, ["a"])
+    op.force_complete()
+    purgatory.advance_clock()
+    assert (purgatory.watched(), purgatory.estimated_total) == (1, 1)
+    assert purgatory.statistics() == {"delayed": 1, "watched": 1, "keys": 1, "completed_by_events": 0}
+
+
+def test_a_reaper_purges_without_anything_being_due():
+    purged = threading.Event()
+
+    class Noting(DelayedOperationPurgatory):
+        def purge_completed(self):
+            try:
+                return super().purge_completed()
+            finally:
+                purged.set()
+
+    with Noting("purging", purge_interval=5) as purgatory:
+        for _ in range(6):
+            op = Op()
+            purgatory.try_complete_else_watch(op, ["a"])
+            op.force_complete()
+        purgatory.try_complete_else_watch(Op(), ["a"])
+        assert purged.wait(WAIT_S)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="purge_interval"):
+        DelayedOperationPurgatory("x", purge_interval=-1, reaper=False)
+    with pytest.raises(ValueError, match="reaper=False"):
+        DelayedOperationPurgatory("x", LoopTimer())
+
+
+# ---- life --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_closing_from_any_thread_and_twice():
+    purgatory = DelayedOperationPurgatory("closing")
+    op = Op(50_000)
+    purgatory.try_complete_else_watch(op, ["k"])
+    in_threads(4, lambda i: purgatory.close())
+    purgatory.close()
+    assert not op.is_completed()
+    assert not [thread for thread in threading.enumerate() if "closing" in thread.name]
+
+
+def test_a_purgatory_may_be_closed_by_an_operation_that_expires():
+    closed = threading.Event()
+
+    class Closing(Op):
+        def on_expiration(self):
+            purgatory.close()
+            closed.set()
+
+    purgatory = DelayedOperationPurgatory("closing")
+    purgatory.try_complete_else_watch(Closing(1), ["k"])
+    assert closed.wait(WAIT_S)
+
+
+def test_a_reaper_ends_when_the_timer_is_closed_under_it():
+    timer = SystemTimer("x")
+    purgatory = DelayedOperationPurgatory("closing", timer)
+    timer.close()
+    purgatory._reaper.join(WAIT_S)
+    assert not purgatory._reaper.is_alive()
+    purgatory.close()
+
+
+def test_an_operation_that_fails_on_expiry_is_logged_and_stops_nobody(purgatory, clock, caplog):
+    class Failing(Op):
+        def on_complete(self):
+            raise LookupError("on purpose")
+
+    bad, good = Failing(5), Op(5)
+    purgatory.try_complete_else_watch(bad, ["k"])
+    purgatory.try_complete_else_watch(good, ["k"])
+    run_until(purgatory, clock, 5)
+    assert good.log == ["complete", "expired"]
+    assert bad.is_completed()
+    assert [type(record.exc_info[1]) for record in caplog.records] == [LookupError]
+    assert bad.safe_try_complete() is False
+
+
+def test_an_error_while_trying_reaches_the_caller_and_frees_the_lock(purgatory):
+    class Failing(Op):
+        def try_complete(self):
+            raise LookupError("on purpose")
+
+    op = Failing()
+    with pytest.raises(LookupError):
+        purgatory.try_complete_else_watch(op, ["k"])
+    answers = []
+    in_threads(1, lambda i: answers.append(op.force_complete()))
+    assert answers == [True]
+
+
+def test_unhashable_keys_are_refused_and_nothing_hangs(purgatory):
+    op = Op()
+    with pytest.raises(TypeError):
+        purgatory.try_complete_else_watch(op, [[]])
+    with pytest.raises(TypeError):
+        purgatory.check_and_complete([])
+    answers = []
+    in_threads(1, lambda i: answers.append(op.force_complete()))
+    assert answers == [True]
+
+
+def test_abstract_operations_say_what_is_missing():
+    with pytest.raises(TypeError, match="try_complete"):
+        DelayedOperation(1).safe_try_complete()
+    with pytest.raises(TypeError, match="on_complete"):
+        DelayedOperation(1).force_complete()
+
+
+def test_any_timer_will_do(clock):
+    """A purgatory needs add, advance_clock, size, next_deadline_ms and close of its timer."""
+
+    class Slow:
+        def __init__(self):
+            self.inner = LoopTimer(clock=clock)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    purgatory = DelayedOperationPurgatory("test", Slow(), reaper=False)
+    op = Op(10)
+    assert not purgatory.try_complete_else_watch(op, ["k"])
+    run_until(purgatory, clock, 10)
+    assert op.log == ["complete", "expired"]
+
+
+def test_a_cycle_of_purgatory_and_operation_is_collected(clock):
+    class Holding(Op):
+        pass
+
+    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), reaper=False)
+    op = Holding()
+    op.purgatory = purgatory
+    op.fn = partial(id, op)
+    purgatory.try_complete_else_watch(op, ["k"])
+    gone = [weakref.ref(purgatory), weakref.ref(op)]
+    del purgatory, op
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_operations_are_let_go_when_they_are_done(purgatory, clock):
+    refs = []
+    for i in range(100):
+        op = Op(i % 10 + 1)
+        refs.append(weakref.ref(op))
+        purgatory.try_complete_else_watch(op, ["k", i])
+        op.completable = i % 3 == 0
+    del op
+    purgatory.check_and_complete("k")
+    run_until(purgatory, clock, 20)
+    purgatory.purge_completed()
+    assert [ref for ref in refs if ref() is not None] == []
+    assert (purgatory.num_delayed(), purgatory.watched(), purgatory.key_count()) == (0, 0, 0)
+
+
+def test_a_delayed_operation_is_a_timer_task(clock):
+    timer = LoopTimer(clock=clock)
+    op = Op(5)
+    assert isinstance(op, TimerTask)
+    assert op.delay_ms == 5
+    timer.add(op)
+    clock.advance(5)
+    timer.advance_clock()
+    assert op.log == ["complete", "expired"]

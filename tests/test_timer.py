@@ -1,0 +1,432 @@
+"""SystemTimer, its reaper, LoopTimer: threads around the wheel. Clocks are moved by hand; nothing here waits for time to pass, but the
+few tests of real threads on the real clock, which wait for what they started."""
+
+import random
+import sys
+import threading
+
+import pytest
+
+from kafkacore.clock import ManualClock
+from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000)
+
+
+@pytest.fixture
+def busy_switching():
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Recorder(TimerTask):
+    """Kafka's TestTask: notes its id and counts down."""
+
+    def __init__(self, delay_ms, number, output, done):
+        super().__init__(delay_ms)
+        self.number, self.output, self.done = number, output, done
+
+    def run(self):
+        self.output.append(self.number)
+        self.done.release()
+
+
+def finished(timer):
+    """Waits until the executor has run what it was given."""
+    done = threading.Event()
+    timer.add(TimerTask(-1, done.set))
+    assert done.wait(WAIT_S)
+
+
+def in_threads(count, work):
+    errors = []
+
+    def guarded(i):
+        try:
+            work(i)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+
+
+# ---- TimerTest of Kafka (tick 1, size 3) -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timer(clock):
+    with SystemTimer("test", tick_ms=1, wheel_size=3, clock=clock) as timer:
+        yield timer
+
+
+def test_tasks_already_expired_run_at_once(timer):
+    output, done = [], threading.Semaphore(0)
+    for i, delay_ms in enumerate([-5, -4, -3, -2, -1, 0]):
+        timer.add(Recorder(delay_ms, i, output, done))
+        assert not timer.advance_clock(0)
+    for _ in range(6):
+        assert done.acquire(timeout=WAIT_S)
+    assert sorted(output) == list(range(6))
+    assert timer.size() == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_task_runs_exactly_once_in_any_order_of_adding(timer, clock, seed):
+    delays = [*range(5), *(d for d in range(10, 100) for _ in range(2)), *range(100, 500)]
+    order = list(enumerate(delays))
+    random.Random(seed).shuffle(order)
+    output, done = [], threading.Semaphore(0)
+    for i, delay_ms in order:
+        timer.add(Recorder(delay_ms, i, output, done))
+    assert timer.size() == len(delays) - 1
+    while timer.size():
+        clock.advance(1)
+        while timer.advance_clock(0):
+            pass
+    for _ in delays:
+        assert done.acquire(timeout=WAIT_S)
+    assert sorted(output) == list(range(len(delays)))
+    by_time = [delays[i] for i in output]
+    assert by_time == sorted(by_time)
+
+
+def test_advancing_without_anything_to_do_says_so(timer, clock):
+    assert not timer.advance_clock(0)
+    timer.add(TimerTask(50, list))
+    assert not timer.advance_clock(0)
+    assert timer.next_deadline_ms() <= 1050
+    clock.advance(50)
+    moved = 0
+    while timer.advance_clock(0):
+        moved += 1
+    assert moved >= 1
+    assert (timer.size(), timer.next_deadline_ms()) == (0, None)
+
+
+def test_a_task_added_again_starts_anew(timer, clock):
+    count = []
+    task = TimerTask(10, lambda: count.append(clock.now_ms()))
+    timer.add(task)
+    clock.advance(8)
+    timer.add(task)
+    assert timer.size() == 1
+    for _ in range(20):
+        clock.advance(1)
+        while timer.advance_clock(0):
+            pass
+    finished(timer)
+    assert len(count) == 1
+    timer.add(task)
+    task.cancel()
+    assert timer.size() == 0
+
+
+def test_closing_ends_the_executor_from_any_thread_and_twice(timer):
+    output, done = [], threading.Semaphore(0)
+    timer.add(Recorder(0, 1, output, done))
+    in_threads(4, lambda i: timer.close())
+    timer.close()
+    assert output == [1]
+    assert timer.closed
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("executor-test")]
+    timer.add(Recorder(0, 2, output, done))
+    assert output == [1]
+
+
+def test_a_task_may_close_its_timer(timer):
+    done = threading.Event()
+
+    def close():
+        timer.close()
+        done.set()
+
+    timer.add(TimerTask(0, close))
+    assert done.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+def test_a_failing_task_is_logged_once_and_stops_nobody(timer, clock, caplog, error):
+    output, done = [], threading.Semaphore(0)
+
+    def fail():
+        raise error("on purpose")
+
+    for task in (TimerTask(5, fail), Recorder(5, 1, output, done), TimerTask(0, fail), Recorder(0, 2, output, done)):
+        timer.add(task)
+    clock.advance(5)
+    while timer.advance_clock(0):
+        pass
+    finished(timer)
+    assert sorted(output) == [1, 2]
+    assert [type(record.exc_info[1]) for record in caplog.records] == [error, error]
+
+
+def test_an_interrupt_between_the_wheel_and_the_executor_loses_no_task(timer, clock):
+    output, done = [], threading.Semaphore(0)
+    submit, timer._executor.submit = timer._executor.submit, lambda fn: (_ for _ in ()).throw(KeyboardInterrupt)
+    timer.add(Recorder(5, 1, output, done))
+    clock.advance(5)
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            timer.advance_clock(0)
+    timer._executor.submit = submit
+    timer.advance_clock(0)
+    assert done.acquire(timeout=WAIT_S)
+    assert output == [1]
+
+
+# ---- waiting -----------------------------------------------------------------------------------------------------------------------
+
+
+class Sleeper(threading.Thread):
+    """Calls advance_clock(None) once."""
+
+    def __init__(self, timer):
+        super().__init__(daemon=True)
+        self.timer = timer
+        self.answer = None
+
+    def run(self):
+        self.answer = self.timer.advance_clock(None)
+
+
+def asleep(timer):
+    """Waits until a thread sleeps in the timer: it has taken the lock, and given it back to wait."""
+    while timer.asleep_until_ms <= -(2**61):
+        pass
+    with timer._condition:
+        pass
+
+
+def test_who_sleeps_is_woken_by_an_earlier_task_a_wakeup_and_the_end(clock):
+    timer = SystemTimer("test", clock=clock)
+    timer.add(TimerTask(10_000, list))
+    for wake in (lambda: clock.advance(20_000) and timer.wakeup(), timer.wakeup, timer.close):
+        sleeper = Sleeper(timer)
+        sleeper.start()
+        asleep(timer)
+        wake()
+        sleeper.join(WAIT_S)
+        assert not sleeper.is_alive()
+    timer = SystemTimer("test", clock=clock)
+    timer.add(TimerTask(10_000, list))
+    sleeper = Sleeper(timer)
+    sleeper.start()
+    asleep(timer)
+    assert timer.asleep_until_ms <= clock.now_ms() + 10_000
+    clock.advance(5)
+    timer.add(TimerTask(1, list))
+    clock.advance(1)
+    timer.wakeup()
+    sleeper.join(WAIT_S)
+    assert not sleeper.is_alive()
+    timer.close()
+
+
+def test_a_reaper_runs_tasks_by_itself_and_sleeps_in_between():
+    """SystemTimerReaperTest of Kafka, with shorter delays; the thread wakes for buckets and for nothing else."""
+    timer = SystemTimer("reaped")
+    wakes = []
+    advance = timer.advance_clock
+    timer.advance_clock = lambda timeout_ms=None: wakes.append(timeout_ms) or advance(timeout_ms)
+    reaper = SystemTimerReaper("reaper", timer)
+    output, done = [], threading.Semaphore(0)
+    for i, delay_ms in enumerate([10, 20, 30]):
+        reaper.add(Recorder(delay_ms, i, output, done))
+    for _ in range(3):
+        assert done.acquire(timeout=WAIT_S)
+    assert output == [0, 1, 2]
+    assert reaper.size() == 0
+    assert reaper.next_deadline_ms() is None
+    assert set(wakes) == {None}
+    assert len(wakes) <= 12
+    with pytest.raises(RuntimeError):
+        reaper.advance_clock(5)
+    in_threads(3, lambda i: reaper.close())
+    reaper.close()
+    assert not [thread for thread in threading.enumerate() if thread.name in ("reaper", "executor-reaped_0")]
+
+
+def test_a_reaper_ends_when_its_timer_is_closed_under_it():
+    timer = SystemTimer("reaped")
+    with SystemTimerReaper("reaper", timer) as reaper:
+        timer.close()
+        reaper._thread.join(WAIT_S)
+        assert not reaper._thread.is_alive()
+
+
+def test_a_reaper_may_be_closed_by_a_task():
+    reaper = SystemTimerReaper("reaper", SystemTimer("reaped"))
+    done = threading.Event()
+    reaper.add(TimerTask(1, lambda: (reaper.close(), done.set())))
+    assert done.wait(WAIT_S)
+    reaper._thread.join(WAIT_S)
+    assert not reaper._thread.is_alive()
+
+
+# ---- LoopTimer ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_timer_runs_what_is_due_in_the_thread_of_its_owner(clock):
+    timer = LoopTimer(clock=clock)
+    threads = []
+    for delay_ms in (-1, 0, 5, 700):
+        timer.add(TimerTask(delay_ms, lambda: threads.append(threading.current_thread())))
+    cancelled = TimerTask(0, lambda: threads.append("cancelled"))
+    timer.add(cancelled)
+    cancelled.cancel()
+    assert timer.size() == 4
+    assert timer.next_deadline_ms() <= clock.now_ms()
+    assert timer.advance_clock()
+    assert len(threads) == 2
+    wakes = 0
+    while (deadline := timer.next_deadline_ms()) is not None:
+        clock.advance(max(deadline - clock.now_ms(), 0))
+        timer.advance_clock(0)
+        wakes += 1
+    assert threads == [threading.current_thread()] * 4
+    assert clock.now_ms() == 1700
+    assert wakes <= 5
+    with pytest.raises(ValueError, match="does not wait"):
+        timer.advance_clock(None)
+    timer.close()
+
+
+def test_a_timer_whose_constructor_was_skipped_says_so():
+    class Odd(LoopTimer):
+        def __init__(self):
+            pass
+
+    with pytest.raises(TypeError, match="__init__"):
+        Odd().add(TimerTask(1, list))
+
+
+@pytest.mark.parametrize("delay_ms", [2**70, -(2**70)])
+def test_any_delay_is_a_time(clock, delay_ms):
+    timer = LoopTimer(clock=clock)
+    timer.add(TimerTask(delay_ms, list))
+    assert timer.advance_clock(0) == (delay_ms < 0)
+
+
+# ---- races -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_twenty_threads_add_and_cancel_while_the_clock_advances(busy_switching):
+    """Every task runs exactly once or was cancelled, never both, never neither."""
+    wheel = TimingWheel(1, 20, 0)
+    threads_, each = 20, 200
+    ran = [[0] * each for _ in range(threads_)]
+    cancelled = [[0] * each for _ in range(threads_)]
+    start, working = threading.Barrier(threads_ + 1), threading.Event()
+    left = [threads_]
+    lock = threading.Lock()
+
+    def work(t):
+        rng = random.Random(t)
+        mine = []
+        start.wait()
+        for i in range(each):
+            when = now[0] + rng.randrange(-1, 500)
+
+            def run(i=i):
+                ran[t][i] += 1
+
+            mine.append((i, wheel.call_at(when, run)))
+            if rng.random() < 0.5:
+                at, handle = mine.pop(rng.randrange(len(mine)))
+                cancelled[t][at] += wheel.cancel(handle)
+        with lock:
+            left[0] -= 1
+            if not left[0]:
+                working.set()
+
+    now = [0]
+
+    def drive():
+        start.wait()
+        while not working.is_set():
+            now[0] += 1
+            wheel.run_expired(now[0])
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    in_threads(threads_, work)
+    driver.join(WAIT_S)
+    wheel.run_expired(now[0] + 1000)
+    assert len(wheel) == 0
+    assert {ran[t][i] + cancelled[t][i] for t in range(threads_) for i in range(each)} == {1}
+    assert sum(map(sum, cancelled)) > 0
+
+
+def test_twenty_threads_add_and_cancel_tasks_of_a_system_timer(busy_switching, clock):
+    timer = SystemTimer("race", clock=clock)
+    ran = [0] * 2000
+    tasks = []
+
+    def runs(i):
+        def run():
+            ran[i] += 1
+
+        return run
+
+    tasks = [TimerTask(i % 50, runs(i)) for i in range(2000)]
+    kept = set(range(2000))
+    start = threading.Barrier(21)
+    done = threading.Event()
+
+    def drive():
+        start.wait()
+        while not done.is_set():
+            clock.advance(1)
+            timer.advance_clock(0)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+
+    def work(t):
+        start.wait()
+        for i in range(t * 100, (t + 1) * 100):
+            timer.add(tasks[i])
+            if i % 3 == 0:
+                tasks[i].cancel()
+
+    in_threads(20, work)
+    done.set()
+    driver.join(WAIT_S)
+    clock.advance(100)
+    while timer.advance_clock(0):
+        pass
+    finished(timer)
+    timer.close()
+    assert timer.size() == 0
+    assert all(ran[i] == 1 for i in kept if i % 3)
+    assert all(ran[i] <= 1 for i in kept)
+
+
+def test_no_wakeup_is_lost_between_a_sleeper_and_those_who_add(busy_switching):
+    """The next deadline is noted and the wheel looked at under one lock; who adds looks at the note after adding."""
+    timer = SystemTimer("race")
+    with SystemTimerReaper("reaper", timer) as reaper:
+
+        def work(t):
+            for _ in range(100):
+                done = threading.Event()
+                reaper.add(TimerTask(1, done.set))
+                assert done.wait(WAIT_S)
+
+        in_threads(8, work)
+        assert reaper.size() == 0
