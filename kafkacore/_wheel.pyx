@@ -9,3 +9,4 @@ cimport cython
 include "native/wheel.pxi"
 include "native/wheel_tasks.pxi"
 include "native/wheel_purgatory.pxi"
+include "native/wheel_aio.pxi"

@@ -1,4 +1,4 @@
-"""Builds the extensions with ASAN and UBSAN into build/sanitize and runs the tests of the bytes and protocol rooms and the fuzz loop on them.
+"""Builds the extensions with ASAN and UBSAN into build/sanitize; runs the tests of what handles memory and the fuzz loop on them.
 
 Options after the command go to pytest. The normal build in the checkout is left alone.
 """
