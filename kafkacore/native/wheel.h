@@ -292,6 +292,22 @@ static inline int32_t kw_find(kw_wheel *w, int64_t handle) {
     return w->nodes[i].state == KW_LINKED || w->nodes[i].state == KW_DUE ? (int32_t)i : KW_NONE;
 }
 
+/* Cache lines that will be wanted: of the node of a handle; then, when that has come, of its neighbours; of the second node of a ring. */
+static inline void kw_prefetch_node(const kw_wheel *w, int64_t handle) {
+    if ((handle & 0xffffffff) < w->used) __builtin_prefetch(&w->nodes[handle & 0xffffffff], 1);
+}
+
+static inline void kw_prefetch_neighbours(const kw_wheel *w, int64_t handle) {
+    if ((handle & 0xffffffff) < w->used) {
+        const kw_node *n = &w->nodes[handle & 0xffffffff];
+        if (n->state == KW_FREE) return;
+        __builtin_prefetch(&w->nodes[n->next], 1);
+        __builtin_prefetch(&w->nodes[n->prev], 1);
+    }
+}
+
+static inline void kw_prefetch_next(const kw_wheel *w, int32_t ring) { __builtin_prefetch(&w->nodes[w->nodes[w->nodes[ring].next].next], 1); }
+
 static inline void kw_advance(kw_wheel *w, int64_t now) {
     int32_t l;
     for (l = 0; l < w->levels && now >= w->level[l].now + w->level[l].tick; l++) w->level[l].now = kw_floor(now, w->level[l].tick);
@@ -318,7 +334,7 @@ static int kw_expire(kw_wheel *w, int64_t now) {
         while ((i = w->nodes[bucket].next) != bucket) {
             int placed;
             kw_unlink(w, i);
-            __builtin_prefetch(&w->nodes[w->nodes[bucket].next]);
+            kw_prefetch_next(w, bucket);
             placed = kw_place(w, i);
             if (placed == 0) {
                 kw_make_due(w, i);

@@ -39,16 +39,12 @@ cdef extern from "wheel.h" nogil:
     void* kw_take(kw_wheel* w, int32_t i)
     int64_t kw_handle(kw_wheel* w, int32_t i)
     int32_t kw_find(kw_wheel* w, int64_t handle)
+    void kw_prefetch_node(const kw_wheel* w, int64_t handle)
+    void kw_prefetch_neighbours(const kw_wheel* w, int64_t handle)
+    void kw_prefetch_next(const kw_wheel* w, int32_t ring)
     void kw_advance(kw_wheel* w, int64_t now)
     int kw_expire(kw_wheel* w, int64_t now)
     int64_t kw_next(const kw_wheel* w)
-
-
-cdef extern from *:
-    """
-    #define kw_prefetch(p) __builtin_prefetch((p), 1)
-    """
-    void kw_prefetch(void* p) nogil
 
 
 cdef object log = logging.getLogger("kafkacore.timer")
@@ -254,13 +250,10 @@ cdef class TimingWheel(TaskStore):
         cdef Py_ssize_t n = given.shape[0], i, cancelled = 0
         cdef int32_t node
         for i in range(n):
-            if i + 16 < n and (given[i + 16] & 0xffffffff) < self.wheel.used:
-                kw_prefetch(&self.wheel.nodes[given[i + 16] & 0xffffffff])
-            if i + 8 < n:                                 # its own line is here by now: those of its neighbours
-                node = kw_find(&self.wheel, given[i + 8])
-                if node != KW_NONE:
-                    kw_prefetch(&self.wheel.nodes[self.wheel.nodes[node].next])
-                    kw_prefetch(&self.wheel.nodes[self.wheel.nodes[node].prev])
+            if i + 16 < n:
+                kw_prefetch_node(&self.wheel, given[i + 16])
+            if i + 8 < n:
+                kw_prefetch_neighbours(&self.wheel, given[i + 8])
             node = kw_find(&self.wheel, given[i])
             if node == KW_NONE:
                 continue
@@ -291,6 +284,7 @@ cdef class TimingWheel(TaskStore):
         """Takes the first task or callable that is due; None when there is none."""
         while self.wheel.due_count[0]:
             task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
+            kw_prefetch_next(&self.wheel, self.wheel.due[0])          # comes while the task runs
             if type(task) is not TimerTaskEntry:
                 return task
             if not (<TimerTaskEntry>task).is_cancelled():
@@ -341,6 +335,7 @@ cdef class TimingWheel(TaskStore):
             node = self.wheel.nodes[self.wheel.due[1]].next
             out[i] = kw_handle(&self.wheel, node)
             kw_take(&self.wheel, node)
+            kw_prefetch_next(&self.wheel, self.wheel.due[1])
         self.counter.value -= n
         return handles
 

@@ -40,7 +40,57 @@ cdef extern from *:
     int64_t kw_monotonic_ms()
 
 
+# ---- the lock ------------------------------------------------------------------------------------------------------------------------
+
 cdef object new_lock = threading.Lock
+
+
+cdef struct Lock:
+    unsigned long holder                                  # thread that has it, 0 = nobody
+    int depth
+    int waiting
+    bint gate_open
+
+
+cdef inline bint try_lock(Lock* lock) noexcept:
+    cdef unsigned long me = <unsigned long>PyThread_get_thread_ident()
+    if lock.holder != 0 and lock.holder != me:
+        return False
+    lock.holder = me
+    lock.depth += 1
+    return True
+
+
+cdef object new_gate():
+    """A real lock, closed, to be kept beside a Lock by the first who has to wait for it."""
+    gate = new_lock()
+    gate.acquire()
+    return gate
+
+
+cdef int wait_for_lock(Lock* lock, object gate) except -1:
+    """Takes a lock that somebody has."""
+    while not try_lock(lock):
+        lock.waiting += 1
+        try:
+            gate.acquire()                                # opened by whoever releases while somebody waits
+            lock.gate_open = False
+        finally:
+            lock.waiting -= 1
+    return 0
+
+
+cdef inline int unlock(Lock* lock, object gate) except -1:
+    lock.depth -= 1
+    if lock.depth == 0:
+        lock.holder = 0
+        if lock.waiting and not lock.gate_open:
+            lock.gate_open = True
+            gate.release()
+    return 0
+
+
+# ---- the timer -----------------------------------------------------------------------------------------------------------------------
 
 
 @cython.no_gc_clear                                       # its wheel must outlive whatever is called while a cycle is taken apart
@@ -114,47 +164,23 @@ cdef class DelayedOperation(TimerTask):
     Source: org.apache.kafka.server.purgatory.DelayedOperation (4.1).
     """
     cdef bint completed
-    cdef unsigned long holder                             # thread that holds the lock, 0 = nobody
-    cdef int depth
-    cdef int waiting
-    cdef bint gate_open
+    cdef Lock lock
     cdef object gate
 
     def __init__(self, delay_ms):
         self.delay = clamp_ms(delay_ms)
 
-    # ---- the lock ----------------------------------------------------------------------------------------------------------------
-
     cdef int acquire(self) except -1:
-        cdef unsigned long me = <unsigned long>PyThread_get_thread_ident()
-        if self.holder == me:
-            self.depth += 1
-            return 0
-        while self.holder != 0:
+        if not try_lock(&self.lock):
             if self.gate is None:
-                gate = new_lock()
-                gate.acquire()
+                gate = new_gate()
                 if self.gate is None:                     # making a lock may have let another thread run
                     self.gate = gate
-                continue
-            self.waiting += 1
-            try:
-                self.gate.acquire()                       # opened by whoever releases while somebody waits
-                self.gate_open = False
-            finally:
-                self.waiting -= 1
-        self.holder = me
-        self.depth = 1
+            wait_for_lock(&self.lock, self.gate)
         return 0
 
     cdef int release(self) except -1:
-        self.depth -= 1
-        if self.depth == 0:
-            self.holder = 0
-            if self.waiting and not self.gate_open:
-                self.gate_open = True
-                self.gate.release()
-        return 0
+        return unlock(&self.lock, self.gate)
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------------------
 
@@ -256,7 +282,8 @@ cdef class Watchers:
 cdef class PurgatoryCore:
     """The compiled base of DelayedOperationPurgatory: keys, watchers, and the two calls that every operation goes through."""
     cdef dict by_key
-    cdef object structure                                 # taken to add and to drop keys
+    cdef Lock structure                                   # taken to add and to drop keys; hashing one may come back here
+    cdef object structure_gate
     cdef object timer
     cdef TimerCore core
     cdef readonly Py_ssize_t estimated_total
@@ -267,7 +294,6 @@ cdef class PurgatoryCore:
 
     def __cinit__(self, *args, **kwargs):
         self.by_key = {}
-        self.structure = threading.RLock()                # hashing a key may come back here
 
     def _setup(self, timer, Py_ssize_t purge_above):
         """Takes the timer, a SystemTimer or anything with its `add`; `_purge_is_due` is called when more operations are complete."""
@@ -281,20 +307,35 @@ cdef class PurgatoryCore:
         if found != NULL and not (<Watchers>found).dead:
             (<Watchers>found).operations.append(operation)
             return 0
-        with self.structure:
+        self.lock_structure()
+        try:
             watchers = self.by_key.get(key)
             if watchers is None or watchers.dead:
-                watchers = self.by_key[key] = Watchers()
+                watchers = self.by_key[key] = Watchers.__new__(Watchers)
             watchers.operations.append(operation)
+        finally:
+            unlock(&self.structure, self.structure_gate)
         return 0
 
     cdef int drop_if_empty(self, key, Watchers watchers) except -1:
         if watchers.operations or watchers.dead:
             return 0
         watchers.dead = True
-        with self.structure:
+        self.lock_structure()
+        try:
             if self.by_key.get(key) is watchers:
                 del self.by_key[key]
+        finally:
+            unlock(&self.structure, self.structure_gate)
+        return 0
+
+    cdef int lock_structure(self) except -1:
+        if not try_lock(&self.structure):
+            if self.structure_gate is None:
+                gate = new_gate()
+                if self.structure_gate is None:
+                    self.structure_gate = gate
+            wait_for_lock(&self.structure, self.structure_gate)
         return 0
 
     def try_complete_else_watch(self, DelayedOperation operation not None, keys):
@@ -348,12 +389,15 @@ cdef class PurgatoryCore:
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
         cdef Watchers watchers
         cdef DelayedOperation operation
-        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t count = 0, i
         cdef bint stale = False
+        cdef list operations
         if found == NULL:
             return 0
         watchers = <Watchers>found
-        for operation in watchers.operations[:]:
+        operations = watchers.operations                  # others may append meanwhile, nobody takes out: lists are replaced
+        for i in range(len(operations)):
+            operation = operations[i]
             if operation.completed:
                 stale = True
             elif operation.safe_try_complete():
