@@ -26,7 +26,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,9 @@ class Timers(ABC):
     @abstractmethod
     def expire(self, count: int) -> int:
         """Lets time pass until at least so many were called, or none is left; how many."""
+
+    def close(self) -> None:  # noqa: B027 - optional on purpose
+        """Gives back what the system lent."""
 
 
 class WheelCalls(Timers):
@@ -250,14 +253,19 @@ class Asyncio(Timers):
         self.turn()  # cancelled timers are thrown out there
 
     def expire(self, count: int) -> int:
-        loop = self.loop
-        scheduled: Sequence[object] = loop._scheduled  # type: ignore[attr-defined]
-        before = len(scheduled)
-        while scheduled and before - len(scheduled) < count:
+        loop, before = self.loop, self.live()
+        while (left := self.live()) and before - left < count:
             loop.call_later(LONGEST_MS / 200_000, loop.stop)
             loop.run_forever()
-            before += 1
-        return before - len(scheduled)
+        return before - left
+
+    def close(self) -> None:
+        self.loop.close()
+
+    def live(self) -> int:
+        """Timers that wait and are not cancelled."""
+        loop: Any = self.loop
+        return len(loop._scheduled) - int(loop._timer_cancelled_count)
 
 
 class Uvloop(Asyncio):
@@ -293,12 +301,8 @@ class AioWheel(Asyncio):
         call_later = self.timer.call_later
         return [call_later(delay_ms / 1000, noop) for delay_ms in delays_ms]
 
-    def expire(self, count: int) -> int:
-        loop, before = self.loop, len(self.timer)
-        while len(self.timer) and before - len(self.timer) < count:
-            loop.call_later(LONGEST_MS / 200_000, loop.stop)
-            loop.run_forever()
-        return before - len(self.timer)
+    def live(self) -> int:
+        return len(self.timer)
 
 
 KINDS: dict[str, type[Timers]] = {
@@ -311,7 +315,15 @@ KINDS: dict[str, type[Timers]] = {
     "uvloop": Uvloop,
     "aio.WheelTimer": AioWheel,
 }
-LIMITS = {"wheel": 10**8, "wheel, *_many": 10**8, "wheel, TimerTask": 10**7, "heapq": 10**6, "sched": 10**6, "asyncio": 10**6, "uvloop": 10**6}
+LIMITS = {
+    "wheel": 10**8,
+    "wheel, *_many": 10**8,
+    "wheel, TimerTask": 10**7,
+    "heapq": 10**6,
+    "sched": 10**6,
+    "asyncio": 10**6,
+    "uvloop": 10**6,
+}
 """Above so many outstanding a kind takes minutes or many gigabytes and is left out; 10**6 where nothing is said."""
 
 
@@ -350,7 +362,6 @@ def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]
     rng = random.Random(7)
     numbers = np.random.default_rng(7)
     gc.collect()
-    gc.disable()
     timers = KINDS[kind]()
     many = kind == "wheel, *_many"
     chunk = min(CHUNK, max(outstanding // 2, 1))
@@ -394,6 +405,7 @@ def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]
     expire_ns: list[float] = []
     part = max(outstanding // rounds, 1)
     if isinstance(timers, Uvloop):
+        timers.close()
         timers = Uvloop()
         for _ in range(min(rounds, 3)):
             timers.add_due(outstanding)
@@ -406,6 +418,7 @@ def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]
             done = timers.expire(min(part, 400_000))
             if done:
                 expire_ns.append((now_ns() - start) / done)
+    timers.close()
     return {
         "add_ns": add_ns[:rounds],
         "cancel_ns": cancel_ns["oldest"],
@@ -416,4 +429,5 @@ def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]
 
 
 if __name__ == "__main__":
+    gc.disable()
     print(json.dumps(measure(sys.argv[1], int(sys.argv[2]))))

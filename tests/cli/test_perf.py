@@ -1,0 +1,90 @@
+"""`kafkacore perf timers`: every kind of timers does what is measured; the load of the purgatory; output for people and machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafkacore.cli import purgatory_load, timer_cases
+from kafkacore.cli.app import run
+from kafkacore.cli.purgatory_load import Load
+
+
+@pytest.mark.parametrize("kind", timer_cases.KINDS)
+def test_every_kind_adds_cancels_and_expires(kind: str) -> None:
+    if kind == "uvloop":
+        pytest.importorskip("uvloop")
+    result = timer_cases.measure(kind, 60, rounds=2)
+    assert {name: len(result[name]) for name in ("add_ns", "cancel_ns", "cancel_random_ns")} == {
+        "add_ns": 2,
+        "cancel_ns": 2,
+        "cancel_random_ns": 2,
+    }
+    assert all(ns > 0 for name in ("cancel_ns", "expire_ns") for ns in result[name])
+    assert len(result["expire_ns"]) == 2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in timer_cases.KINDS if kind != "uvloop"])
+def test_expiring_takes_them_all_in_the_end(kind: str) -> None:
+    timers = timer_cases.KINDS[kind]()
+    handles = timers.add([5, 100, 59_999, 700])
+    timers.cancel(handles[1:2])
+    assert timers.expire(100) == 3
+    assert timers.expire(1) == 0
+    timers.close()
+
+
+def test_the_load_is_what_it_says() -> None:
+    load = Load(num=4000, rate=10_000, timeout_ms=200, pct50_ms=200, pct75_ms=400, keys=2, key_space=10)
+    outcome = purgatory_load.run_load(load)
+    assert outcome.expired == pytest.approx(2000, rel=0.1)
+    assert outcome.cpu_ns > 0
+    # Little: open operations are arrivals per second times the mean time, which is between p25 and the timeout.
+    assert 1000 < outcome.peak < 2200
+    quick = purgatory_load.run_load(Load(num=4000, rate=10_000, pct50_ms=1, pct75_ms=2))
+    assert quick.expired < 40
+    assert quick.peak < 200
+    assert purgatory_load.run_events(Load(num=500)) > 0
+    assert purgatory_load.saturation(Load(num=500), rounds=1)[0] > 1000
+
+
+def test_tables_json_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(timer_cases, "KINDS", {kind: timer_cases.KINDS[kind] for kind in ("wheel", "heapq")})
+    short = ["perf", "timers", "--sizes", "20,1e2", "--num", "300", "--rate", "5000"]
+    assert run([*short, "--json", "--plot", str(tmp_path / "new" / "timers.png")]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [(row["kind"], row["outstanding"]) for row in data["timers"]] == [("wheel", 20), ("heapq", 20), ("wheel", 100), ("heapq", 100)]
+    assert all(row[name] > 0 for row in data["timers"] for name in ("cancel_ns", "expire_ns"))
+    assert data["purgatory"]["load"]["num"] == 300
+    assert data["purgatory"]["saturation"] > 0
+    assert (tmp_path / "new" / "timers.png").read_bytes().startswith(b"\x89PNG")
+    assert run(short) == 0
+    out = capsys.readouterr().out
+    assert "heapq" in out
+    assert "saturated at" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sizes", "many"], "--sizes"),
+        (["--sizes", ""], "--sizes"),
+        (["--sizes", "1"], "--sizes"),
+        (["--sizes", "1e12"], "--sizes"),
+        (["--num", "0"], "--num"),
+        (["--pct50", "50", "--pct75", "10"], "--pct75"),
+    ],
+)
+def test_bad_options_are_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["perf", "timers", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_case_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(timer_cases, "KINDS", {"sundial": timer_cases.WheelCalls})
+    assert run(["perf", "timers", "--sizes", "10"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "sundial" in line
