@@ -42,12 +42,12 @@ def test_a_task_of_445_ms_falls_from_level_3_to_level_2_to_level_1():
     due = entry(445)
     assert wheel.add(due)
     assert wheel.position(due) == (3, 1)
-    assert wheel.next_deadline_ms() == 400
+    assert wheel.next_deadline_ms() == 445
     assert wheel.pop_expired(399) == []
     assert wheel.position(due) == (3, 1)
     assert wheel.pop_expired(400) == []
     assert wheel.position(due) == (2, 2)
-    assert wheel.next_deadline_ms() == 440
+    assert wheel.next_deadline_ms() == 445
     assert wheel.pop_expired(440) == []
     assert wheel.position(due) == (1, 5)
     assert wheel.next_deadline_ms() == 445
@@ -324,7 +324,7 @@ def test_a_timer_of_a_long_tick_is_never_early_and_less_than_a_tick_late():
     for when in (1003, 1007, 1009):
         wheel.call_at(when, when.bit_length)
     assert wheel.pop_expired(999) == []
-    assert wheel.next_deadline_ms() == 1000
+    assert wheel.next_deadline_ms() == 1003
     assert wheel.pop_expired(1002) == []
     assert wheel.next_deadline_ms() == 1009
     late = wheel.call_at(1008, noop)
@@ -421,17 +421,33 @@ def test_an_entry_taken_out_of_the_due_ones_does_not_run():
     assert wheel.pop_expired(5) == [late.task]
 
 
-def test_a_deadline_is_never_later_than_the_next_timer_and_wakes_once_a_level():
+def test_the_deadline_of_a_few_timers_is_exact_and_that_of_many_wakes_once_a_level():
     wheel = TimingWheel(1, 20, 0)
-    wheel.call_at(123_456, noop)
-    wakes = 0
-    while (deadline := wheel.next_deadline_ms()) is not None:
-        assert deadline <= 123_456
-        done = wheel.run_expired(deadline)
-        wakes += 1
-    assert done == 1
-    assert deadline is None
-    assert wakes <= 4
+    for when in (123_460, 123_456):
+        wheel.call_at(when, noop)
+    assert wheel.next_deadline_ms() == 123_456
+    soon = wheel.call_at(9_000, noop)
+    assert wheel.next_deadline_ms() == 9_000
+    wheel.cancel(soon)
+    assert wheel.next_deadline_ms() <= 123_456
+    for _ in range(100):
+        wheel.call_at(123_456, noop)
+    wakes = []
+    while not wakes or wakes[-1] < 123_456:
+        wakes.append(wheel.next_deadline_ms())
+        done = wheel.run_expired(wakes[-1])
+    assert done == 101
+    assert len(wakes) <= 4
+    assert wheel.run_expired(wheel.next_deadline_ms()) == 1
+    assert wheel.next_deadline_ms() is None
+
+
+def test_a_wheel_of_cancelled_timers_has_no_deadline():
+    wheel = TimingWheel(1, 20, 0)
+    assert wheel.cancel(wheel.call_at(5, noop))
+    assert wheel.next_deadline_ms() is None
+    wheel.call_at(500, noop)
+    assert wheel.next_deadline_ms() == 500
 
 
 # ---- references --------------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from typing import Any, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
-from kafkacore.broker.delayed import DelayedOperation, DelayedOperations
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.handlers.data import unsupported_api_versions
 from kafkacore.broker.state import BrokerState, Call, Outcome
@@ -41,6 +40,7 @@ from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.protocol import APIS, ApiVersionsRequest, decode_request, encode_response
 from kafkacore.protocol.schema import Request, Response
+from kafkacore.timer import LoopTimer, TimerTask
 from kafkacore.types import Node
 
 logger = logging.getLogger(__name__)
@@ -84,20 +84,6 @@ class Disconnect:
 
 Fault = Delay | Drop | Disconnect
 Control = Callable[[Any], "Response | Fault | type[Drop] | type[Disconnect] | None"]
-
-
-class _Later(DelayedOperation):
-    """Runs a function when its time has come."""
-
-    def __init__(self, delay_ms: int, act: Callable[[], None]) -> None:
-        super().__init__(delay_ms)
-        self._act = act
-
-    def try_complete(self) -> bool:
-        return False
-
-    def on_complete(self) -> None:
-        self._act()
 
 
 class Broker:
@@ -145,7 +131,7 @@ class Broker:
         self.host = host
         self.port = port
         self.clock: Clock = clock or SystemClock()
-        self.state = BrokerState(self.config, node_id, self.cluster, api_versions)
+        self.state = BrokerState(self.config, node_id, self.cluster, api_versions, self.clock)
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -164,8 +150,8 @@ class Broker:
         self._calls: dict[ConnectionId, Call] = {}
         self._muted: set[ConnectionId] = set()
         self._silenced: set[ConnectionId] = set()
-        self._delays = DelayedOperations()
-        self._delayed: dict[ConnectionId, _Later] = {}
+        self._delays = LoopTimer(clock=self.clock)
+        self._delayed: dict[ConnectionId, TimerTask] = {}
 
     # ---- life
 
@@ -386,8 +372,8 @@ class Broker:
                 self._forget(connection)
                 level = logging.WARNING if isinstance(reason, CorruptDataError) else logging.DEBUG
                 logger.log(level, "broker %d: connection %s is closed: %s", self.node_id, connection, reason)
-            fetches.advance(now_ms)
-            self._delays.advance(now_ms)
+            fetches.advance_clock()
+            self._delays.advance_clock()
             if now_ms >= cleanup_ms:
                 self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
                 cleanup_ms = now_ms + self.config.log_retention_check_interval_ms
@@ -403,7 +389,7 @@ class Broker:
 
     def _close(self, selector: Selector) -> None:
         self.state.fetches.cancel_all()
-        self._delays.cancel_all()
+        self._delays = LoopTimer(clock=self.clock)
         self.state.sessions.clear()
         self.cluster.unregister_broker(self.node_id)
         # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
@@ -462,7 +448,7 @@ class Broker:
             call.respond(result)
         elif result is Outcome.CLOSE:
             self._drop_connection(connection)
-        elif result is Outcome.LATER and call.operation is not None and not call.operation.completed:
+        elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
             self._calls[connection] = call
             self._mute(connection)
 
@@ -472,10 +458,10 @@ class Broker:
         if answer is None:
             self._handle(connection, call, api_key, request)
         elif isinstance(answer, Delay):
-            later = _Later(answer.ms, lambda: self._handle_late(connection, call, api_key, request))
+            later = TimerTask(answer.ms, lambda: self._handle_late(connection, call, api_key, request))
             self._delayed[connection] = later
             self._mute(connection)
-            self._delays.try_complete_else_watch(later, [connection], call.now_ms)
+            self._delays.add(later)
         elif isinstance(answer, Drop | Disconnect):
             if answer.handle:
                 call.respond = _lose
@@ -543,7 +529,7 @@ class Broker:
         self._silenced.discard(connection)
         call = self._calls.pop(connection, None)
         if call is not None and call.operation is not None:
-            call.operation.cancel()
+            call.operation.abandon()
         later = self._delayed.pop(connection, None)
         if later is not None:
             later.cancel()
@@ -553,7 +539,7 @@ class Broker:
         return self.call(
             lambda: {
                 "connections": len(self._selector.channels) if self.running and self._selector is not None else 0,
-                "waiting_fetches": len(self.state.fetches),
+                "waiting_fetches": self.state.fetches.num_delayed(),
                 "fetch_sessions": len(self.state.sessions),
                 "partitions": len(self.state.replicas.partitions),
                 "log_bytes": sum(partition.log.size_bytes for partition in self.state.replicas.partitions.values()),

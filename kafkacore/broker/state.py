@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Mapping
 
 from kafkacore.broker.cluster import ClusterImage
-from kafkacore.broker.delayed import DelayedOperation, DelayedOperations
+from kafkacore.broker.delayed import DelayedFetch, fetch_purgatory
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
+from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.schema import Response
 
@@ -27,7 +28,9 @@ class Outcome(enum.Enum):
 class BrokerState:
     """The parts of one broker. Everything is used by the broker's thread only."""
 
-    def __init__(self, config: BrokerConfig, node_id: int, cluster: ClusterImage, api_versions: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, config: BrokerConfig, node_id: int, cluster: ClusterImage, api_versions: Mapping[int, tuple[int, int]], clock: Clock
+    ) -> None:
         """Builds the parts and joins the cluster's image.
 
         Args:
@@ -35,12 +38,13 @@ class BrokerState:
             node_id: this broker.
             cluster: the image it shares with the other brokers of its cluster.
             api_versions: the advertised versions, (min, max) by API key.
+            clock: for what waits.
         """
         self.config = config
         self.node_id = node_id
         self.cluster = cluster
         self.api_versions = dict(api_versions)
-        self.fetches = DelayedOperations()
+        self.fetches = fetch_purgatory(clock)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.replicas = ReplicaManager(node_id, self.fetches.check_and_complete)
         for topic in cluster.topics.values():
@@ -78,7 +82,7 @@ class Call:
         self.wall_ms = wall_ms
         self.respond = respond
         self.fail = fail
-        self.operation: DelayedOperation | None = None
+        self.operation: DelayedFetch | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
         """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""

@@ -14,7 +14,8 @@
  *
  * Rules:
  * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
- * 2. A bucket is in the heap exactly while it holds, or held until they were cancelled, nodes of the tick its expiration names.
+ * 2. A bucket is in the heap exactly while its expiration is not KW_IDLE: while it holds nodes of that tick, or held some until they were
+ *    cancelled and nobody has looked since.
  * 3. Never early: a node reaches `due` only when the time is at or beyond its expiration; from `current` when its tick ends.
  * 4. The clocks never pass a bucket without emptying it: its next round would have another expiration.
  *
@@ -29,6 +30,7 @@
 
 #define KW_MAX_LEVELS 62                 /* size 2, tick 1: 2^61 */
 #define KW_NONE (-1)
+#define KW_LOOK 16
 #define KW_IDLE INT64_MIN
 #define KW_FOREVER (INT64_MAX / 4)      /* expirations beyond are taken as this: nothing overflows in the arithmetic on them */
 
@@ -350,16 +352,32 @@ static int kw_expire(kw_wheel *w, int64_t now) {
     return 0;
 }
 
-/* When kw_expire will find something next; KW_IDLE if nothing waits. */
-static inline int64_t kw_next(const kw_wheel *w) {
-    int64_t due = INT64_MAX;
-    int r;
+/* When kw_expire will find something due; KW_IDLE if nothing waits. Exact, or early when the first bucket is a coarse and full one: then it
+ * is the start of that bucket, where its nodes move down, so that looking costs a few nodes at most. */
+static inline int64_t kw_next(kw_wheel *w) {
+    const kw_node *nodes = w->nodes;
+    int64_t next = INT64_MAX;
+    int32_t r, i, left = KW_LOOK;
     for (r = 0; r < 2; r++) {
-        if (w->due_count[r] && w->nodes[w->nodes[w->due[r]].next].expiration < due) due = w->nodes[w->nodes[w->due[r]].next].expiration;
+        if (w->due_count[r] && nodes[nodes[w->due[r]].next].expiration < next) next = nodes[nodes[w->due[r]].next].expiration;
     }
-    if (due != INT64_MAX) return due;
+    if (next != INT64_MAX) return next;
     if (kw_has_current(w)) return w->level[0].now + w->level[0].tick - 1;
-    return w->heap_length ? w->heap[0].expiration : KW_IDLE;
+    while (w->heap_length && nodes[w->heap[0].bucket].next == w->heap[0].bucket) {       /* all its nodes were cancelled */
+        i = kw_heap_pop(w);
+        w->nodes[i].expiration = KW_IDLE;
+    }
+    if (w->heap_length == 0) return KW_IDLE;
+    i = w->heap[0].bucket;
+    if (w->level[0].tick == 1 && i - w->level[0].first < w->size) return w->heap[0].expiration;
+    for (i = nodes[i].next; i != w->heap[0].bucket; i = nodes[i].next) {
+        if (left-- == 0) return w->heap[0].expiration;
+        if (nodes[i].expiration < next) next = nodes[i].expiration;
+    }
+    for (r = 1; r <= 2 && r < w->heap_length; r++) {
+        if (w->heap[r].expiration < next) next = w->heap[r].expiration;
+    }
+    return next;
 }
 
 #endif

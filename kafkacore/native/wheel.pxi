@@ -44,7 +44,7 @@ cdef extern from "wheel.h" nogil:
     void kw_prefetch_next(const kw_wheel* w, int32_t ring)
     void kw_advance(kw_wheel* w, int64_t now)
     int kw_expire(kw_wheel* w, int64_t now)
-    int64_t kw_next(const kw_wheel* w)
+    int64_t kw_next(kw_wheel* w)
 
 
 cdef object log = logging.getLogger("kafkacore.timer")
@@ -367,9 +367,11 @@ cdef class TimingWheel(TaskStore):
         return called
 
     def next_deadline_ms(self):
-        """When `pop_expired` may find something: the start of the first bucket that is not empty, or was not; None when nothing waits.
+        """When `pop_expired` will find something.
 
-        A bucket of a coarser level comes before its timers: they move down then, and this tells the next time.
+        Returns:
+            The time of the next timer; earlier, at the start of its bucket, if that is one of many timers on a coarser level, which move
+            down then. None when nothing waits.
         """
         cdef int64_t next = kw_next(&self.wheel)
         return None if next == KW_IDLE else next

@@ -135,7 +135,7 @@ cdef class TimerCore:
             self._due(task)
             return 0
         self.wheel.add_c(entry, False)
-        if kw_next(&self.wheel.wheel) < self.asleep_until_ms:
+        if entry.expiration_ms < self.asleep_until_ms:
             self._wake()
         return 0
 

@@ -394,7 +394,7 @@ def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchRespons
     keys = [(_topic_name(state, topic), index) for (topic, index), _ in context.partitions]
     operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: call.answer(lambda: reading.response(reading.read())))
     call.operation = operation
-    state.fetches.try_complete_else_watch(operation, keys, call.now_ms)
+    state.fetches.try_complete_else_watch(operation, keys)
     return Outcome.LATER
 
 
