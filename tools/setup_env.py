@@ -164,7 +164,7 @@ def main() -> None:
             STAMP.write_text(json.dumps(stamp))
         metadata = {key: value for key, value in project["project"].items() if key in ("version", "scripts", "entry-points")}
         state = digest(sources_digest(), metadata)
-        if stamp.get("build") != state or not any((ROOT / "kafkacore").glob("_codec.*.so")):
+        if stamp.get("build") != state or not all(any((ROOT / "kafkacore").glob(f"{name}.*.so")) for name in ("_codec", "_wheel")):
             build()
             stamp["build"] = state
             STAMP.write_text(json.dumps(stamp))
