@@ -330,13 +330,16 @@ static int kw_expire(kw_wheel *w, int64_t now) {
     }
     while (w->heap_length && w->heap[0].expiration <= now) {
         int64_t expiration = w->heap[0].expiration;
-        int32_t bucket = kw_heap_pop(w), i;
+        int32_t bucket = kw_heap_pop(w), i, back = w->nodes[bucket].prev;
         kw_advance(w, expiration);
         w->nodes[bucket].expiration = KW_IDLE;
         while ((i = w->nodes[bucket].next) != bucket) {
             int placed;
+            if (back != bucket) {        /* the cache is filled from the other end meanwhile: two chains of misses at a time instead of one */
+                back = back == i || back == w->nodes[i].next ? bucket : w->nodes[back].prev;
+                __builtin_prefetch(&w->nodes[back]);
+            }
             kw_unlink(w, i);
-            kw_prefetch_next(w, bucket);
             placed = kw_place(w, i);
             if (placed == 0) {
                 kw_make_due(w, i);
