@@ -13,7 +13,7 @@ cdef extern from "wheel.h" nogil:
 
     ctypedef struct kw_level:
         int64_t tick, interval, now
-        int32_t first
+        int32_t first, slot
 
     ctypedef struct kw_wheel:
         kw_node* nodes

@@ -206,6 +206,18 @@ def test_closing_takes_all_calls_back(loop):
     assert len(timer) == 0
 
 
+def test_a_loop_that_is_closed_refuses_and_keeps_nothing():
+    loop = JumpingLoop()
+    timer = WheelTimer(loop)
+    kept = timer.call_later(5, list)
+    loop.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        timer.call_later(1, list)
+    assert len(timer) == 1
+    kept.cancel()
+    timer.close()
+
+
 def test_a_call_may_close_the_timer(loop):
     timer = WheelTimer(loop)
     ran = []

@@ -125,7 +125,8 @@ def test_the_clock_moves_by_whole_ticks(wheel):
     assert wheel.start_of_tick_ms == START_MS
     wheel.advance_clock(START_MS + TICK_MS)
     assert wheel.start_of_tick_ms == START_MS + TICK_MS
-    wheel.advance_clock(START_MS - 50)
+    for before_ms in (START_MS - 50, -FAR_MS - 1):
+        wheel.advance_clock(before_ms)
     assert wheel.start_of_tick_ms == START_MS + TICK_MS
 
 

@@ -12,6 +12,8 @@
  * cancelling touch a node, its two neighbours and, for the first node of a bucket, the heap, whose size is bounded by the number of
  * buckets and not of timers.
  *
+ * The slab keeps the size of its fullest hour: a node that moved, or came back with another generation, would break handles.
+ *
  * Rules:
  * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
  * 2. A bucket is in the heap exactly while its expiration is not KW_IDLE: while it holds nodes of that tick, or held some until they were
@@ -47,6 +49,7 @@ typedef struct {
 typedef struct {
     int64_t tick, interval, now;
     int32_t first;                       /* index of the sentinel of bucket 0 */
+    int32_t slot;                        /* bucket of `now`: (now / tick) mod size, kept so that placing a node divides once */
 } kw_level;
 
 typedef struct {
@@ -154,6 +157,8 @@ static int kw_new_level(kw_wheel *w, int64_t tick, int64_t now) {
     level->interval = tick * w->size;
     level->now = kw_floor(now, tick);
     level->first = first;
+    level->slot = (int32_t)(level->now / tick % w->size);
+    if (level->slot < 0) level->slot += w->size;
     w->levels++;
     return 0;
 }
@@ -214,32 +219,35 @@ static inline int32_t kw_heap_pop(kw_wheel *w) {
 
 /* Puts a node that is in no ring into the bucket of its expiration. 1; 0 = already due; -1 = no memory for a new level. */
 static inline int kw_place(kw_wheel *w, int32_t i) {
-    int64_t expiration = w->nodes[i].expiration, tick, at;
+    int64_t ahead = w->nodes[i].expiration - w->level[0].now, offset;
+    kw_level *level;
     int32_t l = 0, bucket;
-    if (expiration < w->level[0].now + w->level[0].tick) return 0;
-    while (expiration - w->level[l].now >= w->level[l].interval) {
+    if (ahead < w->level[0].tick) return 0;
+    while (ahead >= w->level[l].interval) {
         if (++l == w->levels) {
             if (l == KW_MAX_LEVELS || w->level[l - 1].interval > KW_FOREVER / w->size) {
                 l--;                     /* farther than the coarsest level: its last bucket, from where it is placed again */
+                ahead = w->level[l].interval - w->level[l].tick;
                 break;
             }
             if (kw_new_level(w, w->level[l - 1].interval, w->level[l - 1].now) < 0) return -1;
         }
+        ahead = w->nodes[i].expiration - w->level[l].now;
     }
-    tick = w->level[l].tick;
-    if (expiration - w->level[l].now >= w->level[l].interval) expiration = w->level[l].now + w->level[l].interval - tick;
-    if (tick == 1) {
-        at = expiration;
+    level = &w->level[l];
+    if (level->tick == 1) {
+        offset = ahead;
+    } else if (level->interval <= UINT32_MAX) {
+        offset = (uint32_t)ahead / (uint32_t)level->tick;
     } else {
-        at = expiration / tick;
-        if (expiration < 0 && at * tick != expiration) at--;
+        offset = ahead / level->tick;
     }
-    bucket = (int32_t)(at % w->size);
-    bucket = w->level[l].first + (bucket < 0 ? bucket + w->size : bucket);
+    bucket = level->slot + (int32_t)offset;
+    bucket = level->first + (bucket < w->size ? bucket : bucket - w->size);
     kw_link(w, bucket, i);
     if (w->nodes[bucket].expiration == KW_IDLE) {
-        w->nodes[bucket].expiration = at * tick;
-        kw_heap_push(w, at * tick, bucket);
+        w->nodes[bucket].expiration = level->now + offset * level->tick;
+        kw_heap_push(w, w->nodes[bucket].expiration, bucket);
     }
     return 1;
 }
@@ -312,14 +320,20 @@ static inline void kw_prefetch_next(const kw_wheel *w, int32_t ring) { __builtin
 
 static inline void kw_advance(kw_wheel *w, int64_t now) {
     int32_t l;
-    for (l = 0; l < w->levels && now >= w->level[l].now + w->level[l].tick; l++) w->level[l].now = kw_floor(now, w->level[l].tick);
+    for (l = 0; l < w->levels && now - w->level[l].now >= w->level[l].tick; l++) {
+        kw_level *level = &w->level[l];
+        int64_t steps = (now - level->now) / level->tick;
+        level->now += steps * level->tick;
+        steps = level->slot + (steps < w->size ? steps : steps % w->size);
+        level->slot = (int32_t)(steps < w->size ? steps : steps - w->size);
+    }
 }
 
 static inline int kw_has_current(const kw_wheel *w) { return w->nodes[w->current].next != w->current; }
 
 /* Moves the clock to `now` and every node whose time has come to the due ring. 0, or -1 when a level could not be made (nothing is lost). */
 static int kw_expire(kw_wheel *w, int64_t now) {
-    if (now > KW_FOREVER) now = KW_FOREVER;
+    now = now > KW_FOREVER ? KW_FOREVER : now < -KW_FOREVER ? -KW_FOREVER : now;
     if (now > w->now) w->now = now;
     if (kw_has_current(w) && now - w->level[0].now >= w->level[0].tick - 1) {
         int32_t i;

@@ -90,7 +90,11 @@ cdef class WheelTimerCore:
         handle.state = HANDLE_WAITS
         handle.handle = self.wheel.call_at_c(when_ms, handle)
         if when_ms < self.armed_ms:
-            self.arm()
+            try:
+                self.arm()
+            except BaseException:                         # the loop is closed
+                handle.cancel()
+                raise
         return handle
 
     cdef int arm(self) except -1:
@@ -100,8 +104,9 @@ cdef class WheelTimerCore:
             return 0
         if self.armed is not None:
             self.armed.cancel()
-        self.armed_ms = next_ms
+            self.armed_ms = INT64_MAX
         self.armed = self.loop_call_at(next_ms / 1000.0, self._wake)
+        self.armed_ms = next_ms
         return 0
 
     def call_later(self, double delay_s, fn, /, *args, context=None):
