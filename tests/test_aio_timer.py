@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from kafkacore.aio import WheelTimer
+from kafkacore.aio import WheelHandle, WheelTimer
 
 
 class JumpingSelector(selectors.SelectSelector):
@@ -244,7 +244,11 @@ def test_what_is_wrong_is_refused(loop, timer):
     with pytest.raises(RuntimeError, match="__init__"):
         Odd().call_at(1, list)
     assert len(Odd()) == 0
+    Odd()._wake()
     Odd().close()
+    handle = WheelHandle()
+    handle.cancel()
+    assert handle.cancelled()
 
 
 def test_a_coarser_tick_is_late_but_never_early(loop):

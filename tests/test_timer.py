@@ -313,6 +313,8 @@ def test_a_timer_whose_constructor_was_skipped_says_so():
 
     with pytest.raises(TypeError, match="__init__"):
         Odd().add(TimerTask(1, list))
+    with pytest.raises(TypeError, match="__init__"):
+        Odd()._pop_into(5, [])
 
 
 @pytest.mark.parametrize("delay_ms", [2**70, -(2**70)])

@@ -11,9 +11,9 @@ cdef double FOREVER_MS = <double>KW_FOREVER
 
 
 cdef enum:
-    HANDLE_WAITS = 0
-    HANDLE_RAN = 1
-    HANDLE_CANCELLED = 2
+    HANDLE_CANCELLED = 0                                  # also one that callers make: it belongs to no timer
+    HANDLE_WAITS = 1
+    HANDLE_RAN = 2
 
 
 cdef int64_t whole_ms(double seconds, bint up) except? -1:
@@ -133,6 +133,8 @@ cdef class WheelTimerCore:
     def _wake(self):
         """Called by the loop."""
         cdef int64_t left
+        if self.wheel is None:
+            return
         self.armed = None
         self.armed_ms = INT64_MAX
         try:

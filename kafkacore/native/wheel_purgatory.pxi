@@ -124,11 +124,15 @@ cdef class TimerCore:
         self.monotonic = monotonic and KW_READS_CLOCK
         self.keeps_due = keeps_due
 
+    cdef int check(self) except -1:
+        if self.wheel is None:
+            raise TypeError(f"{type(self).__name__}.__init__() was not called")
+        return 0
+
     cdef int schedule(self, TimerTask task) except -1:
         cdef int64_t now
         cdef TimerTaskEntry entry
-        if self.wheel is None:
-            raise TypeError(f"{type(self).__name__}.__init__() was not called")
+        self.check()
         now = kw_monotonic_ms() if self.monotonic else self.now_ms()
         entry = TimerTaskEntry.__new__(TimerTaskEntry, task, now + task.delay)
         if task.delay <= 0 and not self.keeps_due:
@@ -149,6 +153,7 @@ cdef class TimerCore:
 
     def _pop_into(self, int64_t now_ms, ready not None):
         """Moves the wheel to a time and appends the tasks that are due to `ready`, a deque; how many."""
+        self.check()
         return self.wheel.pop_into(now_ms, ready)
 
 
