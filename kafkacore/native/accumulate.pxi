@@ -1,7 +1,7 @@
 # The accumulator's per-batch work: opening a batch, finding what is ready, taking it out, giving its memory back.
 #
-# PoolCore and AccumulatorCore are the compiled bases of BufferPool and RecordAccumulator (producer/accumulator.py), which hold the waiting,
-# the retries and everything else that is rare.
+# AccumulatorCore is the compiled base of RecordAccumulator (producer/accumulator.py), which holds the retries and everything else that is
+# rare; BufferPool has no other half.
 #
 # Rules
 # 1. The GIL is the lock of the short sections here: they run no Python code and allocate no tracked object, so no other thread gets in between.
@@ -10,9 +10,11 @@
 # 3. `poll_until_ms` tells threads that add batches what the thread that drives the I/O is doing: AWAKE (it will look by itself), LOOKING
 #    (it may have looked already: `disturb` makes its next wait none), or the time until which it sleeps (only a wake-up byte reaches it).
 
-from kafkacore.errors import ClosedError, RecordTooLarge
+from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
 
 from kafkacore.clock import SystemClock as _SystemClock
+from threading import Lock as _allocate_lock
+from threading import TIMEOUT_MAX as _TIMEOUT_MAX
 from time import monotonic_ns as _monotonic_ns
 
 cdef enum:
@@ -33,28 +35,191 @@ cdef inline bint is_held(lock) except -1:
     return lock.locked() is True
 
 
-cdef class PoolCore:
-    """The compiled half of BufferPool: buffers that are kept, taken and given back without a lock."""
+@cython.final
+cdef class PoolWaiter:
+    """A blocked allocation: what it has been granted, and a held lock that is released when that is all it needs."""
 
-    cdef public Py_ssize_t total_bytes
-    cdef public Py_ssize_t pooled_bytes
-    cdef public object _lock
-    cdef public list _free
-    cdef public object _waiters
-    cdef public bint _closed
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly Py_ssize_t granted
+    cdef PooledBuffer pooled
+    cdef readonly object gate
+
+    def __cinit__(self, Py_ssize_t nbytes):
+        self.nbytes = nbytes
+        self.gate = _allocate_lock()
+        self.gate.acquire()
+
+
+@cython.final
+cdef class BufferPool:
+    """`buffer_memory` bytes for records: buffers of one size are kept and reused as they are, other sizes are only counted.
+
+    Memory goes to waiters strictly first come, first served. Whoever frees memory grants it to the first waiter piece by piece and wakes
+    it only when it has all it needs, so nobody wakes up in vain. An invariant holds between any two calls:
+    unallocated + free buffers + grants of waiters + allocated == total.
+
+    There is no lock, by rule 1; and since compiled code takes no signals, Ctrl+C comes only while a thread waits, never between two steps.
+
+    Args:
+        total_bytes: bound on all memory handed out.
+        pooled_bytes: the size whose buffers are kept.
+
+    Source: org.apache.kafka.clients.producer.internals.BufferPool.
+    """
+
+    cdef readonly Py_ssize_t total_bytes
+    cdef readonly Py_ssize_t pooled_bytes
+    cdef readonly Py_ssize_t unallocated_bytes      # neither handed out nor kept as buffers
+    cdef list _free
+    cdef readonly list _waiters
+    cdef bint _closed
+
+    def __cinit__(self, Py_ssize_t total_bytes, Py_ssize_t pooled_bytes):
+        self.total_bytes = self.unallocated_bytes = total_bytes
+        self.pooled_bytes = pooled_bytes
+        self._free = []
+        self._waiters = []
+
+    @property
+    def available_bytes(self):
+        """Bytes that could be handed out now."""
+        return self.unallocated_bytes + len(self._free) * self.pooled_bytes
+
+    @property
+    def queued(self):
+        """Threads waiting for memory."""
+        return len(self._waiters)
+
+    def allocate(self, Py_ssize_t nbytes, int64_t max_block_ms, before_wait=None):
+        """Takes a buffer, waiting for memory if need be.
+
+        Args:
+            nbytes: size; exactly this much is accounted.
+            max_block_ms: how long to wait.
+            before_wait: called once when a wait is needed (after queueing), to hurry whoever can free memory.
+
+        Returns:
+            A buffer of nbytes bytes holding whatever was there before.
+
+        Raises:
+            RecordTooLarge: nbytes exceeds the whole pool.
+            BufferFullError: not enough was freed in time.
+            ClosedError: the pool is closed.
+        """
+        cdef PooledBuffer buffer = None
+        cdef PoolWaiter waiter
+        if nbytes > self.total_bytes:
+            raise RecordTooLarge(f"{nbytes} bytes are needed, more than buffer_memory ({self.total_bytes} bytes)")
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        if not self._waiters and nbytes == self.pooled_bytes and self._free:
+            return self._free.pop()
+        if not self._waiters and self.unallocated_bytes + len(self._free) * self.pooled_bytes >= nbytes:
+            self.free_up(nbytes)
+            self.unallocated_bytes -= nbytes
+        else:
+            waiter = PoolWaiter(nbytes)
+            if self._closed:                         # making the waiter may have let another thread in
+                raise ClosedError("the producer is closed")
+            self._waiters.append(waiter)
+            self.distribute()
+            buffer = self.wait(waiter, max_block_ms, before_wait)
+        if buffer is not None:
+            return buffer
+        try:
+            return PooledBuffer(nbytes)
+        except BaseException:
+            self.unallocated_bytes += nbytes
+            self.distribute()
+            raise
+
+    cdef PooledBuffer wait(self, PoolWaiter waiter, int64_t max_block_ms, before_wait):
+        """Until the waiter has its bytes; returns a kept buffer if it was given one."""
+        try:
+            if before_wait is not None:
+                before_wait()
+            waiter.gate.acquire(True, min(max(max_block_ms, 0) / 1000, _TIMEOUT_MAX))
+        except BaseException:
+            self.abandon(waiter)
+            raise
+        if waiter.granted == waiter.nbytes and not self._closed:
+            return waiter.pooled
+        self.abandon(waiter)
+        if self._closed:
+            raise ClosedError("the producer was closed while a record waited for memory")
+        raise BufferFullError(
+            f"buffer_memory stayed full for max_block_ms={max_block_ms}: {waiter.nbytes} bytes needed, {self.total_bytes} in all,"
+            f" {len(self._waiters)} others waiting"
+        )
+
+    cdef int free_up(self, Py_ssize_t nbytes) except -1:
+        """Turns kept buffers into unallocated bytes until there are nbytes of those, or no buffers."""
+        while self._free and self.unallocated_bytes < nbytes:
+            self._free.pop()
+            self.unallocated_bytes += self.pooled_bytes
+        return 0
+
+    cdef int distribute(self) except -1:
+        """Grants what is free to the waiters in their order."""
+        cdef PoolWaiter waiter
+        cdef Py_ssize_t grant
+        while self._waiters:
+            waiter = <PoolWaiter> self._waiters[0]
+            if waiter.granted == 0 and waiter.nbytes == self.pooled_bytes and self._free:
+                waiter.pooled = <PooledBuffer> self._free.pop()
+                waiter.granted = waiter.nbytes
+            else:
+                self.free_up(waiter.nbytes - waiter.granted)
+                grant = min(waiter.nbytes - waiter.granted, self.unallocated_bytes)
+                self.unallocated_bytes -= grant
+                waiter.granted += grant
+            if waiter.granted < waiter.nbytes:
+                return 0
+            del self._waiters[0]
+            waiter.gate.release()
+        return 0
+
+    cdef int abandon(self, PoolWaiter waiter) except -1:
+        """Takes back what a waiter was granted."""
+        cdef Py_ssize_t i
+        for i in range(len(self._waiters)):
+            if self._waiters[i] is waiter:
+                del self._waiters[i]
+                break
+        if waiter.pooled is not None:
+            self._free.append(waiter.pooled)
+            waiter.pooled = None
+        else:
+            self.unallocated_bytes += waiter.granted
+        waiter.granted = 0
+        return self.distribute()
 
     cdef PooledBuffer take_kept(self):
-        """A kept buffer; None when there is none, somebody waits already, or another thread is changing the pool."""
-        if is_held(self._lock) or self._closed or len(self._waiters) or not self._free:
+        """A kept buffer; None when there is none or somebody waits already."""
+        if self._closed or self._waiters or not self._free:
             return None
         return <PooledBuffer> self._free.pop()
 
-    cdef bint give_kept(self, PooledBuffer buffer, Py_ssize_t nbytes) except -1:
-        """Keeps a buffer for the next batch; False when deallocate has to see to it."""
-        if is_held(self._lock) or self._closed or len(self._waiters) or nbytes != self.pooled_bytes:
-            return False
-        self._free.append(buffer)
-        return True
+    cpdef deallocate(self, PooledBuffer buffer, Py_ssize_t nbytes):
+        """Returns a buffer nobody reads or writes any more.
+
+        Args:
+            buffer: as allocated.
+            nbytes: the size it was allocated with.
+        """
+        if nbytes == self.pooled_bytes and not self._closed:
+            self._free.append(buffer)
+        else:
+            self.unallocated_bytes += nbytes
+        self.distribute()
+
+    def close(self):
+        """Wakes every waiter with ClosedError; memory may still be returned."""
+        cdef PoolWaiter waiter
+        self._closed = True
+        while self._waiters:
+            waiter = <PoolWaiter> self._waiters.pop()
+            waiter.gate.release()
 
 
 @cython.final
@@ -84,7 +249,7 @@ cdef class AccumulatorCore:
     cdef public int64_t delivery_timeout_ms
     cdef public int64_t next_expiry_ms
     cdef readonly int64_t poll_until_ms
-    cdef public PoolCore pool
+    cdef public BufferPool pool
     cdef public object driver
     cdef public object wake
     cdef public object _lock
@@ -134,6 +299,13 @@ cdef class AccumulatorCore:
         buffer = self._allocate(queue, nbytes, now_ms, max_block_ms)
         self.open_batch(queue, chosen, target, buffer, nbytes, now_ms)
 
+    def _allocate(self, TopicQueue queue, Py_ssize_t nbytes, int64_t now_ms, int64_t max_block_ms):
+        try:
+            return self.pool.allocate(nbytes, max_block_ms, lambda: self.wake(now_ms, True))
+        except KafkaError as error:
+            error.topic = queue.topic
+            raise
+
     cdef bint roll_kept(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t now_ms) except -1:
         """`roll` with a kept buffer; False when the general way is needed (which may begin anew)."""
         cdef PartitionQueue target
@@ -166,16 +338,19 @@ cdef class AccumulatorCore:
 
     cdef int open_batch(self, TopicQueue queue, PartitionQueue chosen, PartitionQueue target, PooledBuffer buffer, Py_ssize_t nbytes,
                         int64_t now_ms) except -1:
-        cdef ProducerBatch batch = ProducerBatch(target, buffer, nbytes, self.driver, now_ms)
+        cdef ProducerBatch batch = None
         cdef bint usable = False
-        if is_held(self._lock):
-            with self._lock:
+        try:
+            batch = ProducerBatch(target, buffer, nbytes, self.driver, now_ms)
+            if is_held(self._lock):
+                with self._lock:                       # Ctrl+C may end the wait for it
+                    usable = self.install(queue, chosen, target, batch)
+            else:
                 usable = self.install(queue, chosen, target, batch)
-        else:
-            usable = self.install(queue, chosen, target, batch)
-        if not usable:
-            batch.drop_buffer()
-            if not self.pool.give_kept(buffer, nbytes):
+        finally:
+            if not usable:
+                if batch is not None:
+                    batch.drop_buffer()
                 self.pool.deallocate(buffer, nbytes)
         return 0
 
@@ -190,8 +365,18 @@ cdef class AccumulatorCore:
 
     cpdef begun(self, int64_t now_ms):
         """The first record of a new batch was written: only now is the batch seen by `ready`, and the Sender may have to get up."""
-        if self.poll_until_ms > now_ms + self.linger_ms:
-            self.wake(now_ms + self.linger_ms, False)
+        cdef bint told = False
+        interrupt = None
+        if self.poll_until_ms <= now_ms + self.linger_ms:
+            return
+        while not told:                       # Ctrl+C does not unwrite the record: the Sender has to hear of it all the same
+            try:
+                self.wake(now_ms + self.linger_ms, False)
+                told = True
+            except KeyboardInterrupt as stop:
+                interrupt = stop
+        if interrupt is not None:
+            raise interrupt
 
     # ---- what the driver of the I/O is doing
 
@@ -357,10 +542,18 @@ cdef class AccumulatorCore:
             return
         batch.released = True
         buffer = batch.drop_buffer()
-        if not batch.is_split and not self.pool.give_kept(buffer, batch.reserved_bytes):
+        if not batch.is_split:
             self.pool.deallocate(buffer, batch.reserved_bytes)
 
     # ---- anyone
+
+    def begin_flush(self):
+        """Makes every batch ready until the matching end_flush."""
+        self._flushes += 1
+
+    def end_flush(self):
+        """See begin_flush."""
+        self._flushes -= 1
 
     def incomplete(self):
         """The batches whose outcome is not known yet or whose memory is still in use, oldest first."""

@@ -172,6 +172,11 @@ cdef class ColumnSource:
     def __len__(self):
         return self.count
 
+    @property
+    def objects(self):
+        """The list or tuple of Python objects that the column is made of; None for bytes in memory."""
+        return <object>self.items if self.c.kind == KC_COL_LIST else None
+
     def __getitem__(self, Py_ssize_t i):
         cdef const uint8_t* p
         cdef Py_ssize_t n

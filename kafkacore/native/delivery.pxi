@@ -213,6 +213,7 @@ cdef class Delivery:
     def add_done_callback(self, future, fn):
         """Runs fn(future) at resolution, or at once when that has passed."""
         cdef list fresh = []
+        self._check_process()
         if self.state != DELIVERY_PENDING:
             interrupt = self._call_done(future, fn)
             if interrupt is not None:
@@ -223,10 +224,17 @@ cdef class Delivery:
         self.done_callbacks.append(future)
         self.done_callbacks.append(fn)
 
+    cdef _check_process(self):
+        """In a forked child nobody would bring the outcome."""
+        driver = self.driver
+        if isinstance(driver, SenderCore) and (<SenderCore> driver).pid != c_getpid():
+            raise ForkedClientError("this future belongs to a producer of the parent process")
+
     def loop_future(self, loop):
         """A future of `loop` that is resolved with all the others of this delivery by one call_soon_threadsafe."""
         cdef dict fresh = {}
         cdef list waiting = []
+        self._check_process()
         future = loop.create_future()
         if self.state == DELIVERY_FINISHED:
             future.set_result(None)

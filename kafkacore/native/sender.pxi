@@ -428,7 +428,12 @@ cdef class SenderCore:
                     return True
                 self.run_once(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)
         except BaseException:
-            self._recover()
+            while True:
+                try:
+                    self._recover()
+                    break
+                except KeyboardInterrupt:              # again: things are put in order first, then the first one goes on
+                    pass
             raise
         finally:
             self._owner = None

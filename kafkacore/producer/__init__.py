@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import random
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -167,9 +168,14 @@ class KafkaProducer(ProducerCore):
             raise TypeError(f"topic must be a str or a ProducerRecord, not {type(topic).__name__}")
         for interceptor in self._interceptors:
             try:
-                record = interceptor.on_send(record)
+                changed = interceptor.on_send(record)
             except Exception:
                 log.exception("on_send of %r failed; the record goes on as it was", interceptor)
+                continue
+            if isinstance(changed, ProducerRecord):
+                record = changed
+            else:
+                log.error("on_send of %r returned %r, no ProducerRecord; the record goes on as it was", interceptor, changed)
         callback = on_delivery if not self._interceptors else self._acknowledge(on_delivery)
         try:
             queue = self._queue_of(record.topic)
@@ -262,16 +268,20 @@ class KafkaProducer(ProducerCore):
     ) -> BatchFuture:
         """Queues many records, in order, with one call.
 
+        With serializers, interceptors, a partitioner of your own or "round_robin" each record goes the way of send(): the result is the
+        same, at send()'s cost per record.
+
         Args:
             topic: topic name.
-            values: list of bytes-like, str or None; an Arrow binary or string array; a numpy S or V array; or (data, offsets).
+            values: list of bytes-like, str or None (with a value_serializer: of what it takes); an Arrow binary or string array; a numpy
+                S or V array; or (data, offsets).
             keys: the same, one per value, or None.
             headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record.
             partitions: one number for all, or an array of numbers, or None for the partitioner.
             timestamps_ms: one for all, or an int64 array, or None for now.
 
         Returns:
-            BatchFuture.
+            BatchFuture. Its topic is `topic`, even where an interceptor sent a record elsewhere.
 
         Raises:
             BufferFullError and what else send() raises: the records before stay queued; `error.appended` says how many, and
@@ -279,14 +289,10 @@ class KafkaProducer(ProducerCore):
             ValueError: columns differ in length.
         """
         self._check_open()
-        if not self._plain or self._value_serializer is not None or self._key_serializer is not None:
-            raise UsageError(
-                "send_many takes bytes as they are: not with serializers, interceptors, a custom partitioner or round_robin; use send()"
-            )
         queue = self._queue_of(topic)
         column = ColumnSource(values)
-        count = len(column)
         key_column = None if keys is None else ColumnSource(keys)
+        count = len(column)
         if key_column is not None and len(key_column) != count:
             raise ValueError(f"columns differ in length: {count} values, {len(key_column)} keys")
         numbers = None
@@ -309,8 +315,25 @@ class KafkaProducer(ProducerCore):
             if lowest < 0:
                 raise ValueError(f"timestamps must not be negative, got {lowest} (topic {topic})")
         progress = ManyProgress()
+        common, each = _headers_of_many(headers, count)
         try:
-            self._append_many(queue, column, key_column, _headers_of_many(headers, count), numbers, one_ms, each_ms, progress)
+            if self._plain and self._value_serializer is None and self._key_serializer is None:
+                encoded = _record_headers(common) if each is None else [_record_headers(one) for one in each]
+                self._append_many(queue, column, key_column, encoded, numbers, one_ms, each_ms, progress)
+            else:
+                items, key_items = column.objects or column, None if key_column is None else key_column.objects or key_column
+                for i in range(count):
+                    progress.add(
+                        self._send_general(
+                            topic,
+                            items[i],
+                            None if key_items is None else key_items[i],
+                            common if each is None else each[i],
+                            None if numbers is None else int(numbers[i]),
+                            int(each_ms[i]) if each_ms is not None else None if one_ms < 0 else one_ms,
+                            None,
+                        )
+                    )
         except BaseException as error:
             error.appended = progress.done  # type: ignore[attr-defined]
             error.future = BatchFuture(topic, progress)  # type: ignore[attr-defined]
@@ -443,18 +466,24 @@ def _notify(interceptor: Any, metadata: RecordMetadata | None, error: BaseExcept
         log.exception("on_acknowledgement of %r failed", interceptor)
 
 
-def _headers_of_many(headers: Any, count: int) -> bytes | list[bytes | None] | None:
-    """Encoded: the same for every record, or one (or None) per record."""
+def _headers_of_many(headers: Any, count: int) -> tuple[Any, list[Any] | None]:
+    """(headers of every record, None), or (None, headers by record)."""
     if headers is None:
-        return None
+        return None, None
     if isinstance(headers, Mapping):
-        return _codec.record_headers(headers.items())
+        return list(headers.items()), None
     headers = list(headers)
     if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
-        return _codec.record_headers(headers) if headers else None
+        return headers, None
     if len(headers) != count:
         raise ValueError(f"columns differ in length: {count} values, {len(headers)} lists of headers")
-    return [_codec.record_headers(each.items() if isinstance(each, Mapping) else each) if each else None for each in headers]
+    return None, headers
+
+
+def _record_headers(headers: Any) -> bytes | None:
+    if not headers:
+        return None
+    return _codec.record_headers(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 def _update_topics(producer: KafkaProducer | None) -> None:
@@ -477,7 +506,7 @@ def _close_sender(sender: Sender, timeout_s: float) -> None:
     if sender.in_io_thread:
         return                                            # in a callback: the thread ends after it
     try:
-        if not sender.join(max(0.0, timeout_s)):
+        if not sender.join(min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             sender.initiate_close(force=True)
             if not sender.join(FORCED_CLOSE_S):
                 log.error("the producer's thread did not end within %.0f s; it is left behind", FORCED_CLOSE_S)

@@ -69,6 +69,7 @@ ZSTD_FROM = 7
 OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
 CONFIRM_MAX_MS = 5_000
+INIT_PATIENCE_MS = 3_000           # how long a producer id may fail to come before that is a warning
 
 
 _codec._bind_produce(
@@ -134,6 +135,7 @@ class Sender(SenderCore):
             client.on_disconnect = self._on_disconnect
         self._generation = 0
         self._init_attempts = 0
+        self._init_failing_ms = 0
         self._init_after_ms = 0
         self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
         self.pid = os.getpid()
@@ -209,9 +211,14 @@ class Sender(SenderCore):
             transactions.initialized(body.producer_id, body.producer_epoch)
             return
         error = error or errors.DisconnectError("no answer to InitProducerId", broker=response.request.node_id)
-        self._init_after_ms = self._clock.now_ms() + self._backoff_ms(self._init_attempts)
+        now_ms = self._clock.now_ms()
+        if not self._init_attempts:
+            self._init_failing_ms = now_ms
+        self._init_after_ms = now_ms + self._backoff_ms(self._init_attempts)
         self._init_attempts += 1
-        log.warning("no producer id: %s", error)
+        # A fresh cluster says COORDINATOR_LOAD_IN_PROGRESS for a while: not worth a warning.
+        passing = error.retriable and now_ms - self._init_failing_ms < INIT_PATIENCE_MS
+        log.log(logging.INFO if passing else logging.WARNING, "no producer id: %s", error)
         transactions.initialization_failed(error)
 
     # ---- Produce -----------------------------------------------------------------------------------------------------------------
@@ -411,11 +418,15 @@ class Sender(SenderCore):
 
     def wake(self, deadline_ms: int, urgent: bool) -> None:
         """Something is to be done by `deadline_ms`: ends a poll that would sleep longer, and for urgent things a nap."""
-        needed = self.accumulator.disturb(deadline_ms)
-        if needed == 2:
-            self.client.wakeup()
-        elif needed == 0 and urgent:
-            self._open(self._nap_gate)
+        try:
+            needed = self.accumulator.disturb(deadline_ms)
+            if needed == 2:
+                self.client.wakeup()
+            elif needed == 0 and urgent:
+                self._open(self._nap_gate)
+        except KeyboardInterrupt:
+            self.client.wakeup()                                      # perhaps in vain: but `disturb` says so once only
+            raise
 
     @staticmethod
     def _open(gate: threading.Lock) -> None:
@@ -471,6 +482,8 @@ class Sender(SenderCore):
                 self.accumulator.deallocate(batch)
             elif batch not in batch.queue.batches:
                 self.accumulator.reenqueue(batch, now_ms)
+            else:
+                self.accumulator._activate(batch.queue)               # a pass was cut short in between
 
     # ---- the thread --------------------------------------------------------------------------------------------------------------
 

@@ -67,6 +67,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 _codec._bind_books_state(State.READY)
 
 
+def precedes(a: int, b: int) -> bool:
+    """True when sequence number a comes before b; they wrap around at 2^31."""
+    return 0 < ((b - a) & 0x7FFFFFFF) < 0x40000000
+
+
 class TransactionManager(TransactionsCore):
     """The idempotent producer's books. Only the thread that drives the I/O touches it."""
 
@@ -164,8 +169,11 @@ class TransactionManager(TransactionsCore):
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
         """The batch expired while the broker may or may not have it (rule 2)."""
-        if batch.has_sequence:
-            self._unresolved[batch.queue] = max(self._unresolved.get(batch.queue, 0), increment_sequence(batch.last_sequence, 1))
+        if not batch.has_sequence:
+            return
+        expected = increment_sequence(batch.last_sequence, 1)
+        if not precedes(expected, self._unresolved.get(batch.queue, expected)):
+            self._unresolved[batch.queue] = expected
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int = -1) -> bool:
         """True when the batch may go again; notes that an epoch bump is needed first where it is."""

@@ -2,8 +2,12 @@
 
 import random
 import threading
+from collections import deque
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kafkacore._codec import PooledBuffer
 from kafkacore.errors import BufferFullError, ClosedError, RecordTooLarge
@@ -135,16 +139,11 @@ def test_close_wakes_waiters_and_still_takes_memory_back() -> None:
     assert pool.available_bytes == 2
 
 
-def test_failed_raw_allocation_returns_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = BufferPool(1024, 64)
-
-    def no_memory(nbytes: int) -> PooledBuffer:
-        raise MemoryError
-
-    monkeypatch.setattr("kafkacore.producer.accumulator.PooledBuffer", no_memory)
+def test_failed_raw_allocation_returns_its_bytes() -> None:
+    pool = BufferPool(1 << 62, 64)
     with pytest.raises(MemoryError):
-        pool.allocate(100, 0)
-    assert pool.available_bytes == 1024
+        pool.allocate(1 << 61, 0)
+    assert pool.available_bytes == 1 << 62
 
 
 def test_stress_keeps_every_byte() -> None:
@@ -175,3 +174,89 @@ def test_stress_keeps_every_byte() -> None:
         thread.join(60)
     assert not failures
     assert (pool.available_bytes, pool.queued) == (20_000, 0)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Any order of allocations, waits, time-outs and returns, against a model: a counter and a queue.
+
+    Waits are real threads. A wait ends without its memory when somebody opens its gate, which is what a time-out amounts to.
+    """
+
+    TOTAL, POOLED = 1000, 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BufferPool(self.TOTAL, self.POOLED)
+        self.free = self.TOTAL
+        self.waiting: deque[tuple[Taker, int]] = deque()           # in order, with what is still missing
+        self.held: list[PooledBuffer] = []
+
+    def give(self, nbytes: int) -> None:
+        """The model: memory goes to the first waiter, and only when he has all of it to the next."""
+        self.free += nbytes
+        while self.waiting and self.free:
+            taker, missing = self.waiting[0]
+            grant = min(missing, self.free)
+            self.free -= grant
+            if grant < missing:
+                self.waiting[0] = (taker, missing - grant)
+                return
+            self.waiting.popleft()
+            buffer = taker.finish().buffer
+            assert buffer is not None, taker.error
+            assert buffer.nbytes == taker.nbytes
+            self.held.append(buffer)
+
+    sizes = st.one_of(st.just(POOLED), st.integers(1, 600))
+
+    @rule(nbytes=sizes)
+    def try_only(self, nbytes: int) -> None:
+        if self.waiting or self.free < nbytes:
+            with pytest.raises(BufferFullError):
+                self.pool.allocate(nbytes, 0)
+            return
+        self.held.append(self.pool.allocate(nbytes, 0))
+        self.free -= nbytes
+
+    @rule(nbytes=sizes)
+    def wait(self, nbytes: int) -> None:
+        before = self.pool.queued
+        taker = Taker(self.pool, nbytes, 60_000)
+        while self.pool.queued == before and taker.is_alive():
+            pass
+        self.waiting.append((taker, nbytes))
+        self.give(0)
+
+    @rule(at=st.integers(0, 3))
+    def wait_ends_in_vain(self, at: int) -> None:
+        if at >= len(self.waiting):
+            return
+        taker, missing = self.waiting[at]
+        del self.waiting[at]
+        self.pool._waiters[at].gate.release()
+        assert isinstance(taker.finish().error, BufferFullError)
+        self.give(taker.nbytes - missing)
+
+    @rule(at=st.integers(0, 1000))
+    def free_one(self, at: int) -> None:
+        if self.held:
+            buffer = self.held.pop(at % len(self.held))
+            self.pool.deallocate(buffer, buffer.nbytes)
+            self.give(buffer.nbytes)
+
+    @invariant()
+    def every_byte_is_somewhere(self) -> None:
+        assert self.pool.available_bytes == self.free
+        assert [waiter.nbytes - waiter.granted for waiter in self.pool._waiters] == [missing for _, missing in self.waiting]
+
+    def teardown(self) -> None:
+        self.pool.close()
+        for taker, _ in self.waiting:
+            assert isinstance(taker.finish().error, ClosedError)
+        for buffer in self.held:
+            self.pool.deallocate(buffer, buffer.nbytes)
+        assert self.pool.available_bytes == self.TOTAL
+
+
+TestPool = PoolMachine.TestCase
+TestPool.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

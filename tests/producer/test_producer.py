@@ -160,8 +160,6 @@ def test_serializers_headers_and_producer_record(cluster: Any) -> None:
         meta = p.send(ProducerRecord("t", {"a": 1}, "k", partition=1, headers=[("h", "x")], timestamp_ms=1234)).result(10)
         assert (meta.partition, meta.timestamp_ms, meta.serialized_key_size, meta.serialized_value_size) == (1, 1234, 3, 8)
         assert p.send("t", None, partition=1).result(10).serialized_value_size == -1
-        with pytest.raises(UsageError, match="send"):
-            p.send_many("t", [b"x"])
 
 
 def test_custom_partitioner_sees_key_value_and_cluster(cluster: Any) -> None:
@@ -360,6 +358,45 @@ def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
         cluster.bootstrap_servers,
     )
     assert (done.stdout.strip(), done.returncode) == ("True True", 0), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_future_of_the_parent_cannot_be_awaited_in_a_child(cluster: Any) -> None:
+    done = run_script(
+        """
+        import asyncio, os, sys
+        from kafkacore.errors import ForkedClientError
+        from kafkacore.producer import KafkaProducer
+        p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+        one, many = p.send("t", b"x"), p.send_many("t", [b"y"])
+        child = os.fork()
+        if child == 0:
+            said = 0
+            async def wait(future):
+                return await future
+            for call in (lambda: asyncio.run(wait(one)), lambda: asyncio.run(wait(many)), lambda: one.add_done_callback(print)):
+                try:
+                    call()
+                except ForkedClientError:
+                    said += 1
+            os._exit(0 if said == 3 and p.metrics() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        p.close()
+        print(one.done(), many.done())
+        """,
+        cluster.bootstrap_servers,
+    )
+    assert (done.stdout.strip(), done.returncode) == ("True True", 0), done.stderr
+
+
+def test_endless_time_outs(cluster: Any) -> None:
+    endless = float("inf")
+    p = producer(cluster)
+    assert p.send("t", b"x").result(endless).offset >= 0
+    assert not p.send_many("t", [b"x"]).result(endless).errors
+    p.flush(endless)
+    p.close(endless)
+    assert p._sender.join(0)
 
 
 def test_exit_delivers_or_says_loudly_what_was_lost(cluster: Any, unreachable: str) -> None:

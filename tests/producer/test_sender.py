@@ -598,3 +598,43 @@ def test_a_request_lists_each_topic_once() -> None:
     )
     bench.step()
     assert [future.result(0).offset for future in futures] == [0, 100, 1, 101]
+
+
+def test_unresolved_numbers_wrap_around() -> None:
+    bench = started()
+    batches = []
+    for _ in range(2):
+        bench.send("t", b"x", partition=0)
+        bench.accumulator.begin_flush()
+        batches += [batch for batch in bench.accumulator.take_all() if batch not in batches]
+    books = bench.transactions
+    assert books is not None
+    batches[0].set_producer_state(7, 0, 2**31 - 2)
+    batches[1].set_producer_state(7, 0, 2**31 - 1)
+    for order in (batches, batches[::-1]):
+        books._unresolved.clear()
+        for batch in order:
+            books.mark_unresolved(batch)
+        assert list(books._unresolved.values()) == [0]      # after the later one
+
+
+def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kafkacore.producer.sender")
+    bench = Bench()
+    levels = []
+    for _ in range(4):
+        bench.step(1_000)
+        bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+        bench.step()
+        levels.append(caplog.records[-1].levelname)
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in caplog.records[-1].getMessage()
+    assert levels == ["INFO"] * 3 + ["WARNING"]
+    bench.step(1_000)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.sender.transactions = TransactionManager()         # a new trouble starts anew
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
+    bench.step()
+    assert caplog.records[-1].levelname == "WARNING"         # final: said at once

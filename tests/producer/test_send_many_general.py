@@ -1,0 +1,131 @@
+"""send_many where records cannot go the fast way: serializers, interceptors, a partitioner, round_robin."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkacore.errors import BufferFullError, UsageError
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ProducerRecord
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=1)
+        yield cluster
+
+
+def producer(cluster: Any, **settings: Any) -> KafkaProducer:
+    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **({"linger_ms": 0} | settings))
+
+
+class Topical:
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return f"{topic}/{value}".encode()
+
+
+def test_serializers_get_the_objects_of_the_list(cluster: Any) -> None:
+    with producer(cluster, value_serializer=lambda value: json.dumps(value).encode(), key_serializer=Topical()) as p:
+        one = p.send("t", {"n": 0}, key=0).result(10)
+        for values in ([{"n": i} for i in range(9)], tuple({"n": i} for i in range(9))):
+            keys = [0, 1, None] * 3
+            many = p.send_many("t", values, keys=keys, headers=[("h", b"x")], timestamps_ms=np.arange(9) + 5).result(10)
+            assert not many.errors
+            assert len(many) == 9
+            assert set(many.partitions[::3]) == {one.partition}           # the same key, serialized, goes to the same place
+
+
+def test_columns_in_memory_are_given_as_bytes(cluster: Any) -> None:
+    seen: list[Any] = []
+
+    def note(value: Any) -> bytes:
+        seen.append(value)
+        return bytes(value)
+
+    with producer(cluster, value_serializer=note) as p:
+        result = p.send_many("t", (b"abcdef", np.array([0, 1, 3, 6], np.int32)), partitions=[3, 0, 3]).result(10)
+    assert seen == [b"a", b"bc", b"def"]
+    assert list(result.partitions) == [3, 0, 3]
+    assert result.offsets[2] == result.offsets[0] + 1
+
+
+def test_a_partitioner_and_round_robin_choose_for_each_record(cluster: Any) -> None:
+    with producer(cluster, partitioner=lambda topic, key, value, snapshot: value[0] % 4) as p:
+        assert list(p.send_many("t", [bytes([i]) for i in range(12)]).result(10).partitions) == [0, 1, 2, 3] * 3
+        assert list(p.send_many("t", [bytes([i]) for i in range(3)], partitions=2).result(10).partitions) == [2, 2, 2]
+    with producer(cluster, partitioner="round_robin") as p:
+        turns = list(p.send_many("t", [b"x"] * 8).result(10).partitions)
+        assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+class Audit:
+    def __init__(self, answer: Any = "same") -> None:
+        self.answer = answer
+        self.sent: list[ProducerRecord] = []
+        self.outcomes: list[Any] = []
+
+    def on_send(self, record: ProducerRecord) -> Any:
+        self.sent.append(record)
+        return record._replace(value=b"changed") if self.answer == "same" else self.answer
+
+    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+        self.outcomes.append(error if metadata is None else metadata.serialized_value_size)
+
+
+def test_interceptors_see_every_record_and_outcome(cluster: Any) -> None:
+    audit = Audit()
+    with producer(cluster, interceptors=[audit]) as p:
+        headers: list[Any] = [None, [("a", b"1")], {"b": b"2"}]
+        future = p.send_many("t", [b"x", b"y", b"z"], keys=[b"k", None, b"l"], headers=headers, timestamps_ms=77)
+        assert not future.result(10).errors
+    assert [(record.value, record.key, record.headers, record.timestamp_ms) for record in audit.sent] == [
+        (b"x", b"k", (), 77), (b"y", None, [("a", b"1")], 77), (b"z", b"l", {"b": b"2"}, 77)
+    ]  # fmt: skip
+    assert audit.outcomes == [7, 7, 7]
+
+
+@pytest.mark.parametrize("answer", [None, b"not a record"])
+def test_an_interceptor_that_returns_no_record_changes_nothing(cluster: Any, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    audit = Audit(answer)
+    with producer(cluster, interceptors=[audit]) as p:
+        assert p.send("t", b"abc").result(10).serialized_value_size == 3
+        assert not p.send_many("t", [b"abcd"]).result(10).errors
+    assert audit.outcomes == [3, 4]
+    assert f"returned {answer!r}, no ProducerRecord" in caplog.text
+
+
+def test_a_failure_tells_how_far_it_came(cluster: Any) -> None:
+    def refuse(value: Any) -> bytes:
+        if value == 3:
+            raise ZeroDivisionError
+        return b"%d" % value
+
+    with producer(cluster, value_serializer=refuse) as p:
+        with pytest.raises(ZeroDivisionError) as raised:
+            p.send_many("t", list(range(6)))
+        assert raised.value.appended == 3  # type: ignore[attr-defined]
+        assert len(raised.value.future.result(10)) == 3  # type: ignore[attr-defined]
+        with pytest.raises(UsageError, match="asked for 9"):
+            p.send_many("t", [0], partitions=9)
+        with pytest.raises(ValueError, match="3 values, 2 keys"):
+            p.send_many("t", [0, 1, 2], keys=[b"a", b"b"])
+
+
+def test_memory_short_in_the_middle(cluster: Any) -> None:
+    limits = {"buffer_memory": 4096, "batch_size": 1024, "max_block_ms": 500, "linger_ms": 60_000}
+    with producer(cluster, value_serializer=bytes, **limits) as p:
+        p.partitions_for("t")
+        ready, p._sender.client.ready = p._sender.client.ready, lambda node, now_ms: False  # type: ignore[method-assign]
+        with pytest.raises(BufferFullError, match="of 100 records were queued") as raised:
+            p.send_many("t", [b"x" * 300] * 100, partitions=0)
+        p._sender.client.ready = ready  # type: ignore[method-assign]
+        future = raised.value.future  # type: ignore[attr-defined]
+        assert 0 < len(future) == raised.value.appended < 100  # type: ignore[attr-defined]
+        p.flush(10)
+        assert not future.result(10).errors
