@@ -1,0 +1,399 @@
+"""Every setting of a producer does what it says: one check per name, and none without."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from producer_support import Bench, response
+
+from kafkacore import compress, protocol
+from kafkacore.config import ProducerConfig
+from kafkacore.errors import BufferFullError, Code, KafkaTimeoutError, RecordTooLarge
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+CHECKS: dict[str, Callable[..., None]] = {}
+
+
+def check(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def enter(fn: Callable[..., None]) -> Callable[..., None]:
+        CHECKS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return enter
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=1)
+        yield cluster
+
+
+def producer(cluster: Any, **settings: Any) -> KafkaProducer:
+    return KafkaProducer(**({"bootstrap_servers": cluster.bootstrap_servers, "linger_ms": 0} | settings))
+
+
+def started(**settings: Any) -> Bench:
+    bench = Bench(**settings)
+    if bench.transactions is not None:
+        bench.give_producer_id()
+    return bench
+
+
+@contextlib.contextmanager
+def silent_broker(wrap: Callable[[socket.socket], socket.socket] = lambda sock: sock, **settings: Any) -> Iterator[Any]:
+    """A producer's first connection, whose requests nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10)
+        p = KafkaProducer(bootstrap_servers=f"localhost:{listener.getsockname()[1]}", **settings)
+        try:
+            p._metadata.add_topic("t", p._clock.now_ms())
+            p._sender.wake(-1, True)
+            with listener.accept()[0] as raw:
+                raw.settimeout(10)
+                with wrap(raw) as connection:
+                    yield connection
+        finally:
+            p.close(0)
+
+
+def first_request(connection: socket.socket) -> protocol.RequestHeader:
+    size = int.from_bytes(connection.recv(4), "big")
+    return protocol.decode_request_header(connection.recv(size))[0]
+
+
+def asked(cluster: Any, api_key: int, count: int, **settings: Any) -> list[Any]:
+    """The first `count` requests of a kind that a producer makes while it sends a record."""
+    seen: list[Any] = []
+    enough = threading.Event()
+
+    def note(request: Any) -> None:
+        seen.append(request)
+        if len(seen) >= count:
+            enough.set()
+
+    cluster.control(api_key, note)
+    try:
+        with producer(cluster, **settings) as p:
+            p.send("t", b"x").result(10)
+            assert enough.wait(10)
+    finally:
+        cluster.control(api_key, None)
+    return seen
+
+
+@check("bootstrap_servers")
+def bootstrap(cluster: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        refusing = f"127.0.0.1:{listener.getsockname()[1]}"
+    with producer(cluster, bootstrap_servers=[refusing, cluster.bootstrap_servers]) as p:
+        assert p.send("t", b"x").result(10).offset >= 0
+
+
+@check("client_id")
+def client_id(cluster: Any) -> None:
+    with silent_broker(client_id="somebody") as connection:
+        assert first_request(connection).client_id == "somebody"
+
+
+@check("request_timeout_ms")
+def request_timeout(cluster: Any) -> None:
+    with silent_broker(request_timeout_ms=50) as connection:
+        while connection.recv(1000):                       # ends well before the socket's own time-out
+            pass
+
+
+@check("connections_max_idle_ms")
+def idle(cluster: Any) -> None:
+    with silent_broker(connections_max_idle_ms=50) as connection:
+        while connection.recv(1000):
+            pass
+
+
+@check("retry_backoff_ms", "retry_backoff_max_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+@check("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms")
+def backoffs(cluster: Any) -> None:
+    """The pauses that the accumulator and the client really take; that they are kept is shown in tests/net and test_accumulator."""
+    names = ("retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout")
+    values = {f"{name}{end}": 1000 * (i + 1) * (4 if end == "_max_ms" else 1) for i, name in enumerate(names) for end in ("_ms", "_max_ms")}
+    with producer(cluster, **values) as p:
+        taken = (p._accumulator._backoff_ms, p._sender.client._reconnect_backoff.backoff_ms, p._sender.client._setup_timeout.backoff_ms)
+        for name, pause_ms in zip(names, taken, strict=True):
+            assert 0.8 * values[f"{name}_ms"] <= pause_ms(0) <= 1.2 * values[f"{name}_ms"]
+            assert 0.8 * values[f"{name}_max_ms"] <= pause_ms(9) <= values[f"{name}_max_ms"]
+
+
+@check("metadata_max_age_ms")
+def metadata_age(cluster: Any) -> None:
+    assert len(asked(cluster, 3, 5, metadata_max_age_ms=20)) >= 5
+
+
+@check("allow_auto_create_topics")
+def auto_create(cluster: Any) -> None:
+    for allowed in (True, False):
+        assert {request.allow_auto_topic_creation for request in asked(cluster, 3, 1, allow_auto_create_topics=allowed)} == {allowed}
+
+
+@check("send_buffer_bytes", "receive_buffer_bytes")
+def socket_buffers(cluster: Any) -> None:
+    with producer(cluster, send_buffer_bytes=20_000, receive_buffer_bytes=30_000) as p, socket.socket() as fresh:
+        p.send("t", b"x").result(10)
+        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 30_000)
+        for channel in list(p._sender.client.selector.channels.values()):
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                assert channel.transport.sock.getsockopt(socket.SOL_SOCKET, option) == fresh.getsockopt(socket.SOL_SOCKET, option)
+
+
+@check("security_protocol", "ssl_context", "ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")
+def tls(cluster: Any, directory: Path) -> None:
+    """A broker that wants a client certificate sees the one configured, and its own has to be trusted and to bear its name."""
+    from cryptography.hazmat.primitives import serialization
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    mine = authority.issue_cert("producer.example")
+    mine.cert_chain_pems[0].write_to_path(str(directory / "cert.pem"))
+    key = serialization.load_pem_private_key(mine.private_key_pem.bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+    (directory / "key.pem").write_bytes(pem)
+    files = {
+        "ssl_cafile": str(directory / "ca.pem"),
+        "ssl_certfile": str(directory / "cert.pem"),
+        "ssl_keyfile": str(directory / "key.pem"),
+        "ssl_password": "secret",
+    }
+    ready_made = ProducerConfig.from_user(bootstrap_servers="h:1", security_protocol="SSL", **files).make_ssl_context()
+
+    def accepted(name: str, **settings: Any) -> bool:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(context)
+        authority.issue_cert(name).configure_cert(context)
+        try:
+            with silent_broker(
+                lambda sock: context.wrap_socket(sock, server_side=True), client_id="tls", security_protocol="SSL", **settings
+            ) as connection:
+                subject = connection.getpeercert()["subjectAltName"]
+                assert first_request(connection).client_id == "tls"
+                return bool(subject == (("DNS", "producer.example"),))
+        except (ssl.SSLError, OSError):
+            return False
+
+    assert accepted("localhost", **files)
+    assert accepted("localhost", ssl_context=ready_made)
+    assert not accepted("elsewhere.example", **files)
+    assert accepted("elsewhere.example", ssl_check_hostname=False, **files)
+    assert not accepted("localhost", **(files | {"ssl_cafile": None}))
+    assert not accepted("localhost", ssl_cafile=files["ssl_cafile"])
+
+
+@check("acks")
+def acks(cluster: Any) -> None:
+    for given, wire in (("all", -1), (1, 1)):
+        assert {request.acks for request in asked(cluster, 0, 1, acks=given)} == {wire}
+
+
+@check("enable_idempotence")
+def idempotence(cluster: Any) -> None:
+    asked(cluster, 22, 1, enable_idempotence=True)
+    bench = Bench(enable_idempotence=False)
+    bench.send("t", b"x", partition=0)
+    bench.step()
+    ((batch,),) = [list(request.values()) for request in bench.requests()]
+    assert (batch.producer_id, batch.base_sequence) == (-1, -1)
+
+
+@check("linger_ms")
+def linger(cluster: Any) -> None:
+    bench = started(linger_ms=50)
+    bench.send("t", b"x", partition=0)
+    bench.step(49)
+    assert not bench.requests()
+    bench.step(1)
+    assert len(bench.requests()) == 1
+
+
+@check("batch_size")
+def batch_size(cluster: Any) -> None:
+    for size in (1_000, 4_000):
+        bench = started(batch_size=size)
+        for _ in range(50):
+            bench.send("t", b"x" * 100, partition=0)
+        bench.step()
+        (request,) = bench.requests()
+        assert size - 200 < request[0].size_bytes <= size
+
+
+@check("buffer_memory")
+def buffer_memory(cluster: Any) -> None:
+    bench = started(buffer_memory=4_096, batch_size=1_024)
+    with pytest.raises(BufferFullError, match="4096 in all"):
+        for _ in range(100):
+            bench.send("t", b"x" * 500, partition=0)
+    assert len(bench.accumulator.incomplete()) == 4
+
+
+@check("max_block_ms")
+def max_block(cluster: Any) -> None:
+    with producer(cluster, bootstrap_servers="127.0.0.1:1", max_block_ms=30) as p, pytest.raises(KafkaTimeoutError, match="within 30 ms"):
+        p.send("t", b"x")
+
+
+@check("max_request_size")
+def max_request(cluster: Any) -> None:
+    bench = started(max_request_size=2_000, batch_size=1_500)
+    with pytest.raises(RecordTooLarge, match="max_request_size"):
+        bench.send("t", b"x" * 2_000, partition=0)
+    for index in (0, 1):
+        bench.send("t", b"x" * 1_200, partition=index)
+    bench.step()
+    bench.step()
+    assert [len(request) for request in bench.requests()] == [1, 1]
+
+
+@check("max_in_flight_requests_per_connection")
+def max_in_flight(cluster: Any) -> None:
+    for limit in (1, 3):
+        with producer(cluster, max_in_flight_requests_per_connection=limit) as p:
+            assert p._sender.client.in_flight.max_per_connection == limit
+        bench = started(max_in_flight_requests_per_connection=limit)
+        for at in range(3):
+            bench.send("t", b"x", partition=0)
+            bench.step()
+            if at == 0:
+                bench.client.answer(response((0, 0, 0)))
+                bench.step()
+        assert len(bench.requests()) == min(limit, 2)
+
+
+@check("retries")
+def retries(cluster: Any) -> None:
+    bench = started(retries=2)
+    future = bench.send("t", b"x", partition=0)
+    for _ in range(3):
+        bench.step(5_000)
+        assert not future.done()
+        bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+        bench.step()
+    assert future.exception(0).code == Code.NOT_ENOUGH_REPLICAS
+
+
+@check("delivery_timeout_ms")
+def delivery_timeout(cluster: Any) -> None:
+    bench = started(delivery_timeout_ms=1_000, request_timeout_ms=900)
+    bench.client.blocked.add(1)
+    future = bench.send("t", b"x", partition=0)
+    bench.step(999)
+    assert not future.done()
+    bench.step(1)
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+
+
+@check("compression_type", "compression_gzip_level", "compression_lz4_level", "compression_zstd_level")
+def compression(cluster: Any) -> None:
+    words = random.Random(3)
+    vocabulary = [words.randbytes(words.randrange(2, 9)).hex().encode() for _ in range(300)]
+    text = b" ".join(words.choices(vocabulary, range(1, 301), k=9_000))
+
+    def wire_bytes(codec: str, **level: int) -> int:
+        bench = started(compression_type=codec, batch_size=200_000, **level)
+        bench.send("t", text, partition=0)
+        bench.step()
+        ((batch,),) = [list(request.values()) for request in bench.requests()]
+        assert batch.compression == compress.codec_id(codec)
+        return int(batch.size_bytes)
+
+    plain = wire_bytes("none")
+    assert wire_bytes("snappy") < plain
+    for codec, low, high in (("gzip", 1, 9), ("lz4", 1, 12), ("zstd", 1, 19)):
+        name = f"compression_{codec}_level"
+        sizes = {wire_bytes(codec, **{name: level}) for level in (low, high)}
+        assert len(sizes) == 2                            # which is smaller depends on the library
+        assert max(sizes) < plain
+
+
+@check("partitioner")
+def partitioner(cluster: Any) -> None:
+    with producer(cluster, partitioner="round_robin") as p:
+        assert sorted(p.send("t", b"x").result(10).partition for _ in range(4)) == [0, 1, 2, 3]
+    with producer(cluster, partitioner=lambda topic, key, value, snapshot: 2) as p:
+        assert {p.send("t", b"x", key=b"%d" % i).result(10).partition for i in range(4)} == {2}
+
+
+@check("partitioner_ignore_keys")
+def ignore_keys(cluster: Any) -> None:
+    for ignored in (False, True):
+        with producer(cluster, partitioner_ignore_keys=ignored, batch_size=200) as p:
+            futures = [p.send("t", b"x" * 100, key=b"same") for _ in range(200)]
+            assert (len({future.result(10).partition for future in futures}) > 1) == ignored
+
+
+@check("partitioner_adaptive_partitioning_enable")
+def adaptive(cluster: Any) -> None:
+    for adaptive in (True, False):
+        with producer(cluster, partitioner_adaptive_partitioning_enable=adaptive) as p:
+            p.partitions_for("t")
+            queue = p._queue_of("t")
+            queue.partitions[0].batches.extend([None] * 20)      # type: ignore[list-item]
+            drawn = sum(p._accumulator._choose_sticky(queue).index == 0 for _ in range(2_000))    # type: ignore[misc]
+            queue.partitions[0].batches.clear()
+            assert drawn < 120 if adaptive else drawn > 350      # of 2000: a 64th, or a quarter
+
+
+@check("partitioner_availability_timeout_ms")
+def availability(cluster: Any) -> None:
+    for timeout_ms, found in ((100, {1}), (0, set())):
+        bench = started(partitioner_availability_timeout_ms=timeout_ms)
+        bench.send("t", b"x", partition=0)
+        bench.client.blocked.add(1)
+        bench.step()
+        bench.step(150)
+        assert bench.sender.unavailable_nodes() == found
+
+
+@check("key_serializer", "value_serializer")
+def serializers(cluster: Any) -> None:
+    with producer(cluster, key_serializer=lambda key: b"k" * key, value_serializer=lambda value: b"v" * value) as p:
+        meta = p.send("t", 7, key=5).result(10)
+        assert (meta.serialized_key_size, meta.serialized_value_size) == (5, 7)
+
+
+@check("interceptors")
+def interceptors(cluster: Any) -> None:
+    order: list[str] = []
+
+    class Note:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_send(self, record: Any) -> Any:
+            order.append(f"{self.name} sends")
+            return record
+
+        def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+            order.append(f"{self.name} hears")
+
+    with producer(cluster, interceptors=[Note("a"), Note("b")]) as p:
+        p.send("t", b"x").result(10)
+    assert order == ["a sends", "b sends", "a hears", "b hears"]
+
+
+def test_every_setting_has_its_check() -> None:
+    assert set(CHECKS) == set(ProducerConfig.names())
+
+
+@pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
+def test_a_setting_does_what_it_says(fn: Callable[..., None], cluster: Any, tmp_path: Path) -> None:
+    fn(cluster, tmp_path) if fn is tls else fn(cluster)

@@ -1,0 +1,212 @@
+"""The ends of a producer while threads send: flush, close, forced close, the end of the interpreter, a fork."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+
+from kafkacore.errors import ClosedError
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import Drop, EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=1)
+        yield cluster
+
+
+class Senders:
+    """Threads that send until the producer is closed under them."""
+
+    def __init__(self, p: KafkaProducer, count: int = 6) -> None:
+        self.futures: list[list[Any]] = [[] for _ in range(count)]
+        self.ends: list[BaseException] = []
+        self.threads = [threading.Thread(target=self.run, args=(p, number), daemon=True) for number in range(count)]
+        for thread in self.threads:
+            thread.start()
+        while not all(self.futures) and p.metrics()["waiting_threads"] < count:
+            pass
+
+    def run(self, p: KafkaProducer, number: int) -> None:
+        try:
+            while True:
+                self.futures[number].append(p.send("t", b"x" * 50, partition=number % 4))
+        except BaseException as error:
+            self.ends.append(error)
+
+    def joined(self) -> list[Any]:
+        for thread in self.threads:
+            thread.join(20)
+            assert not thread.is_alive()
+        assert {type(end) for end in self.ends} == {ClosedError}, self.ends
+        return [future for futures in self.futures for future in futures]
+
+
+def small(cluster: Any, **settings: Any) -> KafkaProducer:
+    """Memory is always short, so that some threads wait for it."""
+    return KafkaProducer(
+        **({"bootstrap_servers": cluster.bootstrap_servers, "linger_ms": 1, "batch_size": 1_024, "buffer_memory": 8_192} | settings)
+    )
+
+
+def test_flushes_and_a_close_among_senders(cluster: Any) -> None:
+    p = small(cluster)
+    p.partitions_for("t")
+    senders = Senders(p)
+    flushed: list[bool] = []
+
+    def flush() -> None:
+        for _ in range(20):
+            sent = [futures[-1] for futures in senders.futures if futures]
+            p.flush(20)
+            flushed.append(all(future.done() for future in sent))
+
+    flushers = [threading.Thread(target=flush, daemon=True) for _ in range(2)]
+    for thread in flushers:
+        thread.start()
+    for thread in flushers:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert flushed == [True] * 40
+    p.close(20)
+    futures = senders.joined()
+    offsets = {(meta.partition, meta.offset) for meta in (future.result(0) for future in futures)}
+    assert len(offsets) == len(futures)                       # none lost, none twice
+    assert p.metrics()["buffer_available_bytes"] == 8_192
+    assert p.metrics()["waiting_threads"] == 0
+
+
+@pytest.mark.parametrize("timeout", [0, 0.05])
+def test_a_forced_close_among_senders_without_answers(cluster: Any, timeout: float) -> None:
+    p = small(cluster)
+    p.send("t", b"x").result(10)
+    cluster.control(0, lambda request: Drop())
+    try:
+        senders = Senders(p)
+        waiters: list[BaseException | None] = []
+        first = next(futures[0] for futures in senders.futures if futures)
+        waiting = [threading.Thread(target=lambda: waiters.append(first.exception(20)), daemon=True) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        p.close(timeout)
+    finally:
+        cluster.control(0, None)
+    futures = senders.joined()
+    assert {type(future.exception(0)) for future in futures} == {ClosedError}
+    for thread in waiting:
+        thread.join(10)
+    assert {type(error) for error in waiters} == {ClosedError}
+    assert p.metrics()["buffer_available_bytes"] == 8_192
+
+
+def test_a_close_among_many_callers_that_wait(cluster: Any) -> None:
+    p = small(cluster)
+    p.partitions_for("t")
+    outcomes: list[Any] = []
+
+    def synchronous() -> None:
+        while True:
+            try:
+                outcomes.append(p.send("t", b"x").result(20).offset)
+            except ClosedError as end:
+                outcomes.append(end)
+                return
+
+    threads = [threading.Thread(target=synchronous, daemon=True) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(outcomes) < 100:
+        pass
+    closers = [threading.Thread(target=p.close, daemon=True) for _ in range(3)]
+    for thread in closers:
+        thread.start()
+    for thread in closers + threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sum(isinstance(one, ClosedError) for one in outcomes) == 6
+    assert p.metrics()["buffer_available_bytes"] == 8_192
+
+
+def run_script(body: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(body), *args], capture_output=True, text=True, timeout=60)
+
+
+def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
+    done = run_script(
+        """
+        import sys, threading
+        import kafkacore.producer as module
+        module.ATEXIT_MAX_S = 5
+        producers = [module.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=1) for _ in range(4)]
+        started = [threading.Event() for _ in producers]
+        def run(p, started):
+            try:
+                while True:
+                    p.send("t", b"x" * 20)
+                    started.set()
+            except module.ClosedError:
+                pass
+        for p, event in zip(producers, started):
+            threading.Thread(target=run, args=(p, event), daemon=True).start()
+        for event in started:
+            assert event.wait(10)
+        module.KafkaProducer(bootstrap_servers="127.0.0.1:1")          # one that never found its cluster
+        print("end of the program")
+        """,
+        cluster.bootstrap_servers,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end of the program\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forks_in_the_middle_of_sending(cluster: Any) -> None:
+    done = run_script(
+        """
+        import os, sys, threading
+        import kafkacore.producer as module
+        from kafkacore.errors import ClosedError, ForkedClientError
+        make = lambda: module.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=1, batch_size=1024, buffer_memory=16384)
+        p = make()
+        p.partitions_for("t")
+        futures = [[] for _ in range(4)]
+        stop = threading.Event()
+        def run(mine):
+            while not stop.is_set():
+                mine.append(p.send("t", b"x" * 30))
+                if len(mine) % 50 == 0:
+                    mine[-1].result(20)
+        threads = [threading.Thread(target=run, args=(mine,), daemon=True) for mine in futures]
+        for thread in threads:
+            thread.start()
+        for _ in range(12):
+            child = os.fork()
+            if child == 0:
+                try:
+                    p.send("t", b"from the child")
+                except ForkedClientError:
+                    p.metrics()
+                    with make() as own:
+                        own.send("t", b"child").result(20)
+                    p.close()
+                    del p
+                    os._exit(0)
+                os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+        metas = [future.result(20) for mine in futures for future in mine]
+        p.close()
+        print(len({(meta.partition, meta.offset) for meta in metas}) == len(metas) > 0)
+        """,
+        cluster.bootstrap_servers,
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
