@@ -231,8 +231,11 @@ class KafkaAdminClient:
             timeout: seconds.
 
         Returns:
-            By name. Typical errors: TopicExists, InvalidTopic, InvalidReplicationFactor, InvalidPartitions.
+            By name; `.check()` raises the first error.
+            Typical errors: TopicExists, InvalidTopic, InvalidReplicationFactor, InvalidPartitions.
         """
+        if isinstance(topics, (str, NewTopic)):
+            raise errors.UsageError(f"topics must be a collection of topics, not the single {topics!r}")
         wanted = [NewTopic(t) if isinstance(t, str) else t for t in topics]
         timeout_ms = self._timeout_ms(timeout)
         entries = [

@@ -221,3 +221,17 @@ def test_ssl_context_from_files(tmp_path):
 def test_bounds_left_as_they_are_follow_what_is_set():
     config = ProducerConfig.from_user(bootstrap_servers=B, request_timeout_ms=200_000, reconnect_backoff_ms=5_000, retry_backoff_ms=2_000)
     assert (config.delivery_timeout_ms, config.reconnect_backoff_max_ms, config.retry_backoff_max_ms) == (200_005, 5_000, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("setting", "feature"),
+    [("transactional.id", "transactions"), ("enable_auto_commit", "consumer groups"), ("sasl_mechanism", "SASL")],
+)
+def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
+    with pytest.raises(ConfigError, match=f"{setting} belongs to {feature}.* not implemented yet"):
+        ClientConfig.from_user({"bootstrap.servers": "h:1", setting: "x"})
+
+
+def test_settings_are_a_mapping():
+    with pytest.raises(ConfigError, match="settings are a mapping"):
+        ClientConfig.from_user("h:9092")

@@ -15,6 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     try:
         from kafkacore.cli.app import run
+    except KeyboardInterrupt:  # while its libraries are loading
+        sys.exit(130)
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich"):
             raise

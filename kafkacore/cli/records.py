@@ -105,8 +105,8 @@ def produce(
 
 def _check(result: Any) -> None:
     if result.errors:
-        index, error = next(iter(result.errors.items()))
-        raise Failure(f"{len(result.errors):,} records failed, the first (number {index} of its chunk): {error}")
+        first = next(iter(result.errors.values()))
+        raise Failure(f"{len(result.errors):,} of the last {len(result):,} records were not delivered: {first}")
 
 
 def _text(data: bytes | None, name: str) -> dict[str, str | None]:

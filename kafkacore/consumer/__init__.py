@@ -736,6 +736,8 @@ class KafkaConsumer:
                 elif self._driver.client.connection_failed(leader):
                     problems.append(f"{tp.topic}-{tp.partition}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
             self._watched = watched
+            if not self._driver.client.has_ready_nodes(now_ms) and (attempts := self._driver.attempts()):
+                problems.append(f"no broker can be reached: {attempts[-1]}")
             return ConsumerHealth(not problems, tuple(problems), tuple(stalled))
 
     def metrics(self) -> dict[str, float]:

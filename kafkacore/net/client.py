@@ -15,6 +15,7 @@ Source: Kafka's NetworkClient, KafkaClient, ClusterConnectionStates; KIP-35, KIP
 
 from __future__ import annotations
 
+import logging
 import random
 import socket
 from collections.abc import Callable
@@ -64,6 +65,8 @@ _CLIENT_THROTTLES_FROM = {
     0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2, 21: 1, 22: 1, 24: 1, 25: 1,
     26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1, 38: 1, 39: 1, 40: 1, 41: 1, 42: 1,
 }  # fmt: skip
+
+log = logging.getLogger("kafkacore.net")
 
 
 class NetworkClientConfig(Protocol):
@@ -421,6 +424,9 @@ class NetworkClient(ClientCore):
         if self.on_disconnect is not None and connection.state == READY:
             self.on_disconnect(node_id, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
+        if not isinstance(error, IdleDisconnect):
+            # Once per outage in the log; each attempt is in the error that a caller gets.
+            log.log(logging.WARNING if connection.failed_connect_attempts == 1 else logging.DEBUG, "%s; trying again", error)
         self._needs_versions.pop(node_id, None)
         if self._opening.pop(node_id, None) is not None:
             self._recompute_setup_deadline()

@@ -367,29 +367,47 @@ class KafkaProducer(ProducerCore):
                     self._sender.wait(delivery, None if end is None else max(0.0, end - time.monotonic()))
         finally:
             self._accumulator.end_flush()
+        if (lost := self._unobserved()) is not None:
+            raise lost
+
+    def _unobserved(self) -> DeliveryError | None:
+        """The failures that nobody looked at so far; they count as looked at from now on."""
         failed, causes = self._sender.unobserved_failures()
-        if failed:
-            raise DeliveryError(failed=failed, causes=causes)
+        return DeliveryError(failed=failed, causes=causes) if failed else None
 
     def close(self, timeout: float | None = 30) -> None:
         """Delivers what is queued, then closes the connections. Never hangs; calling it again does nothing.
 
+        Records that failed and that nobody looked at are logged as a warning, with their number and causes; the end of a `with` block
+        raises them.
+
         Args:
             timeout: seconds for a graceful end, None = delivery_timeout_ms; then the rest fails with ClosedError.
         """
-        if self._closed or os.getpid() != self._pid:
-            self._closed = True
-            self._fast = False
-            return
-        self._closed = True
-        self._fast = False
+        if self._close(timeout) and (lost := self._unobserved()) is not None:
+            log.warning("%s", lost)
+
+    def _close(self, timeout: float | None) -> bool:
+        """Whether this call closed it."""
+        closed, self._closed, self._fast = self._closed, True, False
+        if closed or os.getpid() != self._pid:
+            return False
         _close_sender(self._sender, self.config.delivery_timeout_ms / 1000 if timeout is None else timeout)
+        return True
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *rest: object) -> None:
+        """Closes.
+
+        Raises:
+            DeliveryError: as `flush`, unless the block itself raised something.
+        """
+        if kind is not None:
+            self.close()
+        elif self._close(30) and (lost := self._unobserved()) is not None:
+            raise lost
 
     def __del__(self) -> None:
         sender = self.__dict__.get("_sender") if hasattr(self, "__dict__") else None

@@ -533,3 +533,18 @@ def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
     gc.collect()
     assert sender() is None
     assert all(left is not None for left in module._senders)
+
+
+def test_a_with_block_raises_what_nobody_looked_at_and_close_logs_it(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(config={"auto.create.topics.enable": "false"}) as cluster:
+        cluster.create_topic("t", configs={"max.message.bytes": "500"})
+        with pytest.raises(DeliveryError, match="1 record"), KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"x" * 1000)
+        with pytest.raises(ZeroDivisionError), KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"x" * 1000)
+            raise ZeroDivisionError
+        assert "1 record" in caplog.text and "max.message.bytes" in caplog.text
+        caplog.clear()
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            assert producer.send("t", b"x" * 1000).exception(10) is not None
+        assert "not delivered" not in caplog.text

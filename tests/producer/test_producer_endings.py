@@ -163,7 +163,8 @@ def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
         """,
         cluster.bootstrap_servers,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end of the program\n", "")
+    assert (done.returncode, done.stdout) == (0, "end of the program\n")
+    assert all("127.0.0.1:1 failed" in line for line in done.stderr.splitlines())    # told, if there was time to try
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
