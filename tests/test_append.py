@@ -153,6 +153,8 @@ def test_bad_arguments_leave_the_batch_alone() -> None:
         lambda: core.send("t", b"x", key=1.5),
         lambda: core.send("t", b"x", headers=[(None, b"")]),
         lambda: core.send("t", b"x", headers=[("a", 7)]),
+        lambda: core.send("t", b"x", headers=["ab"]),
+        lambda: core.send("t", b"x", headers=[b"ab"]),
         lambda: core.send("t", b"x", timestamp_ms="now"),
         lambda: core.send("t", "\ud800"),
     ):

@@ -127,9 +127,10 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
-    if not yes and not json:
-        typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
     with _admin(bootstrap_server, setting) as admin:
+        if not yes and not json:
+            _checked(admin.describe_topics(topics))  # what is not there need not be asked about
+            typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
         _checked(admin.delete_topics(topics))
     if json:
         print_json({"deleted": topics})

@@ -66,6 +66,8 @@ cdef bytes encode_headers(object headers):
     cdef bytes out
     cdef uint8_t* w
     for pair in pairs:
+        if isinstance(pair, (str, bytes, bytearray)):       # "ab" would unpack into a name and a value
+            raise TypeError(f"a header is a pair of name and value, not {pair!r}")
         key, value = pair
         bytes_of(key, &p, &n, keep)
         if n < 0:

@@ -59,6 +59,8 @@ def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str])
     assert "leader" in capsys.readouterr().out
     assert run(["topics", "create", "cli-a"]) == 1
     assert "cli-a" in failure(capsys)
+    assert run(["topics", "delete", "cli-none"]) == 1  # without a question
+    assert "cli-none" in failure(capsys)
     assert run(["topics", "delete", "cli-a", "cli-b", "--yes"]) == 0
     assert run(["topics", "describe", "cli-a"]) == 1
     capsys.readouterr()
