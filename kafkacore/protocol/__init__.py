@@ -16,8 +16,9 @@ from kafkacore._codec import encode_request as encode_request
 from kafkacore._codec import encode_response as encode_response
 from kafkacore._codec import skip_tagged_fields
 from kafkacore.errors import CorruptDataError, InternalError, UnsupportedVersion
-from kafkacore.protocol import admin, data, group, txn
+from kafkacore.protocol import admin, cluster, data, group, txn
 from kafkacore.protocol.admin import *  # noqa: F403 - the tables are the public names
+from kafkacore.protocol.cluster import *  # noqa: F403
 from kafkacore.protocol.data import *  # noqa: F403
 from kafkacore.protocol.group import *  # noqa: F403
 from kafkacore.protocol.schema import ZERO_UUID as ZERO_UUID
@@ -69,7 +70,7 @@ def _registry(*modules: object) -> dict[int, Api]:
     return dict(sorted(apis.items()))
 
 
-APIS: dict[int, Api] = _registry(data, group, txn, admin)
+APIS: dict[int, Api] = _registry(data, group, txn, admin, cluster)
 """Every API by its key."""
 
 _HEADER = struct.Struct(">hhih")
