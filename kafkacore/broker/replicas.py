@@ -118,8 +118,6 @@ class Partition:
         batch = read_one_batch(data, config.max_message_bytes)
         if batch.compression == ZSTD and version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
             raise errors.UnsupportedCompressionType(f"Produce v{version} does not know zstd")
-        if batch.is_transactional:
-            raise errors.InvalidTxnState("the embedded broker has no transactions yet")
         max_timestamp_ms = check_records(batch)
         append_time_ms = None
         if config.message_timestamp_type == "LogAppendTime":
@@ -131,22 +129,20 @@ class Partition:
                 f"timestamp {max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's {wall_ms}"
             )
         producer_id = batch.producer_id
+        if producer_id == NO_PRODUCER_ID and batch.is_transactional:
+            raise errors.InvalidRecord("a transactional batch needs a producer id")
         if producer_id != NO_PRODUCER_ID:
             if producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0:
                 raise errors.InvalidRecord(
                     f"producer id {producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
                 )
-            resent = self.producers.check(producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+            resent = self.producers.check(batch)
             if resent is not None:
                 return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True)
         base_offset = self.log.append(
             batch, registration.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms
         )
-        if producer_id != NO_PRODUCER_ID:
-            timestamp_ms = max_timestamp_ms if append_time_ms is None else append_time_ms
-            self.producers.update(
-                producer_id, batch.producer_epoch, batch.base_sequence, base_offset, batch.record_count, timestamp_ms, wall_ms
-            )
+        self.producers.replay(batch, base_offset, max_timestamp_ms if append_time_ms is None else append_time_ms)
         return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, self.log.start_offset, False)
 
     def upper_offset(self, isolation_level: int) -> int:

@@ -1,83 +1,418 @@
-"""Idempotence: resends, gaps, epochs, wrapping sequences, forgetting."""
+"""Idempotence and transactions in one partition: resends, gaps, epochs, open transactions, markers, verification, snapshots."""
+
+import struct
 
 import pytest
+from brokering import batch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore.broker.producers import BATCHES_TO_RETAIN, MAX_SEQUENCE, ProducerStates, add_sequence
+from kafkacore.broker.producers import (
+    BATCHES_TO_RETAIN,
+    MAX_SEQUENCE,
+    AbortedTxn,
+    AppendOrigin,
+    BatchMetadata,
+    ProducerStates,
+    add_sequence,
+    collect_aborted,
+)
+from kafkacore.codec import crc32c
+from kafkacore.records import BatchBuilder, control_batch, read_batches
 
 PID = 7
+DAY_MS = 86_400_000
 
 
-def write(states: ProducerStates, sequence: int, count: int = 1, epoch: int = 0, offset: int = 0, now_ms: int = 0):
-    resent = states.check(PID, epoch, sequence, count)
-    if resent is None:
-        states.update(PID, epoch, sequence, offset, count, 5, now_ms)
-    return resent
+class Written:
+    """A partition as far as its producers see it: offsets are counted here, batches are real."""
+
+    def __init__(self) -> None:
+        self.states = ProducerStates()
+        self.end = 0
+        self.index: list[AbortedTxn] = []
+
+    def data(self, sequence, count=1, epoch=0, pid=PID, transactional=False):
+        values = [b"v"] * count
+        raw = batch(values, producer_id=pid, epoch=epoch, sequence=sequence, is_transactional=transactional)
+        return next(iter(read_batches(raw)))
+
+    def append(self, sequence, count=1, epoch=0, pid=PID, transactional=False, guard=None, origin=AppendOrigin.CLIENT):
+        """Like a leader; returns the earlier batch of a resend."""
+        new = self.data(sequence, count, epoch, pid, transactional)
+        resent = self.states.check(new, origin, guard)
+        if resent is None:
+            self.take(new)
+        return resent
+
+    def begin(self, sequence=0, count=1, epoch=0, pid=PID):
+        """The first batch of a transaction, verified."""
+        guard = self.states.start_verification(pid, epoch, sequence, 0, False)
+        self.append(sequence, count, epoch, pid, True, guard)
+
+    def mark(self, commit, epoch=0, pid=PID, coordinator_epoch=0, version=0):
+        self.states.check_marker(pid, epoch, coordinator_epoch, version)
+        raw = control_batch(commit, producer_id=pid, producer_epoch=epoch, coordinator_epoch=coordinator_epoch, timestamp_ms=5)
+        self.take(next(iter(read_batches(raw))))
+
+    def take(self, new):
+        aborted = self.states.replay(new, self.end)
+        if aborted is not None:
+            self.index.append(aborted)
+        self.end += new.last_offset - new.base_offset + 1
+
+    @property
+    def entry(self):
+        return self.states.entries[PID]
+
+
+# ---- sequences
 
 
 def test_each_of_the_last_five_batches_may_be_resent():
-    states = ProducerStates()
+    log = Written()
+    log.end = 100
     for nth in range(7):
-        assert write(states, nth * 10, 10, offset=100 + nth * 10) is None
+        assert log.append(nth * 10, 10) is None
     for nth in range(7 - BATCHES_TO_RETAIN, 7):
-        resent = write(states, nth * 10, 10)
+        resent = log.append(nth * 10, 10)
         assert (resent.first_offset, resent.last_offset) == (100 + nth * 10, 109 + nth * 10)
     with pytest.raises(errors.OutOfOrderSequence):
-        write(states, 10, 10)
+        log.append(10, 10)
 
 
 def test_a_gap_is_out_of_order():
-    states = ProducerStates()
-    write(states, 0, 3)
+    log = Written()
+    log.append(0, 3)
     with pytest.raises(errors.OutOfOrderSequence, match="expected 3"):
-        write(states, 4, 1)
-    assert write(states, 3, 1) is None
+        log.append(4)
+    assert log.append(3) is None
 
 
 def test_a_batch_that_only_begins_like_an_old_one_is_no_resend():
-    states = ProducerStates()
-    write(states, 0, 3)
+    log = Written()
+    log.append(0, 3)
     with pytest.raises(errors.OutOfOrderSequence):
-        write(states, 0, 2)
+        log.append(0, 2)
 
 
 def test_a_new_epoch_starts_at_zero_and_fences_the_old_one():
-    states = ProducerStates()
-    write(states, 0, 3)
+    log = Written()
+    log.append(0, 3)
     with pytest.raises(errors.OutOfOrderSequence):
-        write(states, 3, 1, epoch=1)
-    assert write(states, 0, 1, epoch=1) is None
+        log.append(3, epoch=1)
+    assert log.append(0, epoch=1) is None
     with pytest.raises(errors.InvalidProducerEpoch):
-        write(states, 3, 1, epoch=0)
+        log.append(3)
 
 
 def test_an_unknown_producer_may_start_anywhere():
-    assert write(ProducerStates(), 12345, 2) is None
+    assert Written().append(12345, 2) is None
 
 
 def test_sequences_wrap_to_zero():
     assert add_sequence(MAX_SEQUENCE, 1) == 0
-    states = ProducerStates()
-    assert write(states, MAX_SEQUENCE - 1, 4, offset=50) is None  # MAX-1, MAX, 0, 1
-    assert write(states, 2, 1, offset=54) is None
-    assert write(states, MAX_SEQUENCE - 1, 4).first_offset == 50
+    assert add_sequence(1, -3) == MAX_SEQUENCE - 1
+    log = Written()
+    log.end = 50
+    assert log.append(MAX_SEQUENCE - 1, 4) is None  # MAX-1, MAX, 0, 1
+    assert log.append(2) is None
+    assert log.append(MAX_SEQUENCE - 1, 4).first_offset == 50
 
 
-def test_idle_producers_are_forgotten():
-    states = ProducerStates()
-    write(states, 0, 1, now_ms=1000)
-    assert states.expire(2000, 1000) == 0
-    assert states.expire(2001, 1000) == 1
-    assert write(states, 99, 1) is None
+def test_a_coordinator_numbers_nothing():
+    log = Written()
+    guard = log.states.start_verification(PID, 0, -1, 0, False)
+    for _ in range(3):
+        assert log.append(-1, transactional=True, origin=AppendOrigin.COORDINATOR, guard=guard) is None
+    assert log.entry.batches[-1] == BatchMetadata(-1, -1, 2, 2, log.entry.last_timestamp_ms)
 
 
-@given(st.lists(st.integers(1, 2**20), min_size=1, max_size=12), st.integers(0, MAX_SEQUENCE))
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(0, MAX_SEQUENCE))
 def test_consecutive_batches_are_always_accepted_once(counts, start):
-    states = ProducerStates()
-    sequence, offset = start, 0
+    log = Written()
+    sequence = start
     for count in counts:
-        assert write(states, sequence, count, offset=offset) is None
-        assert write(states, sequence, count).first_offset == offset
-        sequence, offset = add_sequence(sequence, count), offset + count
+        at = log.end
+        assert log.append(sequence, count) is None
+        assert log.append(sequence, count).first_offset == at
+        sequence = add_sequence(sequence, count)
+
+
+# ---- open transactions and the last stable offset
+
+
+def test_the_earliest_open_transaction_bounds_what_is_stable():
+    log = Written()
+    log.append(0, 5, pid=1)
+    assert log.states.first_unstable_offset() is None
+    log.begin(pid=2)  # offset 5
+    log.begin(pid=3)  # offset 6
+    log.append(1, transactional=True, pid=2)  # 7
+    assert log.states.first_unstable_offset() == 5
+    log.mark(True, pid=3)  # 8
+    assert log.states.first_unstable_offset() == 5
+    log.mark(True, pid=2)  # 9
+    assert log.states.first_unstable_offset() == 5  # both markers are above the high watermark
+    assert not log.states.high_watermark_updated(8)
+    assert log.states.high_watermark_updated(9)  # the marker at 8
+    assert log.states.first_unstable_offset() == 5
+    assert log.states.high_watermark_updated(10)
+    assert log.states.first_unstable_offset() is None
+
+
+def test_an_aborted_transaction_gets_an_index_entry():
+    log = Written()
+    log.begin(pid=2, count=3)  # 0-2
+    log.begin(pid=3)  # 3
+    log.mark(False, pid=2)  # 4
+    log.mark(True, pid=3)  # 5
+    log.begin(pid=2, sequence=3)  # 6
+    log.mark(False, pid=2)  # 7
+    assert log.index == [AbortedTxn(2, 0, 4, 3), AbortedTxn(2, 6, 7, 8)]
+
+
+def test_a_marker_without_records_leaves_no_trace_in_the_index():
+    log = Written()
+    log.mark(False)
+    assert log.index == []
+    assert log.states.first_unstable_offset() is None
+    assert (log.entry.epoch, log.entry.last_timestamp_ms, len(log.entry.batches)) == (0, 5, 0)
+    with pytest.raises(errors.OutOfOrderSequence, match="expected 0"):
+        log.append(3)
+
+
+def test_a_plain_batch_inside_a_transaction_is_refused():
+    log = Written()
+    log.begin()
+    with pytest.raises(errors.InvalidTxnState, match="not transactional"):
+        log.append(1)
+
+
+def test_markers_of_an_older_producer_or_coordinator_are_refused():
+    log = Written()
+    log.begin(epoch=3)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        log.mark(True, epoch=2)
+    log.mark(True, epoch=3, coordinator_epoch=5)
+    with pytest.raises(errors.TransactionCoordinatorFenced):
+        log.mark(True, epoch=3, coordinator_epoch=4)
+
+
+def test_with_version_2_a_late_marker_does_not_end_the_next_transaction():
+    log = Written()
+    log.begin(epoch=0)
+    log.mark(True, epoch=1, version=2)
+    log.mark(True, epoch=1, version=2)  # once more after a lost answer: nothing is open
+    log.begin(epoch=1)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        log.mark(True, epoch=1, version=2)
+    assert log.states.has_ongoing_transaction(PID, 1)
+    log.mark(False, epoch=2, version=2)
+    assert [entry.first_offset for entry in log.index] == [3]
+
+
+# ---- verification
+
+
+def test_a_first_batch_needs_its_guard():
+    log = Written()
+    with pytest.raises(errors.InvalidTxnState):
+        log.append(0, transactional=True)
+    guard = log.states.start_verification(PID, 0, 0, 0, False)
+    other = ProducerStates().start_verification(PID, 0, 0, 0, False)
+    with pytest.raises(errors.InvalidTxnState):
+        log.append(0, transactional=True, guard=other)
+    assert log.append(0, transactional=True, guard=guard) is None
+    assert log.append(1, transactional=True) is None
+    assert log.states.start_verification(PID, 0, 2, 0, False) is None
+
+
+def test_a_marker_between_verification_and_batch_takes_the_guard_away():
+    log = Written()
+    guard = log.states.start_verification(PID, 0, 0, 0, False)
+    log.mark(False)
+    with pytest.raises(errors.InvalidTxnState):
+        log.append(0, transactional=True, guard=guard)
+
+
+def test_a_fenced_producer_hears_of_its_epoch_before_anything_else():
+    log = Written()
+    log.mark(False, epoch=4)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        log.append(0, epoch=3, transactional=True)
+
+
+def test_the_lowest_sequence_under_verification_goes_first():
+    log = Written()
+    guard = log.states.start_verification(PID, 0, 5, 0, False)
+    assert log.states.start_verification(PID, 0, 3, 0, False) is guard
+    with pytest.raises(errors.OutOfOrderSequence):
+        log.append(5, transactional=True, guard=guard)
+    assert log.append(3, 2, transactional=True, guard=guard) is None
+    assert log.append(5, transactional=True) is None
+
+
+def test_a_client_of_version_2_begins_an_unknown_producer_at_zero():
+    log = Written()
+    guard = log.states.start_verification(PID, 0, 4, 0, True)
+    with pytest.raises(errors.OutOfOrderSequence, match="instead of 0"):
+        log.append(4, transactional=True, guard=guard)
+
+
+def test_verification_can_be_switched_off():
+    log = Written()
+    assert log.states.check(log.data(0, transactional=True), verification_enabled=False) is None
+
+
+# ---- forgetting
+
+
+def test_idle_producers_are_forgotten_but_not_inside_a_transaction():
+    log = Written()
+    log.append(0, pid=1)
+    log.begin(pid=2)
+    last = log.states.entries[1].last_timestamp_ms
+    assert log.states.expire(last + DAY_MS - 1, DAY_MS) == 0
+    assert log.states.expire(last + DAY_MS, DAY_MS) == 1
+    assert list(log.states.entries) == [2]
+    assert log.append(99, pid=1) is None
+    log.mark(True, pid=2)
+    assert log.states.expire(5 + DAY_MS, DAY_MS) == 1
+
+
+def test_a_transaction_that_nobody_ends_is_late():
+    log = Written()
+    log.begin()
+    last = log.entry.last_timestamp_ms
+    assert not log.states.has_late_transaction(last + 900_000 + 300_000, 900_000)
+    assert log.states.has_late_transaction(last + 900_000 + 300_001, 900_000)
+    log.mark(False)
+    assert not log.states.has_late_transaction(last + DAY_MS, 900_000)
+
+
+# ---- snapshots, the transaction index
+
+
+def described(states):
+    """All that a snapshot keeps. Of a batch before a marker it has the marker's time."""
+    return {
+        pid: (
+            entry.epoch,
+            entry.coordinator_epoch,
+            entry.last_timestamp_ms,
+            entry.current_txn_first_offset,
+            [each[:4] for each in entry.batches][-1:],
+        )
+        for pid, entry in states.entries.items()
+    }
+
+
+def test_a_snapshot_has_kafkas_layout():
+    log = Written()
+    log.end = 40
+    log.begin(3, 2, epoch=4)
+    data = log.states.to_snapshot()
+    timestamp = log.entry.last_timestamp_ms
+    expected = struct.pack(">iqhiqiqiq", 1, PID, 4, 4, 41, 1, timestamp, -1, 40)
+    assert data == struct.pack(">hI", 1, crc32c(expected)) + expected
+
+
+@pytest.mark.parametrize("damage", ["short", "crc", "version", "count", "tail"])
+def test_a_damaged_snapshot_is_refused(damage):
+    log = Written()
+    log.append(0)
+    data = bytearray(log.states.to_snapshot())
+    if damage == "short":
+        del data[8:]
+    elif damage == "crc":
+        data[-1] ^= 1
+    elif damage == "version":
+        data[1] = 2
+    else:
+        if damage == "count":
+            data[6:10] = struct.pack(">i", 1 << 30)
+        else:
+            data += b"x"
+        data[2:6] = struct.pack(">I", crc32c(bytes(data[6:])))
+    with pytest.raises(errors.CorruptDataError):
+        ProducerStates.from_snapshot(data)
+
+
+def test_expired_producers_stay_out_of_a_loaded_snapshot():
+    log = Written()
+    log.append(0, pid=1)
+    log.begin(pid=2)
+    wall_ms = log.states.entries[1].last_timestamp_ms + DAY_MS
+    assert list(ProducerStates.from_snapshot(log.states.to_snapshot(), wall_ms, DAY_MS).entries) == [2]
+
+
+@st.composite
+def histories(draw):
+    """(pid, what) per step: a plain batch of n, a transactional batch of n, a commit, an abort."""
+    return draw(
+        st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["plain", "in", "commit", "abort"]), st.integers(1, 4)), max_size=30)
+    )
+
+
+def play(log, history):
+    """Writes a history as a leader would; returns the batches as they lie in the log, with their offsets."""
+    stored = []
+    sequences = {}
+    for pid, what, count in history:
+        open_ = log.states.has_ongoing_transaction(pid, 0)
+        at = log.end
+        if what in ("commit", "abort"):
+            raw = control_batch(what == "commit", producer_id=pid, producer_epoch=0, coordinator_epoch=1, timestamp_ms=9, base_offset=at)
+        else:
+            if open_ and what == "plain":
+                continue
+            builder = BatchBuilder(
+                producer_id=pid, producer_epoch=0, base_sequence=sequences.get(pid, 0), is_transactional=what == "in", base_offset=at
+            )
+            for nth in range(count):
+                builder.append(b"v", timestamp_ms=1000 + at + nth)
+            sequences[pid] = sequences.get(pid, 0) + count
+            raw = builder.build()
+        new = next(iter(read_batches(bytes(raw))))
+        log.take(new)
+        stored.append(new)
+    return stored
+
+
+@given(histories(), st.integers(0, 30))
+def test_a_snapshot_and_the_rest_of_the_log_give_the_same_state(history, cut):
+    log = Written()
+    batches = play(log, history)
+    replayed = ProducerStates()
+    for each in batches[:cut]:
+        replayed.replay(each)
+    replayed = ProducerStates.from_snapshot(replayed.to_snapshot())
+    index = [entry for each in batches[cut:] if (entry := replayed.replay(each)) is not None]
+    assert described(replayed) == described(log.states)
+    assert index == log.index[len(log.index) - len(index) :]
+    log.states.high_watermark_updated(log.end)
+    replayed.high_watermark_updated(log.end)
+    assert replayed.first_unstable_offset() == log.states.first_unstable_offset()
+
+
+@given(histories(), st.integers(0, 60), st.integers(0, 60))
+def test_collecting_from_the_index_finds_what_a_scan_finds(history, offset, length):
+    log = Written()
+    play(log, history)
+    upper = offset + length
+    found, _ = collect_aborted(log.index, offset, upper)
+    # Beyond an entry whose last stable offset is at or after the upper end no transaction begins below that end.
+    assert found == [entry for entry in log.index if entry.last_offset >= offset and entry.first_offset < upper]
+
+
+def test_index_entries_survive_their_file():
+    entries = [AbortedTxn(7, 0, 4, 3), AbortedTxn(2**40, 2**50, 2**51, 2**52)]
+    data = b"".join(entry.encode() for entry in entries)
+    assert len(data) == 2 * 34
+    assert list(AbortedTxn.decode_all(data)) == entries
+    with pytest.raises(errors.CorruptDataError):
+        list(AbortedTxn.decode_all(data[:-1]))
+    with pytest.raises(errors.CorruptDataError):
+        list(AbortedTxn.decode_all(b"\0\1" + data[2:]))
