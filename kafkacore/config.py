@@ -564,6 +564,13 @@ class BrokerConfig(_Config):
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
         broker_rack: told to clients with the metadata.
+        offsets_topic_num_partitions: of __consumer_offsets, when it is made.
+        offsets_topic_replication_factor: of __consumer_offsets; at most the brokers there are when it is made.
+        offsets_topic_segment_bytes: segment.bytes of __consumer_offsets.
+        transaction_state_log_num_partitions: of __transaction_state, when it is made.
+        transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
+        transaction_state_log_min_isr: min.insync.replicas of __transaction_state; at most its replicas.
+        transaction_state_log_segment_bytes: segment.bytes of __transaction_state.
     """
 
     auto_create_topics_enable: bool = True
@@ -586,3 +593,10 @@ class BrokerConfig(_Config):
     max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
     producer_id_expiration_ms: int = _between(86_400_000, 1)
     broker_rack: str | None = None
+    offsets_topic_num_partitions: int = _between(50, 1)
+    offsets_topic_replication_factor: int = _between(3, 1)
+    offsets_topic_segment_bytes: int = _between(104_857_600, 1_048_576)
+    transaction_state_log_num_partitions: int = _between(50, 1)
+    transaction_state_log_replication_factor: int = _between(3, 1)
+    transaction_state_log_min_isr: int = _between(2, 1)
+    transaction_state_log_segment_bytes: int = _between(104_857_600, 1_048_576)

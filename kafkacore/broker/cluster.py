@@ -58,7 +58,7 @@ class TopicSetting(NamedTuple):
 
 _INT64_MAX = 2**63 - 1
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
-    "cleanup.policy": TopicSetting(_choice("delete"), None, "delete"),
+    "cleanup.policy": TopicSetting(_choice("delete", "compact", "compact,delete"), None, "delete"),
     "compression.type": TopicSetting(_choice("producer"), None, "producer"),
     "max.message.bytes": TopicSetting(_integer(0, 2**31 - 1), "message_max_bytes"),
     "message.timestamp.after.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_after_max_ms"),

@@ -9,12 +9,14 @@ Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig, TopicListener
 from kafkacore.broker.log import Log, check_records, read_one_batch
 from kafkacore.broker.producers import NO_PRODUCER_ID, ProducerStates
+from kafkacore.errors import KafkaError
+from kafkacore.records import read_batches
 
 ZSTD = 4
 # KIP-110: clients that speak an older Produce do not know zstd.
@@ -154,6 +156,16 @@ class Partition:
         return self.log.read(offset, max_bytes, self.upper_offset(isolation_level), at_least_one)
 
 
+class LeadershipListener(Protocol):
+    """Told which partitions this broker leads."""
+
+    def became_leader(self, topic: str, index: int, leader_epoch: int) -> None:
+        """This broker leads a partition now."""
+
+    def resigned(self, topic: str, index: int) -> None:
+        """It does no longer: another does, the partition is gone, or the broker stops."""
+
+
 class ReplicaManager(TopicListener):
     """All partitions of one broker, created and dropped as the cluster's image changes."""
 
@@ -167,16 +179,37 @@ class ReplicaManager(TopicListener):
         self.node_id = node_id
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._on_change = on_change
+        self.listeners: list[LeadershipListener] = []
 
     def topic_created(self, topic: Topic) -> None:
         for index, registration in enumerate(topic.partitions):
             if self.node_id in registration.replicas and (topic.name, index) not in self.partitions:
-                self.partitions[topic.name, index] = Partition(topic, index, self.node_id)
+                partition = self.partitions[topic.name, index] = Partition(topic, index, self.node_id)
+                self._tell_if_leader(partition)
 
     def topic_deleted(self, topic: Topic) -> None:
         for index in range(len(topic.partitions)):
             if self.partitions.pop((topic.name, index), None) is not None:
                 self._on_change((topic.name, index))
+                for listener in self.listeners:
+                    listener.resigned(topic.name, index)
+
+    def _tell_if_leader(self, partition: Partition) -> None:
+        registration = partition.registration
+        if registration.leader == self.node_id:
+            for listener in self.listeners:
+                listener.became_leader(*partition.key, registration.leader_epoch)
+
+    def started(self) -> None:
+        """The broker serves again, with what it holds: tells the listeners what it leads."""
+        for partition in list(self.partitions.values()):
+            self._tell_if_leader(partition)
+
+    def stopping(self) -> None:
+        """The broker stops serving; its data stays."""
+        for key in list(self.partitions):
+            for listener in self.listeners:
+                listener.resigned(*key)
 
     def partition(self, topic: str, index: int) -> Partition:
         """A partition this broker holds.
@@ -196,10 +229,39 @@ class ReplicaManager(TopicListener):
             self._on_change((topic, index))
         return appended
 
+    def append_internal(
+        self, topic: str, index: int, batch: memoryview | bytes, done: Callable[[KafkaError | None], None], wall_ms: int = -1
+    ) -> int:
+        """Writes a coordinator's batch as leader, as with acks=all.
+
+        Args:
+            topic, index: an internal partition.
+            batch: one batch, a control batch too.
+            done: called with None when the high watermark has passed it (with one replica: within this call), or with the error if the
+                leadership is lost before.
+            wall_ms: the time, for retention.
+
+        Returns:
+            The offset of its first record.
+
+        Raises:
+            BrokerError: nothing was written, and `done` will not be called.
+        """
+        partition = self.partition(topic, index)
+        partition.check_leader()
+        if len(batch) > partition.config.max_message_bytes:
+            raise errors.RecordTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {partition.config.max_message_bytes}")
+        checked = next(iter(read_batches(batch, check_crcs=False)))
+        base_offset = partition.log.append(checked, partition.registration.leader_epoch, wall_ms=wall_ms)
+        self._on_change((topic, index))
+        done(None)
+        return base_offset
+
     def clean_up(self, wall_ms: int, producer_id_expiration_ms: int) -> None:
         """Applies retention and forgets idle producers."""
         for partition in self.partitions.values():
             config = partition.config
-            if partition.log.delete_old_segments(config.retention_ms, config.retention_bytes, wall_ms):
+            expires = "delete" in config.cleanup_policy
+            if expires and partition.log.delete_old_segments(config.retention_ms, config.retention_bytes, wall_ms):
                 self._on_change(partition.key)
             partition.producers.expire(wall_ms, producer_id_expiration_ms)

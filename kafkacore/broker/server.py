@@ -31,7 +31,7 @@ from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.handlers.data import unsupported_api_versions
-from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.state import BrokerState, Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
@@ -353,13 +353,15 @@ class Broker:
 
     def _loop(self, selector: Selector) -> None:
         cleanup_ms = self.clock.now_ms() + self.config.log_retention_check_interval_ms
-        fetches = self.state.fetches
+        clocked: list[Clocked] = [*self.state.clocked, self._delays]
+        self.state.started()
         while True:
             self._take_messages()
             if self._stopping:
                 return
             timeout_ms = cleanup_ms - self.clock.now_ms()
-            for deadline_ms in (fetches.next_deadline_ms(), self._delays.next_deadline_ms()):
+            for each in clocked:
+                deadline_ms = each.next_deadline_ms()
                 if deadline_ms is not None:
                     timeout_ms = min(timeout_ms, deadline_ms - self.clock.now_ms())
             selector.poll(max(timeout_ms, 0))
@@ -372,8 +374,8 @@ class Broker:
                 self._forget(connection)
                 level = logging.WARNING if isinstance(reason, CorruptDataError) else logging.DEBUG
                 logger.log(level, "broker %d: connection %s is closed: %s", self.node_id, connection, reason)
-            fetches.advance_clock()
-            self._delays.advance_clock()
+            for each in clocked:
+                each.advance_clock()
             if now_ms >= cleanup_ms:
                 self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
                 cleanup_ms = now_ms + self.config.log_retention_check_interval_ms
@@ -388,6 +390,7 @@ class Broker:
             self._message_event.clear()
 
     def _close(self, selector: Selector) -> None:
+        self.state.stopping()
         self.state.fetches.cancel_all()
         self._delays = LoopTimer(clock=self.clock)
         self.state.sessions.clear()
@@ -431,7 +434,7 @@ class Broker:
         def fail() -> None:
             self._drop_connection(connection)
 
-        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond, fail)
+        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond, fail, self._client_host(connection))
         try:
             control = self._controls.get(api_key)
             if control is None:
@@ -441,6 +444,10 @@ class Broker:
         except Exception:
             logger.exception("broker %d: %s v%d failed; connection %s is closed", self.node_id, APIS[api_key].name, version, connection)
             self._drop_connection(connection)
+
+    def _client_host(self, connection: ConnectionId) -> str:
+        channel = self._selector.channel(connection) if self._selector is not None else None
+        return "" if channel is None else "/" + channel.transport.peer.rpartition(":")[0].strip("[]")
 
     def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
         result = SERVED[api_key].handler(self.state, call, request)

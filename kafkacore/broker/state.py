@@ -5,16 +5,38 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
-from kafkacore.broker.delayed import DelayedFetch, fetch_purgatory
+from kafkacore.broker.delayed import fetch_purgatory
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.schema import Response
+from kafkacore.timer import LoopTimer
 
 logger = logging.getLogger(__name__)
+
+
+class Clocked(Protocol):
+    """Something with deadlines that the broker's loop looks after."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again; None when nothing waits."""
+
+    def advance_clock(self) -> bool:
+        """Does what is due."""
+
+
+class Operation(Protocol):
+    """What a request waits in."""
+
+    def is_completed(self) -> bool:
+        """Whether the wait is over."""
+
+    def abandon(self) -> None:
+        """The peer is gone; nobody wants the answer."""
 
 
 class Outcome(enum.Enum):
@@ -50,6 +72,16 @@ class BrokerState:
         for topic in cluster.topics.values():
             self.replicas.topic_created(topic)
         cluster.listeners.append(self.replicas)
+        self.timer = LoopTimer(clock=clock)
+        self.clocked: list[Clocked] = [self.fetches, self.timer]
+
+    def started(self) -> None:
+        """The broker begins to serve."""
+        self.replicas.started()
+
+    def stopping(self) -> None:
+        """The broker stops serving: whoever waits in its coordinators is told, while the connections still stand."""
+        self.replicas.stopping()
 
 
 class Call:
@@ -58,6 +90,7 @@ class Call:
     Attributes:
         version: of the API.
         client_id: as the client calls itself.
+        client_host: where it connects from, as Kafka writes it: "/127.0.0.1".
         now_ms: monotonic time.
         wall_ms: time since the epoch.
         respond: sends the response, for handlers that returned `Outcome.LATER`.
@@ -65,7 +98,7 @@ class Call:
         fail: closes the connection because of a bug met while answering late.
     """
 
-    __slots__ = ("client_id", "fail", "now_ms", "operation", "respond", "version", "wall_ms")
+    __slots__ = ("client_host", "client_id", "fail", "now_ms", "operation", "respond", "version", "wall_ms")
 
     def __init__(
         self,
@@ -75,14 +108,16 @@ class Call:
         wall_ms: int,
         respond: Callable[[Response], None],
         fail: Callable[[], None],
+        client_host: str = "",
     ) -> None:
         self.version = version
+        self.client_host = client_host
         self.client_id = client_id
         self.now_ms = now_ms
         self.wall_ms = wall_ms
         self.respond = respond
         self.fail = fail
-        self.operation: DelayedFetch | None = None
+        self.operation: Operation | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
         """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""
@@ -91,3 +126,29 @@ class Call:
         except Exception:
             logger.exception("a late answer to client %s failed", self.client_id)
             self.fail()
+
+
+class LateAnswer:
+    """The answer to a request that a coordinator gives at once or later, at most once."""
+
+    __slots__ = ("_call", "_completed")
+
+    def __init__(self, call: Call) -> None:
+        """Makes the call wait for `respond`; the handler returns `Outcome.LATER`."""
+        self._call = call
+        self._completed = False
+        call.operation = self
+
+    def respond(self, make: Callable[[], Response]) -> None:
+        """Answers; nothing happens if the request has been answered or its connection is gone."""
+        if not self._completed:
+            self._completed = True
+            self._call.answer(make)
+
+    def is_completed(self) -> bool:
+        """Whether it has been answered, or needs no answer any more."""
+        return self._completed
+
+    def abandon(self) -> None:
+        """The peer is gone."""
+        self._completed = True

@@ -48,7 +48,7 @@ def test_dot_and_underscore_collide(image):
         ({"assignments": {0: [2]}}, errors.InvalidReplicaAssignment),
         ({"assignments": {0: [1, 1]}}, errors.InvalidReplicaAssignment),
         ({"assignments": {0: []}}, errors.InvalidReplicaAssignment),
-        ({"configs": {"cleanup.policy": "compact"}}, errors.InvalidConfiguration),
+        ({"configs": {"cleanup.policy": "squeeze"}}, errors.InvalidConfiguration),
         ({"configs": {"retention.ms": "soon"}}, errors.InvalidConfiguration),
         ({"configs": {"retention.ms": "-2"}}, errors.InvalidConfiguration),
         ({"configs": {"flush.ms": "1"}}, errors.InvalidConfiguration),

@@ -591,7 +591,7 @@ def test_create_topics_errors(bench):
         creatable("a/b"),
         creatable("p", 0),
         creatable("r", 1, 3),
-        creatable("c", cleanup_policy="compact"),
+        creatable("c", cleanup_policy="squeeze"),
     )
     assert [each.error_code for each in answers] == [
         Code.INVALID_REQUEST,  # one answer for both, as Kafka gives

@@ -170,7 +170,7 @@ def test_confluents_admin_creates_and_deletes(cluster):
     admin = admin_module.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([admin_module.NewTopic("by-admin", 3, 1, config={"retention.ms": "60000"})])["by-admin"].result(10)
     assert cluster.topics()["by-admin"] == 3
-    refused = admin.create_topics([admin_module.NewTopic("compacted", 1, 1, config={"cleanup.policy": "compact"})])["compacted"]
+    refused = admin.create_topics([admin_module.NewTopic("compacted", 1, 1, config={"cleanup.policy": "squeeze"})])["compacted"]
     with pytest.raises(confluent_kafka.KafkaException, match=r"cleanup\.policy"):
         refused.result(10)
     admin.delete_topics(["by-admin"])["by-admin"].result(10)

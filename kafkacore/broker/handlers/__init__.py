@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kafkacore.broker.handlers import admin, data, txn
+from kafkacore.broker.handlers import admin, coordination, data, txn
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.protocol.schema import Response
 
@@ -28,6 +28,7 @@ SERVED: dict[int, Served] = {
     1: Served(4, 18, data.fetch),
     2: Served(1, 11, data.list_offsets),
     3: Served(0, 13, data.metadata),
+    10: Served(0, 6, coordination.find_coordinator),
     18: Served(0, 4, data.api_versions),
     19: Served(2, 7, admin.create_topics),
     20: Served(1, 6, admin.delete_topics),

@@ -1,0 +1,60 @@
+"""FindCoordinator.
+
+Source: kafka.server.KafkaApis.handleFindCoordinatorRequest.
+"""
+
+from __future__ import annotations
+
+from kafkacore import errors
+from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.handlers.data import code_of
+from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, find_or_create
+from kafkacore.broker.state import BrokerState, Call
+from kafkacore.errors import KafkaError
+from kafkacore.protocol import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kafkacore.types import Node
+
+KEY_TYPES = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+FIRST_BATCH_VERSION = 4
+NO_NODE = Node(-1, "", -1)
+
+
+def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """FindCoordinator v0-6 for groups and transactional ids; several keys at once from v4 on. The topic in which the coordinator keeps its
+    state is made if it is not there. Coordinators of share groups (key type 2) do not exist: INVALID_REQUEST."""
+    keys = request.coordinator_keys if call.version >= FIRST_BATCH_VERSION else [request.key]
+    found = []
+    for key in keys:
+        try:
+            node = _coordinator(state, request.key_type, key)
+        except KafkaError as error:
+            found.append(
+                Coordinator(key=key, node_id=NO_NODE.id, host="", port=NO_NODE.port, error_code=code_of(error), error_message=error.message)
+            )
+        else:
+            found.append(Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=None))
+    if call.version >= FIRST_BATCH_VERSION:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or ("NONE" if one.error_code == 0 else None),
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _coordinator(state: BrokerState, key_type: int, key: str) -> Node:
+    name = KEY_TYPES.get(key_type)
+    if name is None:
+        raise errors.InvalidRequest(f"coordinators of type {key_type} are not served")
+    try:
+        topic = find_or_create(state.cluster, state.config, name)
+    except KafkaError as error:
+        raise errors.CoordinatorNotAvailable(error.message) from None
+    leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
+    node = state.cluster.nodes.get(leader)
+    if node is None:
+        raise errors.CoordinatorNotAvailable(f"nobody leads the partition of {name} that keeps {key!r}")
+    return node

@@ -1,0 +1,310 @@
+"""CoordinatorRuntime: operations in sequence, state by replay, answers in the order of the log, loading, losing the partition."""
+
+import struct
+from collections import Counter
+
+import pytest
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
+from kafkacore.broker.internal_topics import GROUP_TOPIC, find_or_create
+from kafkacore.broker.replicas import ReplicaManager
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+from kafkacore.records import read_batches
+from kafkacore.timer import LoopTimer
+from kafkacore.types import Node
+
+
+class Ledger:
+    """A shard: amounts by name; those of open transactions apart."""
+
+    def __init__(self, partition, timers):
+        self.partition, self.timers = partition, timers
+        self.amounts, self.pending = Counter(), {}
+        self.events = []
+
+    def replay(self, record):
+        if record.key == b"odd":
+            raise errors.CorruptDataError("odd")
+        target = self.amounts if record.producer_id < 0 else self.pending.setdefault(record.producer_id, Counter())
+        target[record.key] += struct.unpack(">i", record.value)[0]
+
+    def replay_end_marker(self, producer_id, producer_epoch, committed):
+        ended = self.pending.pop(producer_id, Counter())
+        if committed:
+            self.amounts += ended
+
+    def loaded(self):
+        self.events.append("loaded")
+
+    def unloaded(self):
+        self.events.append("unloaded")
+
+
+class SlowReplicas(ReplicaManager):
+    """Appends are committed when the test says so, and refused when it says so."""
+
+    def __init__(self, node_id):
+        super().__init__(node_id, lambda key: None)
+        self.uncommitted, self.refusal, self.hold = [], None, False
+
+    def append_internal(self, topic, index, batch, done, wall_ms=-1):
+        if self.refusal is not None:
+            raise self.refusal
+        if not self.hold:
+            return super().append_internal(topic, index, batch, done, wall_ms)
+        base_offset = super().append_internal(topic, index, batch, lambda error: None, wall_ms)
+        self.uncommitted.append(done)
+        return base_offset
+
+
+class Stage:
+    def __init__(self, partitions=3):
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
+        self.config = BrokerConfig(offsets_topic_num_partitions=partitions)
+        self.image = ClusterImage(self.config)
+        self.image.register_broker(Node(1, "127.0.0.1", 9092))
+        self.replicas = SlowReplicas(1)
+        self.image.listeners.append(self.replicas)
+        self.timer = LoopTimer(clock=self.clock)
+        self.runtime = self.new_runtime()
+        find_or_create(self.image, self.config, GROUP_TOPIC)
+
+    def new_runtime(self):
+        return CoordinatorRuntime(GROUP_TOPIC, self.replicas, Ledger, self.timer, self.clock)
+
+    def add(self, name, amount, partition=0, done=None):
+        outcome = []
+        self.runtime.write(partition, adding(name, amount), done or outcome.append)
+        return outcome
+
+    def look(self, partition=0):
+        outcome = []
+        self.runtime.read(partition, lambda shard: dict(shard.amounts), outcome.append)
+        return outcome
+
+
+def adding(name, amount):
+    def operation(shard):
+        return CoordinatorResult([CoordinatorRecord(name, struct.pack(">i", amount))], shard.amounts[name] + amount)
+
+    return operation
+
+
+def test_java_hash_is_java_s():
+    # what java.lang.String.hashCode gives
+    known = {"": 0, "a": 97, "hello": 99162322, "Hello World": -862545276, "polygenelubricants": -(2**31)}
+    assert {text: java_hash(text) for text in known} == known
+    assert java_hash("\U0001f600") == 31 * 0xD83D + 0xDE00
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("Hello World", 50) == 862545276 % 50
+
+
+def test_a_write_is_appended_replayed_and_answered_and_a_read_sees_it():
+    stage = Stage()
+    assert stage.add(b"x", 5) == [5]
+    assert stage.add(b"x", 2) == [7]
+    assert stage.look() == [{b"x": 7}]
+    assert stage.look(1) == [{}]
+    log = stage.replicas.partition(GROUP_TOPIC, 0).log
+    batches = [batch for view in log.read(0, 1 << 20, log.end_offset, True) for batch in read_batches(view)]
+    assert [(record.key, record.value, record.timestamp_ms) for batch in batches for record in batch.records()] == [
+        (b"x", struct.pack(">i", amount), 1_700_000_000_000) for amount in (5, 2)
+    ]
+
+
+def test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with_them():
+    stage = Stage()
+    stage.replicas.hold = True
+    first, second = stage.add(b"x", 1), stage.add(b"x", 1)
+    seen = stage.look()
+    nothing = []
+    stage.runtime.write(0, lambda shard: CoordinatorResult([], "no records"), nothing.append)
+    assert (first, second, seen, nothing) == ([], [], [], [])
+    stage.replicas.uncommitted[1](None)  # told out of order: still nobody is answered before the first batch
+    assert (first, second) == ([], [])
+    stage.replicas.uncommitted[0](None)
+    assert (first, second, seen, nothing) == ([1], [2], [{b"x": 2}], ["no records"])
+
+
+def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do():
+    stage = Stage()
+    told = []
+    stage.replicas.refusal = errors.NotEnoughReplicas("2 are needed")
+    stage.runtime.write(0, lambda shard: CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None, appended=told.append), told.append)
+    assert [type(each) for each in told] == [errors.CoordinatorNotAvailable] * 2
+    stage.replicas.refusal = errors.RecordTooLarge("too large")
+    assert isinstance(stage.add(b"x", 1)[0], errors.UnknownServer)
+    stage.replicas.refusal = None
+    assert stage.look() == [{}]
+    assert stage.add(b"x", 1) == [1]
+
+
+def test_an_operation_may_ask_for_another_which_runs_after_it():
+    stage = Stage()
+    order = []
+
+    def outer(shard):
+        stage.runtime.write(0, lambda inner: CoordinatorResult([], order.append(("inner", dict(inner.amounts)))), lambda _: None)
+        order.append("outer")
+        return CoordinatorResult([CoordinatorRecord(b"x", b"\0\0\0\1")], None)
+
+    stage.runtime.write(0, outer, lambda outcome: order.append("answered"))
+    assert order == ["outer", "answered", ("inner", {b"x": 1})]
+
+
+def test_errors_of_an_operation_are_its_answer_and_a_bug_stops_nobody(caplog):
+    stage = Stage()
+
+    def refusing(shard):
+        raise errors.UnknownMemberId("who?")
+
+    def failing(shard):
+        raise ZeroDivisionError
+
+    told = []
+    stage.runtime.write(0, refusing, told.append)
+    stage.runtime.read(0, failing, told.append)
+    assert [type(each) for each in told] == [errors.UnknownMemberId, errors.UnknownServer]
+    assert "ZeroDivisionError" in caplog.text
+    assert stage.add(b"x", 1) == [1]
+
+
+def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
+    stage = Stage()
+    for producer_id in (7, 8):
+        outcome = []
+        stage.runtime.write_transactional(0, producer_id, 3, adding(b"x", producer_id), outcome.append)
+        assert outcome == [producer_id]
+    assert stage.look() == [{}]
+    ended = []
+    stage.runtime.complete_transaction(0, 7, 3, 11, True, ended.append)
+    stage.runtime.complete_transaction(0, 8, 3, 11, False, ended.append)
+    assert ended == [None, None]
+    assert stage.look() == [{b"x": 7}]
+    stage.runtime = stage.new_runtime()
+    stage.replicas.started()
+    assert stage.look() == [{b"x": 7}]
+
+
+def test_a_new_leader_replays_the_log_and_leaves_out_what_it_cannot_read(caplog):
+    stage = Stage()
+    for nth in range(10):
+        stage.add(b"x", nth)
+    # a record of a newer Kafka, say
+    stage.runtime.write(0, lambda shard: CoordinatorResult([CoordinatorRecord(b"odd", b"")], None, replay=False), lambda _: None)
+    stage.add(b"y", 1)
+    stage.replicas.stopping()
+    assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
+    stage.replicas.started()
+    assert stage.look() == [{b"x": 45, b"y": 1}]
+    assert "record at offset 10 is left out: odd" in caplog.text
+
+
+def test_a_long_log_is_loaded_in_pieces_and_answers_load_in_progress_meanwhile(monkeypatch):
+    stage = Stage()
+    for _ in range(10):
+        stage.add(b"x", 1)
+    monkeypatch.setattr("kafkacore.broker.coordinator.LOAD_BYTES", 100)
+    stage.replicas.stopping()
+    stage.replicas.started()
+    assert [type(each) for each in stage.look()] == [errors.CoordinatorLoadInProgress]
+    assert not stage.runtime.serves(0)
+    while not stage.runtime.serves(0):
+        assert stage.timer.advance_clock()
+    assert stage.look() == [{b"x": 10}]
+
+
+def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
+    stage = Stage()
+    stage.replicas.hold = True
+    waiting, looking = stage.add(b"x", 1), stage.look()
+    stage.replicas.stopping()
+    assert [type(each) for each in waiting + looking] == [errors.NotCoordinator] * 2
+    stage.replicas.uncommitted[0](errors.NotLeaderOrFollower("moved"))  # told twice, heard once
+    assert len(waiting) == 1
+
+
+def test_a_commit_that_fails_makes_the_log_decide():
+    stage = Stage()
+    stage.add(b"x", 1)
+    stage.replicas.hold = True
+    waiting = stage.add(b"x", 1)
+    stage.replicas.uncommitted[0](errors.NotLeaderOrFollower("moved for a moment"))
+    assert [type(each) for each in waiting] == [errors.NotCoordinator]
+    assert stage.look() == [{b"x": 2}]  # it is in the log
+
+
+def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog):
+    stage = Stage()
+    shards = []
+    stage.runtime.read(0, shards.append, lambda _: None)
+    timers = shards[0].timers
+    timers.schedule("a", 100, adding(b"a", 1))
+    timers.schedule("a", 200, adding(b"a", 10))
+    timers.schedule("b", 100, adding(b"b", 1))
+    timers.cancel("b")
+    stage.clock.advance(150)
+    stage.timer.advance_clock()
+    assert stage.look() == [{}]
+    stage.clock.advance(50)
+    stage.timer.advance_clock()
+    assert stage.look() == [{b"a": 10}]
+    assert len(timers) == 0
+
+    stage.replicas.refusal = errors.NotEnoughReplicas("2 are needed")
+    timers.schedule("c", 10, adding(b"c", 1))
+    stage.clock.advance(10)
+    stage.timer.advance_clock()
+    assert "timer c is tried again" in caplog.text
+    stage.replicas.refusal = None
+    stage.clock.advance(500)
+    stage.timer.advance_clock()
+    assert stage.look() == [{b"a": 10, b"c": 1}]
+
+    timers.schedule("d", 10, adding(b"d", 1))
+    stage.image.delete_topic(stage.image.topic(GROUP_TOPIC))
+    stage.clock.advance(10)
+    stage.timer.advance_clock()
+    assert shards[0].events == ["loaded", "unloaded"]
+    assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_find_coordinator_makes_the_topic_and_names_the_leader_of_the_key_s_partition(version):
+    from test_handlers import Bench
+
+    bench = Bench()
+    keys = ["my-group", "other"] if version >= 4 else ["my-group"]
+
+
+    def find(key_type, *keys):
+        return p.FindCoordinatorRequest(key_type=key_type, **({"coordinator_keys": list(keys)} if version >= 4 else {"key": keys[0]}))
+
+    answer = bench.ask(find(0, *keys), version)
+    if version >= 4:
+        assert [(each.key, each.node_id, each.port, each.error_code) for each in answer.coordinators] == [(key, 1, 9092, 0) for key in keys]
+    else:
+        assert (answer.node_id, answer.host, answer.port, answer.error_code) == (1, "127.0.0.1", 9092, 0)
+    topic = bench.cluster.topics[GROUP_TOPIC]
+    assert (len(topic.partitions), len(topic.partitions[0].replicas), topic.config.cleanup_policy) == (50, 1, "compact")
+    if version >= 1:
+        txn = bench.ask(find(1, "t"), version)
+        share = bench.ask(find(2, "g"), version)
+        of = (lambda answer: answer.coordinators[0]) if version >= 4 else (lambda answer: answer)
+        assert (of(txn).node_id, of(txn).error_code) == (1, 0)
+        assert (of(share).node_id, of(share).error_code) == (-1, Code.INVALID_REQUEST)
+        assert bench.cluster.topics["__transaction_state"].config.min_insync_replicas == 1
+
+
+def test_find_coordinator_without_a_leader_is_retriable():
+    from test_handlers import Bench
+
+    bench = Bench()
+    bench.ask(p.FindCoordinatorRequest(key="g"), 1)
+    bench.cluster.unregister_broker(1)
+    assert bench.ask(p.FindCoordinatorRequest(key="g"), 1).error_code == Code.COORDINATOR_NOT_AVAILABLE
