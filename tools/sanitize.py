@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
 # What reads, writes or hands out memory: bytes, records, protocol, the producer's append path, the system calls, the timers.
 TESTS = (
-    *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fuzz", "records", "sock", "wheel", "timer", "purgatory")),
+    *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fileslice", "fuzz", "records", "sock")),
+    *(f"test_{name}*.py" for name in ("wheel", "timer", "purgatory")),
     "net/test_epoll.py",
+    "net/test_transport_contract.py",
     "producer/test_accumulator.py",
     "protocol/test_*.py",
 )

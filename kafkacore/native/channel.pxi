@@ -172,7 +172,7 @@ cdef class NetworkSend:
         self.buffers = buffers
         self.await_completion = await_completion
         for buffer in buffers:
-            self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, memoryview of "B"
+            self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, FileSlice, memoryview of "B"
 
 
 @cython.final

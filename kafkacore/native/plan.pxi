@@ -6,7 +6,8 @@
 #  2. A count or length from the wire is compared with the bytes left before anything is built: count x smallest element <= remaining.
 #  3. Encode makes two passes: `measure` (exact size, no writing), then `write` into one block of that size. The second pass checks the
 #     room before every store, so a list that changes between the passes ends in UsageError and never in an overrun.
-#  4. Record bytes are not copied: encode cuts the block around them and returns a gather list, decode returns a memoryview.
+#  4. Record bytes are not copied: encode cuts the block around them and returns a gather list, decode returns a memoryview. What is to be
+#     encoded may lie in a file (FileSlice): it is counted and referenced, never read here.
 #  5. Walk.steps holds (field, index) per level. Entering a field costs two stores; the path is spelled out only when something fails.
 #
 # Encodings (classic | flexible, KIP-482):

@@ -39,17 +39,23 @@ cdef Py_ssize_t walk_buffer_bytes(PlanWalk* w, int level, PyObject* value) excep
     return n
 
 
+cdef inline Py_ssize_t walk_piece_bytes(PlanWalk* w, int level, PyObject* value) except -1:
+    if type(<object>value) is FileSlice:
+        return (<FileSlice><object>value).nbytes
+    return walk_buffer_bytes(w, level, value)
+
+
 cdef Py_ssize_t walk_records_bytes(PlanWalk* w, int level, PyObject* value) except -1:
-    """The total of a records value: one bytes-like, or a list of them."""
+    """The total of a records value: one bytes-like or slice of a file, or a list of them."""
     cdef Py_ssize_t i, total = 0
     if not plan_is_list(value):
-        return walk_buffer_bytes(w, level, value)
+        return walk_piece_bytes(w, level, value)
     for i in range(plan_list_size(value)):
         if i >= plan_list_size(value):
             break
         part = <object>plan_list_get(value, i)
         w.steps[level].index = i
-        total += walk_buffer_bytes(w, level, <PyObject*>part)
+        total += walk_piece_bytes(w, level, <PyObject*>part)
     w.steps[level].index = -1
     return total
 

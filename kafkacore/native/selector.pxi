@@ -60,7 +60,7 @@ cdef class SelectorCore:
             return
         try:
             done = channel.write()
-        except OSError as error:
+        except (KafkaError, OSError) as error:
             self._early_failed.append(send.destination)
             self._early = True
             self._lost(channel, error)
@@ -179,7 +179,7 @@ cdef class SelectorCore:
         if ops & ~CHANNEL_READ and channel.send is not None and channel.state is CHANNEL_IS_READY:
             try:
                 done = channel.write()
-            except OSError as error:
+            except (KafkaError, OSError) as error:
                 self.failed_sends.append(channel.id)
                 self._lost(channel, error)
                 return 0

@@ -1,10 +1,8 @@
-# Two system calls of the selector, without sendmsg's and recv_into's Python objects and without dropping the GIL.
+# The system calls of the selector, without sendmsg's and recv_into's Python objects and without dropping the GIL.
 #
-# Both ask for MSG_DONTWAIT, so they cannot block, whatever the socket's mode. A call that cannot block gains nothing from dropping the GIL and
-# would wait for a switch interval (5 ms) to get it back while another thread computes.
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from libc.errno cimport EAGAIN, EINTR, errno
-
+# sendmsg and recv ask for MSG_DONTWAIT, so they cannot block, whatever the socket's mode. A call that cannot block gains nothing from
+# dropping the GIL and would wait for a switch interval (5 ms) to get it back while another thread computes. What lies in a file goes out by
+# sendfile (fileslice.pxi), which knows no such flag: there the socket must be non-blocking.
 
 cdef extern from * nogil:
     """
@@ -12,20 +10,17 @@ cdef extern from * nogil:
     #include <sys/socket.h>
     #include <sys/types.h>
     #include <sys/uio.h>
-    #ifndef MSG_NOSIGNAL            /* macOS: Python ignores SIGPIPE already */
-    #define MSG_NOSIGNAL 0
-    #endif
     /* The arrays live on the stack (24 KiB in all, safe in musl's 128 KiB thread stacks); a longer list goes out in several calls. */
     enum { KC_IOV = 256 };
     #if defined(IOV_MAX) && IOV_MAX < 256
     #error "IOV_MAX is smaller than the gather list"
     #endif
-    static ssize_t kc_sendmsg(int fd, struct iovec *iov, int n) {
+    static ssize_t kc_sendmsg(int fd, struct iovec *iov, int n, int more) {
         struct msghdr msg;
         memset(&msg, 0, sizeof msg);
         msg.msg_iov = iov;
         msg.msg_iovlen = n;
-        return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     }
     static ssize_t kc_recv(int fd, void *p, size_t n) { return recv(fd, p, n, MSG_DONTWAIT); }
     """
@@ -34,16 +29,16 @@ cdef extern from * nogil:
     struct iovec:
         void* iov_base
         size_t iov_len
-    Py_ssize_t kc_sendmsg(int fd, iovec* iov, int n)
+    Py_ssize_t kc_sendmsg(int fd, iovec* iov, int n, bint more)
     Py_ssize_t kc_recv(int fd, void* p, size_t n)
 
 
 def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
-    """Sends the joined buffers from byte `skip_bytes` on, with one sendmsg of up to 256 of them.
+    """Sends the joined buffers from byte `skip_bytes` on: up to 256 of them with one sendmsg, slices of files by sendfile between them.
 
     Args:
-        fd: file descriptor of a connected stream socket.
-        buffers: bytes-like objects; they are not copied.
+        fd: file descriptor of a connected stream socket; non-blocking if there are slices of files.
+        buffers: bytes-like objects and FileSlices; they are not copied.
         skip_bytes: bytes of the list that earlier calls sent.
 
     Returns:
@@ -51,27 +46,65 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
 
     Raises:
         OSError: what the system call said (BrokenPipeError, ConnectionResetError, ...).
-        ValueError: skip_bytes is negative or beyond the list.
+        KafkaStorage: a slice's file is cut, closed or cannot be read; the list cannot be sent to its end.
+        ValueError: skip_bytes is negative or beyond the list, or the socket would block.
     """
     return gather_out(fd, buffers, skip_bytes)
 
 
 cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -2:
+    """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket takes no more."""
+    cdef Py_ssize_t at = 0, skip = skip_bytes, wanted = 0, sent, total = 0
+    cdef bint checked = False
+    cdef FileSlice part
+    if skip < 0:
+        raise ValueError(f"skip_bytes must not be negative: {skip}")
+    while True:
+        if at < len(buffers) and type(buffers[at]) is FileSlice:
+            part = buffers[at]
+            if skip >= part.nbytes:                     # sent before, or empty
+                skip -= part.nbytes
+                at += 1
+                continue
+            if not checked and not kc_is_nonblocking(fd):
+                raise ValueError("slices of files go to non-blocking sockets only")
+            checked = True
+            wanted = min(part.nbytes - skip, FILE_STEP_BYTES - total)
+            sent = part.send_some(fd, skip, wanted)
+            skip += wanted
+        else:
+            sent = send_buffers(fd, buffers, &at, &skip, &wanted)
+            if wanted == 0:
+                if at < len(buffers):                   # nothing but what was sent before a slice
+                    continue
+                if skip > 0:
+                    raise ValueError(f"skip_bytes {skip_bytes} is beyond the {skip_bytes - skip} bytes of the list")
+                return total
+        if sent < 0:
+            return total or -1
+        total += sent
+        if sent < wanted or total >= FILE_STEP_BYTES or at >= len(buffers):
+            return total
+        if not checked and type(buffers[at]) is not FileSlice:
+            return total                                # without slices one sendmsg is a step
+
+
+cdef Py_ssize_t send_buffers(int fd, list buffers, Py_ssize_t* first, Py_ssize_t* skipped, Py_ssize_t* wanted) except -2:
+    """One sendmsg of the buffers from index first on, less skipped bytes, up to the next slice of a file.
+
+    Sets first and skipped to where that list ends, and wanted to its bytes. Returns the bytes sent, or -1 when the call would block.
+    """
     cdef iovec iov[KC_IOV]
     cdef Py_buffer views[KC_IOV]
     cdef Py_buffer* view
     cdef int n_iov = 0, n_views = 0, i
-    cdef Py_ssize_t skip = skip_bytes, size, sent, at
-    cdef Py_ssize_t count = len(buffers)
+    cdef Py_ssize_t skip = skipped[0], size, sent, at = first[0]
     cdef const char* data
     cdef object item
-    cdef bint own = False
-    if skip < 0:
-        raise ValueError(f"skip_bytes must not be negative: {skip}")
+    cdef bint own = False, more = False
+    wanted[0] = 0
     try:
-        for at in range(count):
-            if n_iov == KC_IOV or n_views == KC_IOV or at >= len(buffers):
-                break
+        while at < len(buffers) and n_iov < KC_IOV and n_views < KC_IOV:
             item = buffers[at]
             view = NULL
             if type(item) is bytes:
@@ -80,6 +113,13 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -
             elif type(item) is PooledBuffer:
                 data = <const char*>(<PooledBuffer>item).ptr
                 size = (<PooledBuffer>item).nbytes
+            elif type(item) is FileSlice:
+                if skip < (<FileSlice>item).nbytes:
+                    more = True
+                    break
+                skip -= (<FileSlice>item).nbytes
+                at += 1
+                continue
             else:
                 if not own and type(item) is not memoryview and type(item) is not bytearray:
                     buffers = list(buffers)             # its buffer protocol may be Python code, which may change the list
@@ -89,6 +129,7 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -
                 n_views += 1
                 data = <const char*>view.buf
                 size = view.len
+            at += 1
             if skip >= size:                            # sent before, or empty
                 skip -= size
                 if view != NULL:
@@ -97,14 +138,15 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -
                 continue
             iov[n_iov].iov_base = <void*>(data + skip)
             iov[n_iov].iov_len = size - skip
+            wanted[0] += size - skip
             n_iov += 1
             skip = 0
+        first[0] = at
+        skipped[0] = skip
         if n_iov == 0:
-            if skip > 0:
-                raise ValueError(f"skip_bytes {skip_bytes} is beyond the {skip_bytes - skip} bytes of the list")
             return 0
         while True:
-            sent = kc_sendmsg(fd, iov, n_iov)
+            sent = kc_sendmsg(fd, iov, n_iov, more)
             if sent >= 0:
                 return sent
             if errno == EAGAIN:  # the same number as EWOULDBLOCK on Linux, macOS and the BSDs

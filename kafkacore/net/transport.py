@@ -22,10 +22,10 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from kafkacore._codec import recv_into, send_gather
+from kafkacore._codec import FileSlice, recv_into, send_gather
 from kafkacore.errors import AuthenticationFailedError
 
 __all__ = [
@@ -128,6 +128,24 @@ def _peer_name(sock: socket.socket) -> str:
     except OSError:
         return ""
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+
+
+def _pieces(buffers: list[Any], skip_bytes: int, limit_bytes: int) -> Iterator[memoryview]:
+    """The next bytes of a gather list, at most limit_bytes in all. Of a file only these are read."""
+    for buffer in buffers:
+        if limit_bytes <= 0:
+            return
+        piece = buffer if isinstance(buffer, FileSlice) else memoryview(buffer)
+        if skip_bytes >= piece.nbytes:
+            skip_bytes -= piece.nbytes
+            continue
+        take = min(piece.nbytes - skip_bytes, limit_bytes)
+        if isinstance(piece, FileSlice):
+            yield memoryview(piece.read(skip_bytes, take))
+        else:
+            yield piece.cast("B")[skip_bytes : skip_bytes + take]
+        limit_bytes -= take
+        skip_bytes = 0
 
 
 class PlaintextTransport:
@@ -303,21 +321,11 @@ class TlsTransport:
         if not self.flush():
             return -1
         accepted = 0
-        for buffer in buffers:
-            view = memoryview(buffer)
-            if view.format != "B" or view.ndim != 1:
-                view = view.cast("B")
-            if skip_bytes >= view.nbytes:
-                skip_bytes -= view.nbytes
-                continue
-            part = view[skip_bytes : skip_bytes + _TLS_CHUNK_BYTES - accepted]
-            skip_bytes = 0
+        for part in _pieces(buffers, skip_bytes, _TLS_CHUNK_BYTES):
             while part.nbytes:
                 done = self._ssl.write(part)
                 accepted += done
                 part = part[done:]
-            if accepted >= _TLS_CHUNK_BYTES:
-                break
         self.flush()
         return accepted
 
@@ -439,15 +447,8 @@ class MemoryTransport:
             if self.closed or self.other.closed:
                 raise BrokenPipeError(errno.EPIPE, "peer closed the in-memory connection")
             room = min(self.max_write_bytes, self.other.capacity_bytes - self.other._held)
-            for buffer in buffers:
-                view = memoryview(buffer).cast("B") if memoryview(buffer).nbytes else memoryview(b"")
-                if skip_bytes >= view.nbytes:
-                    skip_bytes -= view.nbytes
-                    continue
-                accepted += view[skip_bytes : skip_bytes + room - len(accepted)]
-                skip_bytes = 0
-                if len(accepted) >= room:
-                    break
+            for part in _pieces(buffers, skip_bytes, room):
+                accepted += part
             if accepted:
                 self.other._incoming.append(memoryview(bytes(accepted)))
                 self.other._held += len(accepted)

@@ -30,7 +30,7 @@ from kafkacore._codec import Plan
 from kafkacore.errors import InternalError, UsageError
 
 if TYPE_CHECKING:
-    from kafkacore._codec import Buffer
+    from kafkacore._codec import Buffer, FileSlice
 
     # Fields may be called `index` or `count`, so a type checker must not see tuple's methods of those names.
     _StructBase: TypeAlias = object
@@ -45,8 +45,8 @@ except ImportError:  # pragma: no cover - not CPython
         return property(itemgetter(slot), doc=doc)
 
 
-Records: TypeAlias = "Buffer | list[Buffer]"
-"""Record batches in a message: one buffer or several to write in a row; a memoryview after decoding."""
+Records: TypeAlias = "Buffer | FileSlice | list[Buffer | FileSlice]"
+"""Record batches in a message: one buffer or slice of a file, or several to write in a row; a memoryview after decoding."""
 
 ZERO_UUID = bytes(16)
 """Kafka's way to say that there is no topic id."""

@@ -6,11 +6,13 @@ import errno
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from kafkacore._codec import FileSlice
 from kafkacore.clock import ManualClock, SystemClock
-from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError
+from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, KafkaStorage, NetworkError
 from kafkacore.net.channel import MuteEvent, NetworkSend
 from kafkacore.net.selector import IdleDisconnect, Selector, SelectorsPoller
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, PlaintextTransport, Transport, memory_pair
@@ -430,6 +432,52 @@ def test_a_half_written_frame_waits_for_room(server: tuple[Selector, tuple[str, 
         peer.setblocking(True)
         while received < len(data):
             received += len(peer.recv(1 << 20))
+
+
+def test_a_slice_of_a_file_waits_for_room_without_spinning(server: tuple[Selector, tuple[str, int]], tmp_path: Path) -> None:
+    serving, address = server
+    content = bytes(range(251)) * 80_000
+    (tmp_path / "segment").write_bytes(content)
+    with socket.create_connection(address) as peer, open(tmp_path / "segment", "rb") as file:
+        id = until_accepted(serving)
+        send = NetworkSend(id, [len(content).to_bytes(4, "big"), FileSlice(file, 0, len(content))])
+        serving.send(send)
+        written = 0
+        while written < send.written_bytes:
+            written = send.written_bytes
+            serving.poll(0)
+        assert 0 < written < send.size_bytes
+        assert serving._poller.poll(0) == []  # full: nothing wakes the loop until the peer has read
+        peer.setblocking(False)
+        received = bytearray()
+        while not serving.completed_sends:
+            serving.poll(0)
+            try:
+                received += peer.recv(1 << 20)
+            except BlockingIOError:
+                pass
+        assert serving.completed_sends == [send]
+        peer.setblocking(True)
+        while len(received) < send.size_bytes:
+            received += peer.recv(1 << 20)
+        assert received[4:] == content
+
+
+def test_a_cut_file_ends_the_connection_with_its_reason(server: tuple[Selector, tuple[str, int]], tmp_path: Path) -> None:
+    serving, address = server
+    (tmp_path / "segment").write_bytes(bytes(100))
+    with socket.create_connection(address) as peer, open(tmp_path / "segment", "r+b") as file:
+        id = until_accepted(serving)
+        file.truncate(60)
+        serving.send(NetworkSend(id, [(100).to_bytes(4, "big"), FileSlice(file, 0, 100)]))
+        while id not in serving.disconnected:
+            serving.poll(5_000)
+        assert serving.failed_sends == [id]
+        assert isinstance(serving.disconnected[id], KafkaStorage)
+        received = b""
+        while chunk := peer.recv(1000):
+            received += chunk
+        assert received == (100).to_bytes(4, "big") + bytes(60)
 
 
 def test_a_reset_peer_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import trustme
 
-from kafkacore.errors import AuthenticationFailedError
+from kafkacore._codec import FileSlice, SharedFile
+from kafkacore.errors import AuthenticationFailedError, KafkaStorage
 from kafkacore.net.transport import PlaintextTransport, TlsTransport, Transport, memory_pair
 
 Pair = tuple[Transport, Transport]
@@ -134,6 +137,45 @@ def test_a_full_peer_takes_part_and_then_nothing(pair: Pair) -> None:
     assert received == data
     assert pair[0].flush()
     assert not pair[0].pending_writes
+
+
+def test_slices_of_files_go_out_in_pieces(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    content = bytes(range(256)) * 4096  # 1 MiB
+    path.write_bytes(content)
+    file = SharedFile(os.open(path, os.O_RDONLY))
+    buffers = [b"head", FileSlice(file, 3, 900_000), b"", FileSlice(file, 0, 0), memoryview(b"between"), FileSlice(file, 77, 100_000)]
+    file.close()
+    path.unlink()
+    data = b"head" + content[3:900_003] + b"between" + content[77:100_077]
+    buffer = bytearray(65536)
+    received, written = bytearray(), 0
+    while len(received) < len(data):
+        if written < len(data):
+            written += max(0, pair[0].write(buffers, written))
+        else:
+            pair[0].flush()
+        step = 1 if len(received) < 3_000 else len(buffer)
+        count = pair[1].read_into(buffer, 0, step)
+        assert count != 0
+        received += buffer[: max(count, 0)]
+    assert received == data
+    assert not pair[0].pending_writes
+
+
+def test_a_file_cut_under_a_slice_breaks_the_write(pair: Pair, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 5000)
+    part = FileSlice(SharedFile(os.open(path, os.O_RDONLY)), 0, 5000)
+    os.truncate(path, 2000)
+
+    def write_to_the_end() -> None:
+        written = 0
+        while written < 5004:
+            written += max(0, pair[0].write([b"head", part], written))
+
+    with pytest.raises(KafkaStorage, match="ends at 2000"):
+        write_to_the_end()
 
 
 def test_the_end_of_the_stream_comes_after_the_data(pair: Pair) -> None:
