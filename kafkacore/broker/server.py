@@ -1,92 +1,26 @@
-"""Broker: a listener, one thread, and the loop in it.
-
-Rules:
-
-1. One thread owns everything a request touches. Others hand it functions (`call`); the loop runs them between two polls.
-2. The loop sleeps in the selector until bytes arrive, a function is handed over, or the earliest deadline (a waiting fetch, a delayed
-   fault, retention) passes. An idle broker uses no CPU.
-3. Requests of one connection are answered in order: while one waits or its response is being written, the channel is muted.
-4. Whatever a peer sends, only its own connection can suffer: a bad frame closes it and leaves one line in the log.
-5. `stop` drops the sockets and keeps the data, which lives as long as this object; `start` listens on the same port again.
-6. A forked child owns no broker. It closes its copies of the sockets, so that the peers see it when the parent closes its own.
-"""
+"""Broker: the server of a broker's APIs, its state and its place in the cluster."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import logging
-import os
-import socket
-import struct
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
-from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
-from kafkacore.broker.handlers.data import unsupported_api_versions
-from kafkacore.broker.state import BrokerState, Call, Clocked, Outcome
-from kafkacore.clock import Clock, SystemClock
+from kafkacore.broker.socket_server import Server
+from kafkacore.broker.state import BrokerState
+from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
-from kafkacore.net.channel import ConnectionId
-from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
-from kafkacore.net.transport import SocketTransports
-from kafkacore.protocol import APIS, ApiVersionsRequest, decode_request, encode_response
-from kafkacore.protocol.schema import Request, Response
-from kafkacore.timer import LoopTimer, TimerTask
+from kafkacore.timer import TimerTask
 from kafkacore.types import Node
+
+__all__ = ["Broker", "Control", "Delay", "Disconnect", "Drop", "Fault"]
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
-CALL_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 10
-_BACKLOG = 128
-_HEADER = struct.Struct(">hhi")
-
-
-@dataclass(frozen=True)
-class Delay:
-    """A fault: the request is served `ms` later; its connection waits."""
-
-    ms: int
-
-
-@dataclass(frozen=True)
-class Drop:
-    """A fault: the request and everything after it on its connection stay without answer; the connection stays open.
-
-    Attributes:
-        handle: serve this request all the same, so that only its response is lost.
-    """
-
-    handle: bool = False
-
-
-@dataclass(frozen=True)
-class Disconnect:
-    """A fault: the connection is closed instead of an answer.
-
-    Attributes:
-        handle: serve the request first, so that only its response is lost.
-    """
-
-    handle: bool = False
-
-
-Fault = Delay | Drop | Disconnect
-Control = Callable[[Any], "Response | Fault | type[Drop] | type[Disconnect] | None"]
-
-
-class Broker:
+class Broker(Server):
     """One broker of a cluster, in memory.
 
     Example:
@@ -119,475 +53,45 @@ class Broker:
         Raises:
             UsageError: api_versions promises what is not served, or leaves out ApiVersions itself.
         """
-        for key, (low, high) in api_versions.items():
-            if key not in SERVED or low > high or low < SERVED[key].min_version or high > SERVED[key].max_version:
-                served = f"v{SERVED[key].min_version}-{SERVED[key].max_version}" if key in SERVED else "nothing"
-                raise UsageError(f"api_versions promises v{low}-{high} of API {key}; {served} of it is served")
-        if ApiVersionsRequest.API_KEY not in api_versions:
-            raise UsageError("api_versions must hold ApiVersions (18) itself")
-        self.config = config or BrokerConfig()
+        config = config or BrokerConfig()
+        super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
-        self.cluster = cluster or ClusterImage(self.config)
-        self.host = host
-        self.port = port
-        self.clock: Clock = clock or SystemClock()
-        self.state = BrokerState(self.config, node_id, self.cluster, api_versions, self.clock)
-        self._controls: dict[int, Control] = {}
-        self._lifecycle = threading.RLock()
-        self._thread: threading.Thread | None = None
-        self._selector: Selector | None = None
-        self._listener: socket.socket | None = None
-        self._messages: deque[Callable[[], None]] = deque()
-        self._message_event = threading.Event()
-        self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to somebody else, under a wakeup
-        self._paused = False
-        self._stopping = False
-        self._owner_pid = os.getpid()
-        self._reset_connections()
-        _brokers.add(self)
+        self.cluster = cluster or ClusterImage(config)
+        self.state: BrokerState = BrokerState(config, node_id, self.cluster, self.api_versions, self.clock)
+        self.clocked = self.state.clocked
+        self._retention: TimerTask | None = None
 
-    def _reset_connections(self) -> None:
-        self._calls: dict[ConnectionId, Call] = {}
-        self._muted: set[ConnectionId] = set()
-        self._silenced: set[ConnectionId] = set()
-        self._delays = LoopTimer(clock=self.clock)
-        self._delayed: dict[ConnectionId, TimerTask] = {}
+    def _registered(self) -> None:
+        self.cluster.register_broker(Node(self.node_id, self.host, self.port, self.config.broker_rack))
 
-    # ---- life
-
-    @property
-    def address(self) -> str:
-        """host:port for bootstrap_servers."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def running(self) -> bool:
-        """Whether the broker's thread is alive."""
-        thread = self._thread
-        return thread is not None and thread.is_alive()
-
-    def start(self) -> Broker:
-        """Opens the port and starts the thread; nothing happens if it runs.
-
-        Returns:
-            Itself.
-
-        Raises:
-            OSError: the port cannot be opened.
-            ForkedClientError: the broker belongs to the parent process.
-        """
-        self._check_process()
-        with self._lifecycle:
-            if self.running:
-                return self
-            listener = self._listen()
-            try:
-                self._selector = self._make_selector(listener)
-            except BaseException:
-                listener.close()
-                raise
-            self._listener = listener
-            self.port = listener.getsockname()[1]
-            self._stopping = self._paused = False
-            self._reset_connections()
-            self.cluster.register_broker(Node(self.node_id, self.host, self.port, self.config.broker_rack))
-            self._thread = threading.Thread(target=self._run, args=(self._selector,), name=f"kafkacore-broker-{self.node_id}", daemon=True)
-            self._thread.start()
-        return self
-
-    def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.host, self.port))
-            listener.listen(_BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
-
-    def _make_selector(self, listener: socket.socket) -> Selector:
-        transports = SocketTransports(
-            send_buffer_bytes=self.config.socket_send_buffer_bytes, receive_buffer_bytes=self.config.socket_receive_buffer_bytes
-        )
-        selector = Selector(
-            self.clock,
-            connections_max_idle_ms=self.config.connections_max_idle_ms,
-            max_receive_bytes=self.config.socket_request_max_bytes,
-            transports=transports,
-        )
-        selector.listen(listener)
-        return selector
-
-    def stop(self) -> None:
-        """Closes the port and all connections and ends the thread; the data stays. Nothing happens if it does not run.
-
-        Raises:
-            KafkaTimeoutError: the thread is stuck in a control function.
-        """
-        if self._owner_pid != os.getpid():
-            return
-        if threading.current_thread() is self._thread:
-            raise UsageError("a broker cannot be stopped from its own thread (a control function)")
-        with self._lifecycle:
-            thread = self._thread
-            if thread is None:
-                return
-            if thread.is_alive():
-                self._post(self._set_stopping)
-                thread.join(STOP_TIMEOUT_S)
-                if thread.is_alive():
-                    raise KafkaTimeoutError(f"the broker's thread did not end within {STOP_TIMEOUT_S} s", broker=self.node_id)
-            self._thread = None
-
-    def pause(self) -> None:
-        """Stops serving but keeps every socket open, as a process does that is stopped or swaps."""
-        self.call(lambda: self._set_paused(True))
-
-    def resume(self) -> None:
-        """Serves again, beginning with what arrived in between."""
-        self.call(lambda: self._set_paused(False))
-
-    def serve_forever(self) -> None:
-        """Starts if necessary and waits until `stop` is called or Ctrl+C is pressed, which stops the broker."""
-        self.start()
-        thread = self._thread
-        try:
-            while thread is not None and thread.is_alive():
-                thread.join()
-        except KeyboardInterrupt:
-            self.stop()
-            raise
-
-    def __enter__(self) -> Broker:
-        return self.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
-    def _set_stopping(self) -> None:
-        self._stopping = True
-
-    def _set_paused(self, paused: bool) -> None:
-        self._paused = paused
-
-    def _check_process(self) -> None:
-        if self._owner_pid != os.getpid():
-            raise ForkedClientError("this broker belongs to the parent process", broker=self.node_id)
-
-    # ---- from other threads
-
-    def control(self, api_key: int, fn: Control | None) -> None:
-        """Puts a function before the handler of an API, for tests.
-
-        Args:
-            api_key: the API.
-            fn: called in the broker's thread with every request of that API; returns a response to send instead, a `Delay`, `Drop` or
-                `Disconnect`, or None to go on normally. None takes the function away.
-
-        Raises:
-            UsageError: the API is not served.
-        """
-        if api_key not in SERVED:
-            raise UsageError(f"API {api_key} is not served, so nothing would call the function")
-        self.call(lambda: self._set_control(api_key, fn))
-
-    def _set_control(self, api_key: int, fn: Control | None) -> None:
-        if fn is None:
-            self._controls.pop(api_key, None)
-        else:
-            self._controls[api_key] = fn
-
-    def call(self, fn: Callable[[], T]) -> T:
-        """Runs a function in the broker's thread and waits for its result; in the caller's if the broker is stopped.
-
-        Args:
-            fn: must not wait.
-
-        Returns:
-            Its result.
-
-        Raises:
-            KafkaTimeoutError: the thread does not come round to it.
-            ForkedClientError: the broker belongs to the parent process.
-        """
-        self._check_process()
-        if threading.current_thread() is self._thread:
-            return fn()
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(fn())
-            except BaseException as error:
-                future.set_exception(error)
-
-        with self._lifecycle:
-            if not self.running:
-                return fn()
-            self._post(run)
-        try:
-            return future.result(CALL_TIMEOUT_S)
-        except TimeoutError:
-            if future.done():
-                raise
-            raise KafkaTimeoutError(f"the broker's thread did not answer within {CALL_TIMEOUT_S} s", broker=self.node_id) from None
-
-    def _post(self, message: Callable[[], None]) -> None:
-        self._messages.append(message)
-        self._message_event.set()
-        with self._wake_lock:
-            if self._selector is not None:
-                self._selector.wakeup()
-
-    # ---- the loop
-
-    def _run(self, selector: Selector) -> None:
-        try:
-            self._loop(selector)
-        except Exception:
-            logger.exception("broker %d failed and stops", self.node_id)
-        finally:
-            self._close(selector)
-
-    def _loop(self, selector: Selector) -> None:
-        cleanup_ms = self.clock.now_ms() + self.config.log_retention_check_interval_ms
-        clocked: list[Clocked] = [*self.state.clocked, self._delays]
+    def _began(self) -> None:
+        self._plan_retention()
         self.state.started()
-        while True:
-            self._take_messages()
-            if self._stopping:
-                return
-            timeout_ms = cleanup_ms - self.clock.now_ms()
-            for each in clocked:
-                deadline_ms = each.next_deadline_ms()
-                if deadline_ms is not None:
-                    timeout_ms = min(timeout_ms, deadline_ms - self.clock.now_ms())
-            selector.poll(max(timeout_ms, 0))
-            now_ms = selector.now_ms
-            for send in selector.completed_sends:
-                self._unmute(send.destination)
-            for receive in selector.completed_receives:
-                self._receive(receive, now_ms)
-            for connection, reason in selector.disconnected.items():
-                self._forget(connection)
-                level = logging.WARNING if isinstance(reason, CorruptDataError) else logging.DEBUG
-                logger.log(level, "broker %d: connection %s is closed: %s", self.node_id, connection, reason)
-            for each in clocked:
-                each.advance_clock()
-            if now_ms >= cleanup_ms:
-                self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
-                cleanup_ms = now_ms + self.config.log_retention_check_interval_ms
 
-    def _take_messages(self) -> None:
-        while True:
-            while self._messages:
-                self._messages.popleft()()
-            if not self._paused or self._stopping:
-                return
-            self._message_event.wait()
-            self._message_event.clear()
+    def _plan_retention(self) -> None:
+        self._retention = TimerTask(self.config.log_retention_check_interval_ms, self._apply_retention)
+        self.state.timer.add(self._retention)
 
-    def _close(self, selector: Selector) -> None:
+    def _apply_retention(self) -> None:
+        self._plan_retention()
+        self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
+
+    def _ending(self) -> None:
+        if self._retention is not None:
+            self._retention.cancel()
         self.state.stopping()
         self.state.fetches.cancel_all()
-        self._delays = LoopTimer(clock=self.clock)
         self.state.sessions.clear()
         self.cluster.unregister_broker(self.node_id)
-        # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            selector.unlisten(listener)
-            listener.close()
-        with self._wake_lock:
-            self._selector = None
-            selector.close()
-        while self._messages:
-            self._messages.popleft()()
-
-    # ---- one request
-
-    def _receive(self, receive: NetworkReceive, now_ms: int) -> None:
-        connection, payload = receive.source, receive.payload
-        if connection in self._silenced:
-            return
-        try:
-            if len(payload) < _HEADER.size:
-                raise CorruptDataError(f"a request has at least {_HEADER.size} bytes, not {len(payload)}")
-            api_key, version, correlation_id = _HEADER.unpack_from(payload)
-            versions = self.state.api_versions.get(api_key)
-            if versions is None or not versions[0] <= version <= versions[1]:
-                if api_key == ApiVersionsRequest.API_KEY:
-                    self._respond(connection, 0, correlation_id, unsupported_api_versions(self.state))
-                    return
-                name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
-                raise errors.UnsupportedVersion(f"{name} v{version} is not served")
-            header, request = decode_request(payload)
-        except KafkaError as error:
-            self._refuse(connection, error)
-            return
-
-        def respond(response: Response) -> None:
-            self._respond(connection, version, correlation_id, response)
-
-        def fail() -> None:
-            self._drop_connection(connection)
-
-        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond, fail, self._client_host(connection))
-        try:
-            control = self._controls.get(api_key)
-            if control is None:
-                self._handle(connection, call, api_key, request)
-            else:
-                self._handle_controlled(connection, call, api_key, request, control(request))
-        except Exception:
-            logger.exception("broker %d: %s v%d failed; connection %s is closed", self.node_id, APIS[api_key].name, version, connection)
-            self._drop_connection(connection)
-
-    def _client_host(self, connection: ConnectionId) -> str:
-        channel = self._selector.channel(connection) if self._selector is not None else None
-        return "" if channel is None else "/" + channel.transport.peer.rpartition(":")[0].strip("[]")
-
-    def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
-        result = SERVED[api_key].handler(self.state, call, request)
-        if not isinstance(result, Outcome):
-            call.respond(result)
-        elif result is Outcome.CLOSE:
-            self._drop_connection(connection)
-        elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
-            self._calls[connection] = call
-            self._mute(connection)
-
-    def _handle_controlled(self, connection: ConnectionId, call: Call, api_key: int, request: Request, answer: Any) -> None:
-        if isinstance(answer, type):
-            answer = answer()
-        if answer is None:
-            self._handle(connection, call, api_key, request)
-        elif isinstance(answer, Delay):
-            later = TimerTask(answer.ms, lambda: self._handle_late(connection, call, api_key, request))
-            self._delayed[connection] = later
-            self._mute(connection)
-            self._delays.add(later)
-        elif isinstance(answer, Drop | Disconnect):
-            if answer.handle:
-                call.respond = _lose
-                SERVED[api_key].handler(self.state, call, request)
-            if isinstance(answer, Drop):
-                self._silenced.add(connection)
-            else:
-                self._drop_connection(connection)
-        elif isinstance(answer, Response):
-            call.respond(answer)
-        else:
-            raise UsageError(f"a control function returned {answer!r}; it may return a response, Delay, Drop, Disconnect or None")
-
-    def _handle_late(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
-        self._delayed.pop(connection, None)
-        call.now_ms, call.wall_ms = self.clock.now_ms(), self.clock.wall_ms()
-        try:
-            self._handle(connection, call, api_key, request)
-        except Exception:
-            logger.exception("broker %d: delayed %s failed; connection %s is closed", self.node_id, APIS[api_key].name, connection)
-            self._drop_connection(connection)
-        if connection not in self._calls:
-            self._unmute_unless_writing(connection)
-
-    def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response) -> None:
-        self._calls.pop(connection, None)
-        selector = self._selector
-        if selector is None or connection not in selector.channels:
-            return
-        send = NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False)
-        selector.send(send)
-        if send.completed:
-            self._unmute(connection)
-        else:
-            self._mute(connection)
-
-    def _mute(self, connection: ConnectionId) -> None:
-        if connection not in self._muted and self._selector is not None and connection in self._selector.channels:
-            self._muted.add(connection)
-            self._selector.mute(connection)
-
-    def _unmute(self, connection: ConnectionId) -> None:
-        if connection in self._muted:
-            self._muted.discard(connection)
-            if self._selector is not None and connection in self._selector.channels:
-                self._selector.unmute(connection)
-
-    def _unmute_unless_writing(self, connection: ConnectionId) -> None:
-        channel = self._selector.channel(connection) if self._selector is not None else None
-        if channel is None or channel.send is None:
-            self._unmute(connection)
-
-    def _refuse(self, connection: ConnectionId, reason: KafkaError) -> None:
-        logger.warning("broker %d: closing connection %s: %s", self.node_id, connection, reason)
-        self._drop_connection(connection)
-
-    def _drop_connection(self, connection: ConnectionId) -> None:
-        self._forget(connection)
-        if self._selector is not None:
-            self._selector.close(connection)
-
-    def _forget(self, connection: ConnectionId) -> None:
-        """Ends what a connection that is gone was waiting for."""
-        self._muted.discard(connection)
-        self._silenced.discard(connection)
-        call = self._calls.pop(connection, None)
-        if call is not None and call.operation is not None:
-            call.operation.abandon()
-        later = self._delayed.pop(connection, None)
-        if later is not None:
-            later.cancel()
 
     def statistics(self) -> dict[str, int]:
         """Counts of what the broker holds: connections, waiting fetches, fetch sessions, partitions, log bytes."""
         return self.call(
             lambda: {
-                "connections": len(self._selector.channels) if self.running and self._selector is not None else 0,
+                "connections": self.num_connections(),
                 "waiting_fetches": self.state.fetches.num_delayed(),
                 "fetch_sessions": len(self.state.sessions),
                 "partitions": len(self.state.replicas.partitions),
                 "log_bytes": sum(partition.log.size_bytes for partition in self.state.replicas.partitions.values()),
             }
         )
-
-    def _abandon_in_child(self) -> None:
-        """In a forked child: lets go of the parent's sockets. The epoll set is shared with the parent and is not touched."""
-        self._lifecycle = threading.RLock()
-        self._wake_lock = threading.Lock()
-        self._thread = None
-        with contextlib.suppress(OSError):
-            if self._listener is not None:
-                self._listener.close()
-            if self._selector is not None:
-                for channel in list(self._selector.channels.values()):
-                    sock = getattr(channel.transport, "sock", None)
-                    if sock is not None:
-                        sock.close()
-
-
-def _lose(response: Response) -> None:
-    """Where responses go that a test wants lost."""
-
-
-_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for broker in list(_brokers):
-        try:
-            broker.stop()
-        except KafkaError as error:
-            logger.warning("broker %d could not be stopped at exit: %s", broker.node_id, error)
-
-
-def _abandon_all() -> None:
-    for broker in list(_brokers):
-        broker._abandon_in_child()
-
-
-atexit.register(_stop_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)

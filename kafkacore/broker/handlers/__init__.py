@@ -5,23 +5,10 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 from kafkacore.broker.handlers import admin, coordination, data, txn
-from kafkacore.broker.state import BrokerState, Call, Outcome
-from kafkacore.protocol.schema import Response
+from kafkacore.broker.socket_server import Served
 
-Handler = Callable[[BrokerState, Call, Any], Response | Outcome]
-
-
-class Served(NamedTuple):
-    """One API: the versions advertised, and its handler."""
-
-    min_version: int
-    max_version: int
-    handler: Handler
-
+__all__ = ["API_VERSIONS", "SERVED", "Served"]
 
 SERVED: dict[int, Served] = {
     0: Served(0, 13, data.produce),

@@ -77,7 +77,7 @@ def code_of(error: KafkaError) -> Code:
 
 def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """ApiVersions v0-4. Answers the table the broker was started with. No features are finalized: there are no transactions and no groups
-    yet. (Versions beyond the table never get here; see `unsupported_api_versions`.)"""
+    yet. (Versions beyond the table never get here; see `Server`.)"""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -86,13 +86,6 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
         error_code=Code.NONE,
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()],
     )
-
-
-def unsupported_api_versions(state: BrokerState) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of an unknown version: to be encoded as v0, with the one range the client needs (KIP-511)."""
-    low, high = state.api_versions[ApiVersionsRequest.API_KEY]
-    entry = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
-    return ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=[entry])
 
 
 # ---- Metadata ----------------------------------------------------------------------------------------------------------------------
