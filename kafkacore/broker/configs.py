@@ -1,0 +1,640 @@
+"""Kafka's settings: every name with its type, default and limits; how layers of them become the value in force; what may be altered.
+
+Layers, the strongest first:
+
+    topic or group override > broker, dynamic > all brokers, dynamic > broker, static (`BrokerConfig`) > Kafka's default
+
+Which alterations are taken:
+
+1. What Kafka refuses (unknown name, wrong type, out of limits, not dynamic) is refused with Kafka's words.
+2. What the embedded broker implements is taken and obeyed.
+3. What only says how Kafka spends its threads, buffers and files (`HARMLESS`) is taken: nobody could tell whether it is obeyed.
+4. Everything else is described with its default and can be set to just that: any other value is INVALID_CONFIG. Nothing is taken and then
+   not obeyed.
+
+Source: org.apache.kafka.common.config.ConfigDef, kafka.server.{ConfigHelper, DynamicBrokerConfig}.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafkacore import errors
+from kafkacore.broker import config_tables
+from kafkacore.config import BrokerConfig
+
+
+class Resource(enum.IntEnum):
+    """What settings belong to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(enum.IntEnum):
+    """Where a value comes from. Source: DescribeConfigsResponse.ConfigSource."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigType(enum.IntEnum):
+    """The type of a value. Source: DescribeConfigsResponse.ConfigType."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text else int(text)
+
+
+class ConfigKey(NamedTuple):
+    """One setting.
+
+    Attributes:
+        name: Kafka's.
+        type: of its value.
+        default: as text; None for none.
+        limits: as in the tables.
+        link: as in the tables; "" for none.
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None
+    limits: str
+    link: str
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether values are never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    def parse(self, text: str) -> str:
+        """Checks a value.
+
+        Args:
+            text: as a user wrote it.
+
+        Returns:
+            As Kafka writes it: without spaces around, truth values in small letters.
+
+        Raises:
+            InvalidConfiguration: in Kafka's words.
+
+        Source: ConfigDef.parseType, ConfigDef.Range, ValidString, ValidList.
+        """
+        trimmed = text.strip()
+        if self.type is ConfigType.BOOLEAN:
+            if trimmed.lower() not in ("true", "false"):
+                raise self._invalid(text, "Expected value to be either true or false")
+            return trimmed.lower()
+        if self.type in _BITS or self.type is ConfigType.DOUBLE:
+            return self._parse_number(trimmed, text)
+        if self.type is ConfigType.LIST:
+            items = [item.strip() for item in trimmed.split(",")] if trimmed else []
+            for item in items:
+                self._check_choice(item)
+            return ",".join(items)
+        self._check_choice(trimmed)
+        return trimmed
+
+    def _parse_number(self, trimmed: str, text: str) -> str:
+        value: int | float
+        try:
+            value = float(trimmed) if self.type is ConfigType.DOUBLE else int(trimmed)
+            if trimmed != trimmed.replace("_", "") or not trimmed.isascii():
+                raise ValueError
+            if self.type is not ConfigType.DOUBLE and not -(1 << _BITS[self.type]) <= value < 1 << _BITS[self.type]:
+                raise ValueError
+        except ValueError:
+            raise self._invalid(text, f"Not a number of type {self.type.name}") from None
+        ranges, _, other = self.limits.partition("|")
+        if (other and value != _number(other)) or (not other and ranges != "*"):
+            low, _, high = ranges.partition("..")
+            if other and not _number(low) <= value <= _number(high):
+                raise self._invalid(trimmed, f"Value must be between {low} and {high} or equal to {other}")
+            if value < _number(low):
+                raise self._invalid(trimmed, f"Value must be at least {low}")
+            if high and value > _number(high):
+                raise self._invalid(trimmed, f"Value must be no more than {high}")
+        return str(value).replace("e+", "E").replace("e", "E")
+
+    def _check_choice(self, value: str) -> None:
+        if self.limits == "*":
+            return
+        choices = self.limits.removeprefix("~").split("/")
+        if self.limits.startswith("~") and value.upper() in choices:
+            return
+        if value not in choices:
+            raise self._invalid(value, f"String must be one of: {', '.join(choices)}")
+
+    def _invalid(self, value: str, why: str) -> errors.InvalidConfiguration:
+        return errors.InvalidConfiguration(f"Invalid value {value} for configuration {self.name}: {why}")
+
+
+def _read(table: str) -> Mapping[str, ConfigKey]:
+    keys = {}
+    for row in table.split("\n"):
+        if row:
+            name, kind, default, limits, link = row.split(" ")
+            text = None if default == "null" else "" if default == '""' else default
+            keys[name] = ConfigKey(name, ConfigType[kind.upper()], text, limits, "" if link == "-" else link)
+    return keys
+
+
+@functools.cache
+def broker_keys() -> Mapping[str, ConfigKey]:
+    """All settings of a broker, by name."""
+    return _read(config_tables.BROKER)
+
+
+@functools.cache
+def topic_keys() -> Mapping[str, ConfigKey]:
+    """All settings of a topic, by name."""
+    return _read(config_tables.TOPIC)
+
+
+@functools.cache
+def group_keys() -> Mapping[str, ConfigKey]:
+    """All settings of a group, by name."""
+    return _read(config_tables.GROUP)
+
+
+@functools.cache
+def client_metrics_keys() -> Mapping[str, ConfigKey]:
+    """All settings of a client metrics subscription, by name."""
+    return _read(config_tables.CLIENT_METRICS)
+
+
+HARMLESS = frozenset(
+    {
+        # How many threads and how large buffers work on it.
+        "background.threads",
+        "group.coordinator.cached.buffer.max.bytes",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "share.coordinator.cached.buffer.max.bytes",
+        # How files are laid out beside the records, and when those of deleted records go.
+        "file.delete.delay.ms",
+        "index.interval.bytes",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.preallocate",
+        "log.segment.delete.delay.ms",
+        "preallocate",
+        "segment.index.bytes",
+        # Of tiered storage, which is off: Kafka does not look at them either.
+        "follower.fetch.last.tiered.offset.enable",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
+)
+"""Settings whose obedience nobody could see."""
+
+_UNITS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+"""Settings that stand for each other, the strongest first."""
+
+_IMPLIED = {
+    "log.retention.ms": "604800000",
+    "log.roll.ms": "604800000",
+    "log.roll.jitter.ms": "0",
+    "log.flush.interval.ms": "9223372036854775807",
+}
+"""Defaults that Kafka keeps under another name, and `BrokerConfig` under this one."""
+
+
+class Synonym(NamedTuple):
+    """One layer's value of a setting; None where it is sensitive."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Described(NamedTuple):
+    """A setting in force. `value` is None if there is none, or if it is sensitive."""
+
+    key: ConfigKey
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: list[Synonym]
+
+
+def setting_text(value: Any) -> str:
+    """A value of `BrokerConfig` as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+class BrokerLayers(NamedTuple):
+    """The layers of one broker's settings, by Kafka's names.
+
+    Attributes:
+        dynamic: set for this broker while it runs.
+        dynamic_default: set for all brokers.
+        static: what it was started with, where that differs from Kafka's default.
+    """
+
+    dynamic: Mapping[str, str]
+    dynamic_default: Mapping[str, str]
+    static: Mapping[str, str]
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """The values of a setting by layer, the strongest first. Source: ConfigHelper.configSynonyms."""
+        hidden = broker_keys()[name].is_sensitive
+        names = next((group for group in _UNITS if name in group), (name,))
+        found = []
+        for layer, source in (
+            (self.dynamic, Source.DYNAMIC_BROKER),
+            (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+            (self.static, Source.STATIC_BROKER),
+        ):
+            found += [Synonym(each, None if hidden else layer[each], source) for each in names if each in layer]
+        for each in names:
+            default = broker_keys()[each].default
+            if default is not None:
+                found.append(Synonym(each, default, Source.DEFAULT))
+        while found and found[0].name != name:  # Kafka leaves out what stands before the setting's own name
+            del found[0]
+        return found
+
+    def value(self, name: str) -> str | None:
+        """The value in force under this very name."""
+        for layer in (self.dynamic, self.dynamic_default, self.static):
+            if name in layer:
+                return layer[name]
+        return broker_keys()[name].default
+
+    def describe(self) -> Iterable[Described]:
+        """All settings of the broker. Source: ConfigHelper.createBrokerConfigEntry."""
+        for key in broker_keys().values():
+            synonyms = self.synonyms(key.name)
+            yield Described(
+                key,
+                None if key.is_sensitive else self.value(key.name),
+                synonyms[0].source if synonyms else Source.DEFAULT,
+                key.link == "fixed",
+                synonyms,
+            )
+
+    def describe_defaults(self) -> Iterable[Described]:
+        """The settings that all brokers share, as the resource with the empty name has them."""
+        for name, value in self.dynamic_default.items():
+            key = broker_keys()[name]
+            synonym = Synonym(name, None if key.is_sensitive else value, Source.DYNAMIC_DEFAULT_BROKER)
+            yield Described(key, synonym.value, synonym.source, key.link == "fixed", [synonym])
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> Iterable[Described]:
+        """All settings of a topic. Source: ConfigHelper.createTopicConfigEntry."""
+        return self._describe(topic_keys(), overrides, Source.TOPIC)
+
+    def describe_group(self, overrides: Mapping[str, str]) -> Iterable[Described]:
+        """All settings of a group. Source: ConfigHelper.createGroupConfigEntry."""
+        for each in self._describe(group_keys(), overrides, Source.GROUP):
+            if each.key.link or each.synonyms:
+                yield each
+            else:  # Kafka shows these their own default as a synonym
+                yield each._replace(synonyms=[Synonym(each.key.name, each.value or "", Source.DEFAULT)])
+
+    def describe_client_metrics(self, overrides: Mapping[str, str]) -> Iterable[Described]:
+        """All settings of a client metrics subscription. Source: ConfigHelper.createClientMetricsConfigEntry."""
+        return self._describe(client_metrics_keys(), overrides, Source.CLIENT_METRICS)
+
+    def _describe(self, keys: Mapping[str, ConfigKey], overrides: Mapping[str, str], source: Source) -> Iterable[Described]:
+        for key in keys.values():
+            synonyms = self.synonyms(key.link) if key.link else []
+            value = self.value(key.link) if key.link else None
+            if value is None:
+                value = key.default
+            if key.name in overrides:
+                value = key.parse(overrides[key.name])
+                synonyms = [Synonym(key.name, value, source), *synonyms]
+            yield Described(key, value, synonyms[0].source if synonyms else Source.DEFAULT, False, synonyms)
+
+
+def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[str, str]:
+    """What a broker was started with, where that differs from Kafka's default.
+
+    Args:
+        config: its settings.
+        facts: what is no setting of ours but one of Kafka's: its id, its listeners.
+    """
+    settings = dict(facts)
+    for field in config.names():
+        name = field.replace("_", ".")
+        value = getattr(config, field)
+        key = broker_keys().get(name)
+        if key is None or value is None:
+            continue
+        text = setting_text(value)
+        default = _IMPLIED.get(name, key.default)
+        if text != default:
+            settings[name] = text
+    return settings
+
+
+def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
+    """A broker's settings with dynamic ones in their places.
+
+    Args:
+        config: what it was started with.
+        layers: dynamic settings by Kafka's names, the weaker layer first.
+    """
+    known = set(config.names())
+    changes: dict[str, Any] = {}
+    for layer in layers:
+        changes |= {field: text for name, text in layer.items() if (field := name.replace(".", "_")) in known}
+    return config.replace(**changes) if changes else config
+
+
+# ---- altering
+
+SERVED_GROUP: frozenset[str] = frozenset()
+"""The group settings that are implemented."""
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+class Operation(NamedTuple):
+    """One change of IncrementalAlterConfigs."""
+
+    name: str
+    kind: int
+    value: str | None
+
+
+def apply_operations(keys: Mapping[str, ConfigKey], current: Mapping[str, str], operations: Iterable[Operation]) -> dict[str, str]:
+    """What a resource's own settings are after some changes.
+
+    Args:
+        keys: the settings that exist.
+        current: the resource's own settings.
+        operations: the changes; APPEND and SUBTRACT apply to Kafka's default where the resource has no value of its own.
+
+    Returns:
+        The new settings, unchecked.
+
+    Raises:
+        InvalidConfiguration: a list operation on what is no list.
+        UnknownServer: no such operation; so does Kafka.
+
+    Source: ConfigurationControlManager.incrementalAlterConfigResource.
+    """
+    settings = dict(current)
+    for name, kind, value in operations:
+        if kind == DELETE:
+            settings.pop(name, None)
+        elif kind == SET:
+            settings[name] = value or ""
+        elif kind in (APPEND, SUBTRACT):
+            key = keys.get(name)
+            if key is None or key.type is not ConfigType.LIST:
+                operation = "APPEND" if kind == APPEND else "SUBTRACT"
+                raise errors.InvalidConfiguration(f"Can't {operation} to key {name} because its type is not LIST.")
+            own = settings.get(name)
+            items = [item for item in ((key.default or "") if own is None else own).split(",") if item]
+            for item in (value or "").split(","):
+                if kind == APPEND and item not in items:
+                    items.append(item)
+                elif kind == SUBTRACT and item in items:
+                    items.remove(item)
+            settings[name] = ",".join(items)
+        else:
+            raise errors.UnknownServer()
+    return settings
+
+
+def check_operations(operations: Collection[Operation]) -> None:
+    """Refuses changes that contradict each other or set nothing.
+
+    Raises:
+        InvalidRequest: in Kafka's words.
+
+    Source: kafka.server.ConfigAdminManager.
+    """
+    if len({operation.name for operation in operations}) != len(operations):
+        raise errors.InvalidRequest("Error due to duplicate config keys")
+    empty = [operation.name for operation in operations if operation.kind != DELETE and operation.value is None]
+    if empty:
+        raise errors.InvalidRequest(f"Null value not supported for : {','.join(empty)}")
+
+
+def _refuse_unserved(key: ConfigKey, text: str, value: str, in_force: str | None, is_served: bool) -> None:
+    if not is_served and key.name not in HARMLESS and value != in_force:
+        shown = "null" if in_force is None else in_force
+        raise errors.InvalidConfiguration(
+            f"Invalid value {text} for configuration {key.name}: the embedded broker does not implement it, so its value stays {shown}"
+        )
+
+
+def check_topic(overrides: Mapping[str, str], served: Collection[str]) -> None:
+    """Checks all own settings of a topic.
+
+    Args:
+        overrides: by Kafka's names.
+        served: the settings that are implemented.
+
+    Raises:
+        InvalidConfiguration: in Kafka's words where Kafka refuses it, too.
+
+    Source: LogConfig.validate.
+    """
+    values = {}
+    for name in overrides:
+        if name not in topic_keys():
+            raise errors.InvalidConfiguration(f"Unknown topic config name: {name}")
+    for name, text in overrides.items():
+        values[name] = topic_keys()[name].parse(text)
+    low, high = (int(values.get(name, topic_keys()[name].default or "0")) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if low > high:
+        raise errors.InvalidConfiguration(f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})")
+    if values.get("remote.storage.enable") == "true":
+        raise errors.InvalidConfiguration(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+        )
+    for name, value in values.items():
+        key = topic_keys()[name]
+        _refuse_unserved(key, overrides[name], value, key.default, name in served)
+
+
+_PER_LISTENER = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""What Kafka lets change for one listener at a time. Source: DynamicBrokerConfig.DYNAMIC_SECURITY_CONFIGS."""
+
+
+def check_broker(
+    settings: Mapping[str, str], changed: Collection[str], per_broker: bool, served: Collection[str], static: Mapping[str, str]
+) -> None:
+    """Checks the dynamic settings of a broker, or of all.
+
+    Args:
+        settings: all of them, by Kafka's names.
+        changed: those that are new.
+        per_broker: they are one broker's.
+        served: the settings that are implemented.
+        static: what the broker was started with.
+
+    Raises:
+        InvalidRequest: Kafka does not take it; in Kafka's words.
+        InvalidConfiguration: there is no such setting (Kafka would keep it for its plug-ins), or it is not implemented here.
+
+    Source: DynamicBrokerConfig.validate.
+    """
+    keys = broker_keys()
+    for name in changed:
+        if name not in keys:
+            raise errors.InvalidConfiguration(f"Unknown broker config name: {name}")
+    fixed = [name for name in changed if keys[name].link == "fixed"]
+    if fixed:
+        raise errors.InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    secret = [name for name in changed if name in _PER_LISTENER]
+    if secret:
+        raise errors.InvalidRequest(
+            f"These security configs can be dynamically updated only per-listener using the listener prefix: [{', '.join(secret)}]"
+        )
+    values = {}
+    for name in changed:
+        try:
+            values[name] = keys[name].parse(settings[name])
+        except errors.InvalidConfiguration as error:
+            raise errors.InvalidRequest(error.message) from None
+    single = [name for name in changed if keys[name].link == "broker"]
+    if single and not per_broker:
+        raise errors.InvalidRequest(
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
+        )
+    for name, value in values.items():
+        key = keys[name]
+        in_force = static.get(name, _IMPLIED.get(name, key.default))
+        _refuse_unserved(key, settings[name], value, in_force, name in served)
+
+
+_CLIENT_MATCHES = frozenset(
+    {
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+def check_group(overrides: Mapping[str, str], served: Collection[str], layers: BrokerLayers) -> None:
+    """Checks all own settings of a group.
+
+    Args:
+        overrides: by Kafka's names.
+        served: the settings that are implemented.
+        layers: gives the limits that the broker sets.
+
+    Raises:
+        InvalidConfiguration: in Kafka's words where Kafka refuses it, too.
+
+    Source: GroupConfig.validate.
+    """
+    values = {}
+    for name in overrides:
+        if name not in group_keys():
+            raise errors.InvalidConfiguration(f"Unknown group config name: {name}")
+    for name, text in overrides.items():
+        values[name] = group_keys()[name].parse(text)
+    for name, value in values.items():
+        kind, _, rest = name.partition(".")
+        for bound, word, is_wrong in (("min", "greater", int.__lt__), ("max", "less", int.__gt__)):
+            limit = f"group.{kind}.{bound}.{rest}"
+            if limit in broker_keys() and is_wrong(int(value), int(layers.value(limit) or "0")):
+                raise errors.InvalidConfiguration(f"{name} must be {word} than or equal to {limit}")
+        key = group_keys()[name]
+        _refuse_unserved(key, overrides[name], value, layers.value(key.link) if key.link else key.default, name in served)
+
+
+def check_client_metrics(overrides: Mapping[str, str]) -> None:
+    """Checks all own settings of a client metrics subscription. It is kept and nothing is pushed, as in a Kafka without a
+    telemetry plug-in.
+
+    Raises:
+        InvalidRequest, InvalidConfiguration: in Kafka's words.
+
+    Source: ClientMetricsConfigs.validate.
+    """
+    for name, text in overrides.items():
+        if name not in client_metrics_keys():
+            raise errors.InvalidRequest(f"Unknown client metrics configuration: {name}")
+        value = client_metrics_keys()[name].parse(text)
+        if name == "interval.ms" and not 100 <= int(value) <= 3_600_000:
+            raise errors.InvalidRequest(f"Invalid value {value} for interval.ms, interval must be between 100 and 3600000 (1 hour)")
+        if name == "match":
+            for pattern in filter(None, value.split(",")):
+                what, equals, expression = pattern.partition("=")
+                try:
+                    re.compile(expression.strip())
+                except re.error:
+                    equals = ""
+                if not equals or what.strip() not in _CLIENT_MATCHES:
+                    raise errors.InvalidConfiguration(f"Illegal client matching pattern: {pattern}")

@@ -1,0 +1,174 @@
+"""Settings: values, layers, what may be altered. (Names, defaults and words: tests/interop/test_kafka_configs.py, on a real Kafka.)"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore import errors
+from kafkacore.broker import configs
+from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
+from kafkacore.config import BrokerConfig
+
+NO_LAYERS = BrokerLayers({}, {}, {})
+
+
+def shown(described):
+    return {each.key.name: each for each in described}
+
+
+def test_every_default_is_a_value_its_key_accepts():
+    for keys in (configs.broker_keys(), configs.topic_keys(), configs.group_keys(), configs.client_metrics_keys()):
+        for key in keys.values():
+            if key.default is not None:
+                parsed = key.parse(key.default)
+                assert parsed == key.default or float(parsed) == float(key.default), key
+
+
+def test_links_lead_somewhere():
+    for key in [*configs.topic_keys().values(), *configs.group_keys().values()]:
+        assert key.link == "" or key.link in configs.broker_keys()
+    assert {key.link for key in configs.broker_keys().values()} == {"fixed", "broker", "cluster"}
+    assert all(name in configs.topic_keys() or configs.broker_keys()[name].link == "cluster" for name in configs.HARMLESS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parsed"),
+    [
+        ("retention.ms", " 5 ", "5"),
+        ("retention.ms", "-1", "-1"),
+        ("preallocate", "TRUE", "true"),
+        ("cleanup.policy", " delete , compact ", "delete,compact"),
+        ("cleanup.policy", "", ""),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("compression.gzip.level", "-1", "-1"),
+        ("compression.gzip.level", "9", "9"),
+    ],
+)
+def test_values_are_written_as_kafka_writes_them(name, text, parsed):
+    assert configs.topic_keys()[name].parse(text) == parsed
+
+
+@given(st.text(max_size=6))
+def test_a_number_is_what_java_takes_for_one(text):
+    try:
+        parsed = configs.topic_keys()["segment.ms"].parse(text)
+    except errors.InvalidConfiguration as error:
+        assert error.message.startswith("Invalid value")
+    else:
+        assert text.strip().lstrip("+").isdecimal() and int(parsed) >= 1
+
+
+# ---- layers
+
+
+def test_the_strongest_layer_wins_and_all_are_told():
+    layers = BrokerLayers({"log.segment.bytes": "4000000"}, {"log.segment.bytes": "3000000"}, {"log.segment.bytes": "2000000"})
+    found = shown(layers.describe())["log.segment.bytes"]
+    assert (found.value, found.source, found.read_only) == ("4000000", Source.DYNAMIC_BROKER, False)
+    assert [(each.value, each.source) for each in found.synonyms] == [
+        ("4000000", Source.DYNAMIC_BROKER),
+        ("3000000", Source.DYNAMIC_DEFAULT_BROKER),
+        ("2000000", Source.STATIC_BROKER),
+        ("1073741824", Source.DEFAULT),
+    ]
+    topic = shown(layers.describe_topic({}))["segment.bytes"]
+    assert (topic.value, topic.source, len(topic.synonyms)) == ("4000000", Source.DYNAMIC_BROKER, 4)
+    topic = shown(layers.describe_topic({"segment.bytes": "5000000"}))["segment.bytes"]
+    assert (topic.value, topic.source, topic.synonyms[0]) == ("5000000", Source.TOPIC, ("segment.bytes", "5000000", Source.TOPIC))
+
+
+def test_names_for_one_thing_in_several_units():
+    """log.retention.ms stands before log.retention.hours, which gives the default; a name never shows what stands before itself."""
+    quiet = shown(NO_LAYERS.describe())
+    assert (quiet["log.retention.ms"].value, quiet["log.retention.ms"].synonyms) == (None, [])
+    assert quiet["log.retention.hours"].value == "168"
+    assert shown(NO_LAYERS.describe_topic({}))["retention.ms"][1:] == ("604800000", Source.DEFAULT, False, [])
+    loud = BrokerLayers({}, {"log.retention.ms": "5"}, {})
+    synonyms = [("log.retention.ms", "5", Source.DYNAMIC_DEFAULT_BROKER), ("log.retention.hours", "168", Source.DEFAULT)]
+    assert shown(loud.describe())["log.retention.ms"].synonyms == synonyms
+    assert shown(loud.describe_topic({}))["retention.ms"].synonyms == synonyms
+    assert shown(loud.describe())["log.retention.hours"].synonyms == synonyms[1:]
+
+
+def test_secrets_are_never_told():
+    found = shown(BrokerLayers({"ssl.key.password": "secret"}, {}, {}).describe())["ssl.key.password"]
+    assert (found.value, found.key.is_sensitive) == (None, True)
+    assert [(each.value, each.source) for each in found.synonyms] == [(None, Source.DYNAMIC_BROKER)]
+
+
+def test_static_settings_are_those_that_differ_from_kafkas():
+    assert configs.static_settings(BrokerConfig(), {}) == {}
+    config = BrokerConfig(num_partitions=3, auto_create_topics_enable=False, log_retention_ms=5)
+    assert configs.static_settings(config, {"node.id": "1"}) == {
+        "node.id": "1",
+        "num.partitions": "3",
+        "auto.create.topics.enable": "false",
+        "log.retention.ms": "5",
+    }
+
+
+def test_dynamic_settings_take_the_place_of_static_ones():
+    config = BrokerConfig(log_retention_ms=5, num_partitions=3)
+    assert configs.effective(config) is config
+    weak, strong = {"log.retention.ms": "6", "message.max.bytes": "7"}, {"log.retention.ms": "8", "num.io.threads": "9"}
+    changed = configs.effective(config, weak, strong)
+    assert (changed.log_retention_ms, changed.message_max_bytes, changed.num_partitions) == (8, 7, 3)
+
+
+# ---- altering
+
+
+def altered(current, *operations):
+    return configs.apply_operations(configs.topic_keys(), current, [Operation(*each) for each in operations])
+
+
+def test_operations():
+    assert altered({}, ("retention.ms", SET, "5")) == {"retention.ms": "5"}
+    assert altered({"retention.ms": "5"}, ("retention.ms", DELETE, None), ("segment.ms", DELETE, None)) == {}
+    assert altered({}, ("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert altered({"cleanup.policy": "compact"}, ("cleanup.policy", APPEND, "compact,delete")) == {"cleanup.policy": "compact,delete"}
+    assert altered({"cleanup.policy": "delete,compact"}, ("cleanup.policy", SUBTRACT, "delete")) == {"cleanup.policy": "compact"}
+    assert altered({}, ("cleanup.policy", SUBTRACT, "compact")) == {"cleanup.policy": "delete"}
+    for kind in (APPEND, SUBTRACT):
+        with pytest.raises(errors.InvalidConfiguration, match="because its type is not LIST"):
+            altered({}, ("retention.ms", kind, "5"))
+    with pytest.raises(errors.UnknownServer):
+        altered({}, ("retention.ms", 9, "5"))
+
+
+def test_contradicting_operations():
+    with pytest.raises(errors.InvalidRequest, match="duplicate config keys"):
+        configs.check_operations([Operation("a", SET, "1"), Operation("a", DELETE, None)])
+    with pytest.raises(errors.InvalidRequest, match="Null value not supported for : a,b"):
+        configs.check_operations([Operation("a", SET, None), Operation("b", APPEND, None), Operation("c", DELETE, None)])
+
+
+def test_what_is_not_implemented_keeps_its_default():
+    configs.check_topic({"flush.ms": str(2**63 - 1), "min.compaction.lag.ms": "0"}, served=())  # as it is anyway
+    configs.check_topic({"index.interval.bytes": "100"}, served=())  # nobody could tell
+    with pytest.raises(errors.InvalidConfiguration, match=r"flush.ms: the embedded broker does not implement it, so its value stays 9223"):
+        configs.check_topic({"flush.ms": "5"}, served=())
+    configs.check_topic({"flush.ms": "5"}, served=("flush.ms",))
+    with pytest.raises(errors.InvalidConfiguration, match="does not implement it"):
+        configs.check_group({"consumer.session.timeout.ms": "50000"}, (), NO_LAYERS)
+    static = {"log.roll.ms": "5"}
+    configs.check_broker({"log.roll.ms": "5"}, ["log.roll.ms"], True, (), static)
+    with pytest.raises(errors.InvalidConfiguration, match="its value stays 5"):
+        configs.check_broker({"log.roll.ms": "6"}, ["log.roll.ms"], True, (), static)
+
+
+def test_limits_of_groups_are_the_brokers():
+    layers = BrokerLayers({"group.consumer.max.session.timeout.ms": "70000"}, {}, {})
+    served = ("consumer.session.timeout.ms",)
+    configs.check_group({"consumer.session.timeout.ms": "70000"}, served, layers)
+    with pytest.raises(errors.InvalidConfiguration, match=r"must be less than or equal to group.consumer.max.session.timeout.ms"):
+        configs.check_group({"consumer.session.timeout.ms": "70000"}, served, NO_LAYERS)
+    with pytest.raises(errors.InvalidConfiguration, match=r"must be greater than or equal to group.consumer.min.session.timeout.ms"):
+        configs.check_group({"consumer.session.timeout.ms": "5"}, served, NO_LAYERS)
+
+
+@pytest.mark.parametrize("pattern", ["nonsense", "client_id=(", "planet=x", "client_id=x,nonsense"])
+def test_patterns_of_client_metrics(pattern):
+    configs.check_client_metrics({"match": "client_id=a.*,client_software_name=b", "interval.ms": "100", "metrics": "*"})
+    with pytest.raises(errors.InvalidConfiguration, match="Illegal client matching pattern"):
+        configs.check_client_metrics({"match": pattern})
