@@ -129,6 +129,7 @@ class PartitionRegistration:
     isr: list[int]
     leader: int
     leader_epoch: int = 0
+    partition_epoch: int = 0
 
 
 @dataclass
@@ -144,8 +145,8 @@ class Topic:
 class TopicListener:
     """What a broker does when the image changes; the base does nothing."""
 
-    def topic_created(self, topic: Topic) -> None:
-        """A topic, or more partitions of it, came into being."""
+    def topic_changed(self, topic: Topic) -> None:
+        """A topic came into being, got more partitions, or other leaders."""
 
     def topic_deleted(self, topic: Topic) -> None:
         """A topic is gone."""
@@ -207,6 +208,7 @@ class ClusterImage:
                 if partition.leader == NO_LEADER and node.id in partition.isr:
                     partition.leader = node.id
                     partition.leader_epoch += 1
+            self._tell_changed(topic)
 
     def unregister_broker(self, node_id: int) -> None:
         """A broker went down: its partitions have no leader until it is back (nobody else holds them)."""
@@ -215,6 +217,7 @@ class ClusterImage:
             for partition in topic.partitions:
                 if partition.leader == node_id:
                     partition.leader = NO_LEADER
+            self._tell_changed(topic)
 
     def next_producer_id(self) -> int:
         """A producer id nobody has had."""
@@ -268,7 +271,7 @@ class ClusterImage:
             topic.partitions.append(PartitionRegistration(nodes, list(nodes), nodes[0]))
         if not validate_only:
             self.topics[name] = self.topics_by_id[topic.topic_id] = topic
-            self._tell(lambda listener: listener.topic_created(topic))
+            self._tell_changed(topic)
         return topic
 
     def _place(self, num_partitions: int, replication_factor: int) -> list[list[int]]:
@@ -323,13 +326,14 @@ class ClusterImage:
         if not validate_only:
             for nodes in replicas:
                 topic.partitions.append(PartitionRegistration(nodes, list(nodes), nodes[0]))
-            self._tell(lambda listener: listener.topic_created(topic))
+            self._tell_changed(topic)
 
     def delete_topic(self, topic: Topic) -> None:
         """Deletes a topic and its data."""
         del self.topics[topic.name]
         del self.topics_by_id[topic.topic_id]
-        self._tell(lambda listener: listener.topic_deleted(topic))
+        for listener in self.listeners:
+            listener.topic_deleted(topic)
 
     def topic(self, name: str) -> Topic:
         """The topic of a name.
@@ -342,6 +346,6 @@ class ClusterImage:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}", topic=name)
         return found
 
-    def _tell(self, act: Callable[[TopicListener], None]) -> None:
+    def _tell_changed(self, topic: Topic) -> None:
         for listener in self.listeners:
-            act(listener)
+            listener.topic_changed(topic)

@@ -1,9 +1,9 @@
-"""Fetches that wait for bytes or for their time, on the purgatory of kafkacore.purgatory.
+"""Requests that wait for an event or for their time, on the purgatory of kafkacore.purgatory.
 
-All of it belongs to the broker's one thread: the purgatory has no reaper, its timer no thread. `next_deadline_ms()` bounds the poll of
-that thread's loop, `advance_clock()` expires what is due.
+All of it belongs to the broker's one thread: the purgatories have no reaper, their timers no thread. `next_deadline_ms()` bounds the poll
+of that thread's loop, `advance_clock()` expires what is due.
 
-Source: kafka.server.DelayedFetch.
+Source: kafka.server.{DelayedFetch, DelayedProduce, DelayedDeleteRecords}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kafkacore.broker.partition import Partition
 from kafkacore.clock import Clock
+from kafkacore.errors import BrokerError, Code, UnknownTopicOrPartition
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer
 
@@ -26,37 +28,25 @@ class FetchStatus(Protocol):
         """Bytes a read would return now, within the partition's limit; None if the read would answer an error."""
 
 
-class DelayedFetch(DelayedOperation):
-    """A Fetch that found less than min_bytes, watched under its partitions' (topic, index).
+class Outcome(Protocol):
+    """What becomes of one partition of a waiting request."""
 
-    Completes when its partitions hold min_bytes together, or when reading one of them would give an error (deleted, moved, fenced, out
-    of range). Every check starts from the log, so an append, a deletion or a leader change only has to name the partition's key.
+    def known(self) -> bool:
+        """Looks, and says whether there is nothing more to wait for."""
 
-    Source: kafka.server.DelayedFetch, its cases A to G.
-    """
 
-    def __init__(self, delay_ms: int, min_bytes: int, partitions: Sequence[FetchStatus], answer: Callable[[], None]) -> None:
+class DelayedAnswer(DelayedOperation):
+    """A request that is answered once, by an event or by time."""
+
+    def __init__(self, delay_ms: int, answer: Callable[[], None]) -> None:
         """Waits.
 
         Args:
-            delay_ms: the request's max wait.
-            min_bytes: the request's minimum.
-            partitions: what is fetched.
-            answer: reads the log again and responds.
+            delay_ms: at most so long.
+            answer: responds with what is true then.
         """
         super().__init__(delay_ms)
-        self.min_bytes = min_bytes
-        self.partitions = partitions
         self.answer: Callable[[], None] | None = answer
-
-    def try_complete(self) -> bool:
-        total = 0
-        for partition in self.partitions:
-            available = partition.bytes_available()
-            if available is None:
-                return self.force_complete()
-            total += available
-        return total >= self.min_bytes and self.force_complete()
 
     def on_complete(self) -> None:
         answer, self.answer = self.answer, None
@@ -69,6 +59,103 @@ class DelayedFetch(DelayedOperation):
         self.force_complete()
 
 
-def fetch_purgatory(clock: Clock) -> DelayedOperationPurgatory:
-    """Where one broker's fetches wait."""
-    return DelayedOperationPurgatory("Fetch", LoopTimer(clock=clock), PURGE_INTERVAL, reaper=False)
+class DelayedFetch(DelayedAnswer):
+    """A Fetch that found less than min_bytes, watched under its partitions' (topic, index).
+
+    Completes when its partitions hold min_bytes together, or when reading one of them would give an error (deleted, moved, fenced, out
+    of range, diverged). Every check starts from the log, so an append, a deletion or a leader change only has to name the partition's key.
+
+    Source: kafka.server.DelayedFetch, its cases A to H.
+    """
+
+    def __init__(self, delay_ms: int, min_bytes: int, partitions: Sequence[FetchStatus], answer: Callable[[], None]) -> None:
+        """Waits.
+
+        Args:
+            delay_ms: the request's max wait.
+            min_bytes: the request's minimum.
+            partitions: what is fetched.
+            answer: reads the log again and responds.
+        """
+        super().__init__(delay_ms, answer)
+        self.min_bytes = min_bytes
+        self.partitions = partitions
+
+    def try_complete(self) -> bool:
+        total = 0
+        for partition in self.partitions:
+            available = partition.bytes_available()
+            if available is None:
+                return self.force_complete()
+            total += available
+        return total >= self.min_bytes and self.force_complete()
+
+
+class DelayedOutcomes(DelayedAnswer):
+    """A request about several partitions, answered when each of them has its outcome.
+
+    DelayedProduce: a write with acks=all, until the in-sync replicas have it. DelayedDeleteRecords: until every live replica's log starts
+    no earlier. What has no outcome when the time is up is answered with REQUEST_TIMED_OUT.
+
+    Source: kafka.server.{DelayedProduce, DelayedDeleteRecords}.
+    """
+
+    def __init__(self, delay_ms: int, outcomes: Sequence[Outcome], answer: Callable[[], None]) -> None:
+        """Waits.
+
+        Args:
+            delay_ms: the request's timeout.
+            outcomes: what is waited for.
+            answer: responds.
+        """
+        super().__init__(delay_ms, answer)
+        self.outcomes = outcomes
+
+    def try_complete(self) -> bool:
+        pending = False
+        for outcome in self.outcomes:
+            if not outcome.known():
+                pending = True
+        return not pending and self.force_complete()
+
+
+class CommitOutcome:
+    """Whether one write is on the in-sync replicas, min.insync.replicas of them at least.
+
+    Attributes:
+        code: what to answer; REQUEST_TIMED_OUT until it is known.
+    """
+
+    __slots__ = ("_find", "_required_offset", "code", "partition")
+
+    def __init__(self, partition: Partition, required_offset: int, find: Callable[[str, int], Partition]) -> None:
+        self.partition = partition
+        self.code = Code.REQUEST_TIMED_OUT
+        self._required_offset = required_offset
+        self._find = find
+
+    def known(self) -> bool:
+        if self.code is Code.REQUEST_TIMED_OUT:
+            partition = self.partition
+            if not partition.is_leader:
+                self.code = _no_leader(partition, self._find)
+            elif partition.high_watermark >= self._required_offset:
+                enough = len(partition.isr) >= partition.min_isr
+                self.code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return self.code is not Code.REQUEST_TIMED_OUT
+
+
+def _no_leader(partition: Partition, find: Callable[[str, int], Partition]) -> Code:
+    """Why a partition that was led here is not any more: it moved, or it is gone."""
+    try:
+        find(*partition.key)
+    except UnknownTopicOrPartition:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    except BrokerError:
+        pass
+    return Code.NOT_LEADER_OR_FOLLOWER
+
+
+def purgatory(name: str, clock: Clock) -> DelayedOperationPurgatory:
+    """Where requests of one kind wait."""
+    return DelayedOperationPurgatory(name, LoopTimer(clock=clock), PURGE_INTERVAL, reaper=False)

@@ -1,267 +1,220 @@
-"""The partitions a broker holds: appending, reading, high watermarks.
+"""The partitions one broker holds: made, led, followed and dropped as the cluster's image says.
 
-With one replica per partition the high watermark is the log's end: it rises with the append itself. Errors are raised as the broker
-error the client is to see.
+    image --update--> Partition.apply --> leader:   serves, watches its followers, proposes ISRs
+                                          follower: is fetched for
+    append, a follower's fetch, an answer of the leader --> Partition --> _changed(key) --> waiting operations are tried again
 
-Source: kafka.cluster.Partition, kafka.server.ReplicaManager.
+Whatever may complete a waiting operation ends in `_changed`, after the partition is in its new state. Operations that complete may append
+again; what that changes is queued and looked at by the outermost call, so nothing recurses.
+
+Source: kafka.server.ReplicaManager.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kafkacore import errors
-from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig, TopicListener
-from kafkacore.broker.log import Log, check_records, read_one_batch
-from kafkacore.broker.producers import NO_PRODUCER_ID, ProducerStates
-from kafkacore.errors import KafkaError
-from kafkacore.records import read_batches
+from kafkacore.broker.cluster import ClusterImage, Topic, TopicListener
+from kafkacore.broker.log import Log
+from kafkacore.broker.partition import Appended, Committed, Partition, Role
+from kafkacore.clock import Clock
+from kafkacore.config import BrokerConfig
 
-ZSTD = 4
-# KIP-110: clients that speak an older Produce do not know zstd.
-FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
-READ_COMMITTED = 1
+logger = logging.getLogger(__name__)
 
-
-class Appended(NamedTuple):
-    """Where a batch lies in the log.
-
-    Attributes:
-        base_offset: of its first record.
-        append_time_ms: -1 unless the topic uses LogAppendTime; of a duplicate its largest timestamp, as Kafka answers.
-        log_start_offset: of the partition.
-        duplicate: the batch had been written before.
-    """
-
-    base_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
-
-
-class Partition:
-    """One partition on one broker."""
-
-    def __init__(self, topic: Topic, index: int, node_id: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.node_id = node_id
-        self.log = Log(topic.config.segment_bytes)
-        self.producers = ProducerStates()
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What operations waiting for this partition are watched under."""
-        return self.topic.name, self.index
-
-    @property
-    def registration(self) -> PartitionRegistration:
-        """Leader, epoch and replicas."""
-        return self.topic.partitions[self.index]
-
-    @property
-    def config(self) -> TopicConfig:
-        """The topic's settings."""
-        return self.topic.config
-
-    @property
-    def high_watermark(self) -> int:
-        """Records below it are on all in-sync replicas."""
-        return self.log.end_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Records below it belong to no open transaction; the high watermark, since there are no transactions."""
-        return self.high_watermark
-
-    def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """Refuses to serve what another broker leads or what the client knows under another epoch.
-
-        Args:
-            current_leader_epoch: the leader epoch as the client knows it; -1 if it does not say.
-
-        Raises:
-            NotLeaderOrFollower: this broker does not lead the partition.
-            FencedLeaderEpoch: the client's epoch is over.
-            UnknownLeaderEpoch: the client's epoch is ahead of this broker's.
-        """
-        registration = self.registration
-        if registration.leader != self.node_id:
-            raise errors.NotLeaderOrFollower(f"broker {self.node_id} does not lead it; {registration.leader} does")
-        self.log.begin_epoch(registration.leader_epoch)  # nothing can have been written since it became the leader
-        if current_leader_epoch >= 0:
-            if current_leader_epoch < registration.leader_epoch:
-                raise errors.FencedLeaderEpoch(f"leader epoch {current_leader_epoch} is over; {registration.leader_epoch} is current")
-            if current_leader_epoch > registration.leader_epoch:
-                raise errors.UnknownLeaderEpoch(f"leader epoch {current_leader_epoch} is unknown; {registration.leader_epoch} is current")
-
-    def append(self, data: memoryview | bytes, acks: int, version: int, wall_ms: int) -> Appended:
-        """Writes one batch as leader.
-
-        Args:
-            data: the records of a Produce request for this partition.
-            acks: -1, 0 or 1.
-            version: of the Produce request.
-            wall_ms: the time now.
-
-        Returns:
-            Where it lies; for a resend of one of the producer's last five batches, where that lies.
-
-        Raises:
-            BrokerError, CorruptDataError: nothing was written.
-        """
-        self.check_leader()
-        config, registration = self.config, self.registration
-        if acks == -1 and len(registration.isr) < config.min_insync_replicas:
-            raise errors.NotEnoughReplicas(
-                f"{len(registration.isr)} replicas are in sync, min.insync.replicas is {config.min_insync_replicas}"
-            )
-        batch = read_one_batch(data, config.max_message_bytes)
-        if batch.compression == ZSTD and version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
-            raise errors.UnsupportedCompressionType(f"Produce v{version} does not know zstd")
-        max_timestamp_ms = check_records(batch)
-        append_time_ms = None
-        if config.message_timestamp_type == "LogAppendTime":
-            append_time_ms = wall_ms
-            if batch.timestamp_type:
-                raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
-        elif max_timestamp_ms - wall_ms > config.message_timestamp_after_max_ms:
-            raise errors.InvalidTimestamp(
-                f"timestamp {max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's {wall_ms}"
-            )
-        producer_id = batch.producer_id
-        if producer_id == NO_PRODUCER_ID and batch.is_transactional:
-            raise errors.InvalidRecord("a transactional batch needs a producer id")
-        if producer_id != NO_PRODUCER_ID:
-            if producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0:
-                raise errors.InvalidRecord(
-                    f"producer id {producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
-                )
-            resent = self.producers.check(batch)
-            if resent is not None:
-                return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True)
-        base_offset = self.log.append(
-            batch, registration.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms
-        )
-        self.producers.replay(batch, base_offset, max_timestamp_ms if append_time_ms is None else append_time_ms)
-        return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, self.log.start_offset, False)
-
-    def upper_offset(self, isolation_level: int) -> int:
-        """How far a consumer may read: the last stable offset for read_committed, else the high watermark."""
-        return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
-
-    def read(self, offset: int, max_bytes: int, isolation_level: int, at_least_one: bool) -> list[memoryview]:
-        """Batches from an offset on; see `Log.read`."""
-        return self.log.read(offset, max_bytes, self.upper_offset(isolation_level), at_least_one)
+PartitionKey = tuple[str, int]
 
 
 class LeadershipListener(Protocol):
-    """Told which partitions this broker leads."""
+    """Told when this broker begins and ceases to lead a partition."""
 
     def became_leader(self, topic: str, index: int, leader_epoch: int) -> None:
-        """This broker leads a partition now."""
+        """This broker leads the partition in a new epoch."""
 
     def resigned(self, topic: str, index: int) -> None:
-        """It does no longer: another does, the partition is gone, or the broker stops."""
+        """This broker does not lead it any more: it follows, the partition is gone, or the broker stops."""
 
 
 class ReplicaManager(TopicListener):
-    """All partitions of one broker, created and dropped as the cluster's image changes."""
+    """All partitions of one broker."""
 
-    def __init__(self, node_id: int, on_change: Callable[[tuple[str, int]], object]) -> None:
-        """Holds nothing yet.
+    def __init__(
+        self,
+        node_id: int,
+        cluster: ClusterImage,
+        config: BrokerConfig,
+        clock: Clock,
+        on_change: Callable[[PartitionKey], object],
+    ) -> None:
+        """Holds what the image gives this broker.
 
         Args:
             node_id: this broker.
-            on_change: told the key of a partition that grew or went away, so that operations waiting for it are tried again.
+            cluster: the image.
+            config: settings.
+            clock: the time.
+            on_change: told the key of a partition that changed, so that operations waiting for it are tried again.
         """
         self.node_id = node_id
-        self.partitions: dict[tuple[str, int], Partition] = {}
-        self._on_change = on_change
+        self.cluster = cluster
+        self.config = config
+        self.partitions: dict[PartitionKey, Partition] = {}
         self.listeners: list[LeadershipListener] = []
+        self._clock = clock
+        self._on_change = on_change
+        self._dirty: dict[PartitionKey, Partition | None] = {}
+        self._settling = False
+        for topic in cluster.topics.values():
+            self.topic_changed(topic)
 
-    def topic_created(self, topic: Topic) -> None:
-        for index, registration in enumerate(topic.partitions):
-            if self.node_id in registration.replicas and (topic.name, index) not in self.partitions:
-                partition = self.partitions[topic.name, index] = Partition(topic, index, self.node_id)
-                self._tell_if_leader(partition)
+    # ---- the image
+
+    def topic_changed(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions)):
+            self.update(topic, index)
 
     def topic_deleted(self, topic: Topic) -> None:
         for index in range(len(topic.partitions)):
-            if self.partitions.pop((topic.name, index), None) is not None:
-                self._on_change((topic.name, index))
-                for listener in self.listeners:
-                    listener.resigned(topic.name, index)
-
-    def _tell_if_leader(self, partition: Partition) -> None:
-        registration = partition.registration
-        if registration.leader == self.node_id:
-            for listener in self.listeners:
-                listener.became_leader(*partition.key, registration.leader_epoch)
+            self._drop((topic.name, index))
 
     def started(self) -> None:
-        """The broker serves again, with what it holds: tells the listeners what it leads."""
-        for partition in list(self.partitions.values()):
-            self._tell_if_leader(partition)
+        """The broker serves again, with what it holds."""
+        for topic in self.cluster.topics.values():
+            self.topic_changed(topic)
 
     def stopping(self) -> None:
-        """The broker stops serving; its data stays."""
-        for key in list(self.partitions):
+        """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""
+        for partition in self.partitions.values():
+            was_leader = partition.is_leader
+            partition.resign(errors.NotLeaderOrFollower(f"broker {self.node_id} stops"))
+            partition.settle()
+            if was_leader:
+                self._tell_resigned(partition.key)
+
+    def update(self, topic: Topic, index: int) -> None:
+        """Makes a partition here what the image says it is.
+
+        Args:
+            topic: as the image has it.
+            index: the partition.
+        """
+        key = topic.name, index
+        registration = topic.partitions[index]
+        partition = self.partitions.get(key)
+        if partition is not None and partition.topic.topic_id != topic.topic_id:
+            self._drop(key)
+            partition = None
+        if self.node_id not in registration.replicas:
+            self._drop(key)
+            return
+        if partition is None:
+            log = Log(topic.config.segment_bytes)
+            partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
+            self.partitions[key] = partition
+        was_leader = partition.is_leader
+        role = partition.apply(topic, registration, self._clock.now_ms())
+        if role is Role.LEADER:
             for listener in self.listeners:
-                listener.resigned(*key)
+                listener.became_leader(*key, partition.leader_epoch)
+        elif was_leader and not partition.is_leader:
+            self._tell_resigned(key)
+        self._changed(partition)
+
+    def _drop(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is None:
+            return
+        was_leader = partition.is_leader
+        partition.resign(errors.UnknownTopicOrPartition(f"partition {key[0]}-{key[1]} is gone"))
+        if was_leader:
+            self._tell_resigned(key)
+        self._changed(partition)
+
+    def _tell_resigned(self, key: PartitionKey) -> None:
+        for listener in self.listeners:
+            listener.resigned(*key)
+
+    def is_isr_eligible(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a follower may be in an ISR: its broker is alive."""
+        return node_id in self.cluster.nodes
+
+    def has_alive_broker(self, node_id: int) -> bool:
+        """Whether a broker is registered."""
+        return node_id in self.cluster.nodes
+
+    def propose_isr(self, partition: Partition, isr: list[int]) -> None:
+        """Asks the controller for another ISR."""
+        raise errors.IllegalStateError(f"{partition.topic.name}-{partition.index} has followers, but there is no controller to ask")
+
+    # ---- the data path
 
     def partition(self, topic: str, index: int) -> Partition:
         """A partition this broker holds.
 
         Raises:
-            UnknownTopicOrPartition: it holds none of that name and number.
+            UnknownTopicOrPartition: there is none of that name and number.
+            NotLeaderOrFollower: others hold it.
         """
         found = self.partitions.get((topic, index))
         if found is None:
+            known = self.cluster.topics.get(topic)
+            if known is not None and 0 <= index < len(known.partitions):
+                raise errors.NotLeaderOrFollower(f"broker {self.node_id} holds no replica of it", topic=topic, partition=index)
             raise errors.UnknownTopicOrPartition(f"there is no partition {index} of topic {topic!r} here", topic=topic, partition=index)
         return found
 
     def append(self, topic: str, index: int, data: memoryview | bytes, acks: int, version: int, wall_ms: int) -> Appended:
         """Writes one batch and wakes the fetches that wait for it. See `Partition.append`."""
-        appended = self.partition(topic, index).append(data, acks, version, wall_ms)
+        partition = self.partition(topic, index)
+        appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms())
         if not appended.duplicate:
-            self._on_change((topic, index))
+            self._changed(partition)
         return appended
 
-    def append_internal(
-        self, topic: str, index: int, batch: memoryview | bytes, done: Callable[[KafkaError | None], None], wall_ms: int = -1
-    ) -> int:
-        """Writes a coordinator's batch as leader, as with acks=all.
+    def append_internal(self, topic: str, index: int, batch: memoryview | bytes, done: Committed) -> int:
+        """Writes a batch of a coordinator, as a producer with acks=all would.
 
         Args:
-            topic, index: an internal partition.
-            batch: one batch, a control batch too.
-            done: called with None when the high watermark has passed it (with one replica: within this call), or with the error if the
-                leadership is lost before.
-            wall_ms: the time, for retention.
+            topic, index: the partition.
+            batch: one record batch.
+            done: told None when the batch is committed, which with one replica is within this call; told the error if leadership ends
+                before. The batch may survive then: the next leader's log says.
 
         Returns:
             The offset of its first record.
 
         Raises:
-            BrokerError: nothing was written, and `done` will not be called.
+            BrokerError: nothing was written and `done` is not called.
         """
         partition = self.partition(topic, index)
-        partition.check_leader()
-        if len(batch) > partition.config.max_message_bytes:
-            raise errors.RecordTooLarge(f"the batch has {len(batch)} bytes, max.message.bytes is {partition.config.max_message_bytes}")
-        checked = next(iter(read_batches(batch, check_crcs=False)))
-        base_offset = partition.log.append(checked, partition.registration.leader_epoch, wall_ms=wall_ms)
-        self._on_change((topic, index))
-        done(None)
-        return base_offset
+        appended = partition.append_internal(batch, self._clock.wall_ms(), self._clock.now_ms())
+        partition.when_committed(appended.required_offset, done)
+        self._changed(partition)
+        return appended.base_offset
 
     def clean_up(self, wall_ms: int, producer_id_expiration_ms: int) -> None:
         """Applies retention and forgets idle producers."""
-        for partition in self.partitions.values():
+        for partition in list(self.partitions.values()):
             config = partition.config
             expires = "delete" in config.cleanup_policy
             if expires and partition.log.delete_old_segments(config.retention_ms, config.retention_bytes, wall_ms):
-                self._on_change(partition.key)
+                self._changed(partition)
             partition.producers.expire(wall_ms, producer_id_expiration_ms)
+
+    def _changed(self, partition: Partition) -> None:
+        """Tries again what waits for a partition; see the top of the file."""
+        self._dirty[partition.key] = partition
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._dirty:
+                key, changed = self._dirty.popitem()
+                if changed is not None:
+                    changed.settle()
+                self._on_change(key)
+        finally:
+            self._settling = False

@@ -80,16 +80,17 @@ class Broker(Server):
         if self._retention is not None:
             self._retention.cancel()
         self.state.stopping()
-        self.state.fetches.cancel_all()
+        self.state.cancel_waits()
         self.state.sessions.clear()
         self.cluster.unregister_broker(self.node_id)
 
     def statistics(self) -> dict[str, int]:
-        """Counts of what the broker holds: connections, waiting fetches, fetch sessions, partitions, log bytes."""
+        """Counts of what the broker holds: connections, waiting fetches and produces, fetch sessions, partitions, log bytes."""
         return self.call(
             lambda: {
                 "connections": self.num_connections(),
                 "waiting_fetches": self.state.fetches.num_delayed(),
+                "waiting_produces": self.state.produces.num_delayed(),
                 "fetch_sessions": len(self.state.sessions),
                 "partitions": len(self.state.replicas.partitions),
                 "log_bytes": sum(partition.log.size_bytes for partition in self.state.replicas.partitions.values()),

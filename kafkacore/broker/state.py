@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
-from kafkacore.broker.delayed import fetch_purgatory
+from kafkacore.broker.delayed import purgatory
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.clock import Clock
@@ -48,7 +48,14 @@ class Outcome(enum.Enum):
 
 
 class BrokerState:
-    """The parts of one broker. Everything is used by the broker's thread only."""
+    """The parts of one broker. Everything is used by the broker's thread only.
+
+    Attributes:
+        clock: the time.
+        timer: whatever has to happen later.
+        clocked: what the loop looks after.
+        fetches, produces: requests that wait, under the keys (topic, partition) of what they wait for.
+    """
 
     def __init__(
         self, config: BrokerConfig, node_id: int, cluster: ClusterImage, api_versions: Mapping[int, tuple[int, int]], clock: Clock
@@ -66,14 +73,14 @@ class BrokerState:
         self.node_id = node_id
         self.cluster = cluster
         self.api_versions = dict(api_versions)
-        self.fetches = fetch_purgatory(clock)
-        self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
-        self.replicas = ReplicaManager(node_id, self.fetches.check_and_complete)
-        for topic in cluster.topics.values():
-            self.replicas.topic_created(topic)
-        cluster.listeners.append(self.replicas)
+        self.clock = clock
         self.timer = LoopTimer(clock=clock)
-        self.clocked: list[Clocked] = [self.fetches, self.timer]
+        self.fetches = purgatory("Fetch", clock)
+        self.produces = purgatory("Produce", clock)
+        self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
+        self.replicas = ReplicaManager(node_id, cluster, config, clock, self._partition_changed)
+        cluster.listeners.append(self.replicas)
+        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer]
 
     def started(self) -> None:
         """The broker begins to serve."""
@@ -82,6 +89,15 @@ class BrokerState:
     def stopping(self) -> None:
         """The broker stops serving: whoever waits in its coordinators is told, while the connections still stand."""
         self.replicas.stopping()
+
+    def _partition_changed(self, key: tuple[str, int]) -> None:
+        self.produces.check_and_complete(key)
+        self.fetches.check_and_complete(key)
+
+    def cancel_waits(self) -> None:
+        """The broker stops: nobody is left to be answered."""
+        self.fetches.cancel_all()
+        self.produces.cancel_all()
 
 
 class Call:

@@ -69,7 +69,7 @@ def test_partitions_can_be_added_never_taken(image):
     seen = []
 
     class Listener(TopicListener):
-        def topic_created(self, topic):
+        def topic_changed(self, topic):
             seen.append(len(topic.partitions))
 
     image.listeners.append(Listener())

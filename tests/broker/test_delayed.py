@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from kafkacore.broker.delayed import PURGE_INTERVAL, DelayedFetch, fetch_purgatory
+from kafkacore.broker.delayed import PURGE_INTERVAL, DelayedFetch, purgatory
 from kafkacore.clock import ManualClock
 
 
@@ -23,7 +23,7 @@ def clock():
 
 @pytest.fixture
 def fetches(clock):
-    return fetch_purgatory(clock)
+    return purgatory("Fetch", clock)
 
 
 @pytest.fixture

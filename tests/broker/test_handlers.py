@@ -64,6 +64,15 @@ class Bench:
     def topic(self, name="t", partitions=1, **configs):
         return self.cluster.create_topic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
 
+    def elect(self, topic, *, leader=1, epoch, **changes):
+        """The image decides anew about partition 0."""
+        registration = topic.partitions[0]
+        registration.leader, registration.leader_epoch = leader, epoch
+        registration.partition_epoch += 1
+        for name, value in changes.items():
+            setattr(registration, name, value)
+        self.state.replicas.update(topic, 0)
+
     def produce(self, data=None, version=9, topic_id=bytes(16), **kwargs):
         answer = self.ask(produce_request(batch() if data is None else data, topic_id=topic_id, **kwargs), version)
         return answer if isinstance(answer, Outcome) else answer.responses[0].partition_responses[0]
@@ -255,9 +264,12 @@ def test_one_bad_partition_does_not_spoil_the_others(bench):
 
 
 def test_min_insync_replicas_holds_back_acks_all_only(bench):
-    bench.topic(min_insync_replicas="2")
+    topic = bench.topic(min_insync_replicas="2")
+    assert bench.produce(acks=-1).error_code == 0  # of one replica nobody can ask for two
+    bench.elect(topic, epoch=1, replicas=[1, 2])
     assert bench.produce(acks=-1).error_code == Code.NOT_ENOUGH_REPLICAS
     assert bench.produce(acks=1).error_code == 0
+    assert only(bench.fetch()).high_watermark == 3
 
 
 def test_log_append_time(bench):
@@ -288,7 +300,7 @@ def test_a_wrong_largest_timestamp_is_corrected(bench, wrong):
 def test_a_lost_leadership_is_told_with_the_current_leader(bench):
     topic = bench.topic()
     bench.cluster.register_broker(Node(2, "other", 9093))
-    topic.partitions[0].leader, topic.partitions[0].leader_epoch = 2, 5
+    bench.elect(topic, leader=2, epoch=5)
     answer = bench.ask(produce_request(batch()), 10)
     part = answer.responses[0].partition_responses[0]
     assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (Code.NOT_LEADER_OR_FOLLOWER, 2, 5)
@@ -350,7 +362,7 @@ def test_fetch_gives_whole_batches(bench, version):
 def test_fetch_errors(bench):
     topic = bench.topic()
     bench.produce()
-    topic.partitions[0].leader_epoch = 3
+    bench.elect(topic, epoch=3)
     assert only(bench.fetch(4)).error_code == Code.OFFSET_OUT_OF_RANGE
     assert only(bench.fetch(-1)).error_code == Code.OFFSET_OUT_OF_RANGE
     assert only(bench.fetch(topic="missing")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -533,7 +545,7 @@ def test_list_offsets_errors(bench):
 def test_offset_for_leader_epoch(bench, version):
     topic = bench.topic()
     bench.produce()
-    topic.partitions[0].leader_epoch = 2
+    bench.elect(topic, epoch=2)
     bench.produce()
 
     def ask(epoch):
@@ -547,7 +559,7 @@ def test_offset_for_leader_epoch(bench, version):
 
 def test_an_epoch_without_records_is_known(bench):
     topic = bench.topic()
-    topic.partitions[0].leader_epoch = 1
+    bench.elect(topic, epoch=1)
     wanted = p.OffsetForLeaderPartition(partition=0, leader_epoch=0)
     request = p.OffsetForLeaderEpochRequest(topics=[p.OffsetForLeaderTopic(topic="t", partitions=[wanted])])
     answer = bench.ask(request, 4).topics[0].partitions[0]

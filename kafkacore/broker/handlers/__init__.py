@@ -5,22 +5,22 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from kafkacore.broker.handlers import admin, coordination, data, txn
+from kafkacore.broker.handlers import admin, coordination, fetch, metadata, offsets, produce, txn
 from kafkacore.broker.socket_server import Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
 
 SERVED: dict[int, Served] = {
-    0: Served(0, 13, data.produce),
-    1: Served(4, 18, data.fetch),
-    2: Served(1, 11, data.list_offsets),
-    3: Served(0, 13, data.metadata),
+    0: Served(0, 13, produce.produce),
+    1: Served(4, 18, fetch.fetch),
+    2: Served(1, 11, offsets.list_offsets),
+    3: Served(0, 13, metadata.metadata),
     10: Served(0, 6, coordination.find_coordinator),
-    18: Served(0, 4, data.api_versions),
+    18: Served(0, 4, metadata.api_versions),
     19: Served(2, 7, admin.create_topics),
     20: Served(1, 6, admin.delete_topics),
     22: Served(0, 5, txn.init_producer_id),
-    23: Served(2, 4, data.offset_for_leader_epoch),
+    23: Served(2, 4, offsets.offset_for_leader_epoch),
     37: Served(0, 3, admin.create_partitions),
     60: Served(0, 2, admin.describe_cluster),
 }

@@ -9,7 +9,7 @@ from collections import Counter
 
 from kafkacore import errors
 from kafkacore.broker.cluster import Topic
-from kafkacore.broker.handlers.data import ALL_CLUSTER_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
+from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
 from kafkacore.broker.state import BrokerState, Call
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (

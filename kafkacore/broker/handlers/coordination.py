@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import partition_for
-from kafkacore.broker.handlers.data import code_of
+from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, find_or_create
 from kafkacore.broker.state import BrokerState, Call
 from kafkacore.errors import KafkaError
