@@ -3,8 +3,9 @@
 log.py        a partition's batches, offsets, epochs and timestamps
 producers.py  idempotence: the last five batches of every producer
 cluster.py    topics, settings, leaders: the controller's image
-replicas.py   partitions: append, read, high watermark
-delayed.py    fetches that wait
+partition.py  one partition: role, epochs, high watermark, ISR, append
+replicas.py   the partitions of one broker
+delayed.py    fetches and writes that wait
 sessions.py   incremental fetch sessions
 state.py      what the handlers see of the broker, and of one request
 handlers/     one function per API

@@ -48,16 +48,16 @@ class Ledger:
 class SlowReplicas(ReplicaManager):
     """Appends are committed when the test says so, and refused when it says so."""
 
-    def __init__(self, node_id):
-        super().__init__(node_id, lambda key: None)
+    def __init__(self, image, config, clock):
+        super().__init__(1, image, config, clock, lambda key: None)
         self.uncommitted, self.refusal, self.hold = [], None, False
 
-    def append_internal(self, topic, index, batch, done, wall_ms=-1):
+    def append_internal(self, topic, index, batch, done):
         if self.refusal is not None:
             raise self.refusal
         if not self.hold:
-            return super().append_internal(topic, index, batch, done, wall_ms)
-        base_offset = super().append_internal(topic, index, batch, lambda error: None, wall_ms)
+            return super().append_internal(topic, index, batch, done)
+        base_offset = super().append_internal(topic, index, batch, lambda error: None)
         self.uncommitted.append(done)
         return base_offset
 
@@ -68,7 +68,7 @@ class Stage:
         self.config = BrokerConfig(offsets_topic_num_partitions=partitions)
         self.image = ClusterImage(self.config)
         self.image.register_broker(Node(1, "127.0.0.1", 9092))
-        self.replicas = SlowReplicas(1)
+        self.replicas = SlowReplicas(self.image, self.config, self.clock)
         self.image.listeners.append(self.replicas)
         self.timer = LoopTimer(clock=self.clock)
         self.runtime = self.new_runtime()
@@ -187,6 +187,7 @@ def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
     assert ended == [None, None]
     assert stage.look() == [{b"x": 7}]
     stage.runtime = stage.new_runtime()
+    stage.replicas.stopping()
     stage.replicas.started()
     assert stage.look() == [{b"x": 7}]
 
