@@ -561,6 +561,8 @@ class BrokerConfig(_Config):
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
         log_retention_check_interval_ms: how often retention is applied and idle producers are forgotten.
         min_insync_replicas: replicas that must be in sync for a write with acks=all.
+        socket_connection_setup_timeout_ms, socket_connection_setup_timeout_max_ms: how long an attempt to connect to another broker may
+            take; doubles with every failure up to the maximum.
         replica_lag_time_max_ms: a follower that has not caught up for so long leaves the ISR.
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
@@ -591,6 +593,8 @@ class BrokerConfig(_Config):
     log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
     log_retention_check_interval_ms: int = _between(300_000, 1)
     min_insync_replicas: int = _between(1, 1)
+    socket_connection_setup_timeout_ms: int = _between(10_000, 1)
+    socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
     replica_lag_time_max_ms: int = _between(30_000, 1)
     max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
     producer_id_expiration_ms: int = _between(86_400_000, 1)

@@ -5,6 +5,7 @@ producers.py  idempotence: the last five batches of every producer
 cluster.py    topics, settings, leaders: the controller's image
 partition.py  one partition: role, epochs, high watermark, ISR, append
 replicas.py   the partitions of one broker
+peers.py      requests to other brokers
 delayed.py    fetches and writes that wait
 sessions.py   incremental fetch sessions
 state.py      what the handlers see of the broker, and of one request

@@ -59,6 +59,7 @@ class Broker(Server):
         self.cluster = cluster or ClusterImage(config)
         self.state: BrokerState = BrokerState(config, node_id, self.cluster, self.api_versions, self.clock)
         self.clocked = self.state.clocked
+        self.peers = self.state.peers
         self._retention: TimerTask | None = None
 
     def _registered(self) -> None:

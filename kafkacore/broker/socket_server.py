@@ -33,6 +33,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
+from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
@@ -71,6 +72,7 @@ class Server:
     Attributes:
         state: what the handlers get; the subclass's, to be set before `start`.
         clocked: what the loop looks after.
+        peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Server:
         self.clock: Clock = clock or SystemClock()
         self.state: Any = None
         self.clocked: list[Clocked] = []
+        self.peers: PeerClient | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -191,6 +194,8 @@ class Server:
             self.port = listener.getsockname()[1]
             self._stopping = self._paused = False
             self._reset_connections()
+            if self.peers is not None:
+                self.peers.attach(self._selector)
             self._registered()
             thread_name = "kafkacore-" + self.name.replace(" ", "-")
             self._thread = threading.Thread(target=self._run, args=(self._selector,), name=thread_name, daemon=True)
@@ -359,6 +364,7 @@ class Server:
             self._close(selector)
 
     def _loop(self, selector: Selector) -> None:
+        peers = self.peers
         self._began()
         while True:
             self._take_messages()
@@ -368,9 +374,17 @@ class Server:
             now_ms = selector.now_ms
             for send in selector.completed_sends:
                 self._unmute(send.destination)
+            if peers is not None:
+                peers.polled(selector)
             for receive in selector.completed_receives:
-                self._receive(receive, now_ms)
+                if peers is not None and peers.owns(receive.source):
+                    peers.received(receive)
+                else:
+                    self._receive(receive, now_ms)
             for connection, reason in selector.disconnected.items():
+                if peers is not None and peers.owns(connection):
+                    peers.disconnected(connection, reason)
+                    continue
                 self._forget(connection)
                 level = logging.WARNING if isinstance(reason, CorruptDataError | errors.KafkaStorage) else logging.DEBUG
                 logger.log(level, "%s: connection %s is closed: %s", self.name, connection, reason)
@@ -398,6 +412,8 @@ class Server:
 
     def _close(self, selector: Selector) -> None:
         self._ending()
+        if self.peers is not None:
+            self.peers.close()
         self._delays = LoopTimer(clock=self.clock)
         # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
         listener, self._listener = self._listener, None

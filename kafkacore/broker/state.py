@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.delayed import purgatory
+from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.clock import Clock
@@ -54,6 +55,7 @@ class BrokerState:
         clock: the time.
         timer: whatever has to happen later.
         clocked: what the loop looks after.
+        peers: requests to the other brokers.
         fetches, produces: requests that wait, under the keys (topic, partition) of what they wait for.
     """
 
@@ -77,10 +79,11 @@ class BrokerState:
         self.timer = LoopTimer(clock=clock)
         self.fetches = purgatory("Fetch", clock)
         self.produces = purgatory("Produce", clock)
+        self.peers = PeerClient(node_id, config, clock, lambda node: cluster.nodes.get(node))
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.replicas = ReplicaManager(node_id, cluster, config, clock, self._partition_changed)
         cluster.listeners.append(self.replicas)
-        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer]
+        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers]
 
     def started(self) -> None:
         """The broker begins to serve."""

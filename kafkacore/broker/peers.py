@@ -1,0 +1,301 @@
+"""PeerClient: requests from one broker to others, over the selector that its own loop polls.
+
+    send(node, request) --> waiting --> written, in flight --> done(response)
+                               |             |
+                               +-------------+--> done(error): no connection, lost connection, time-out, an answer that does not fit
+
+Rules:
+
+1. All of it belongs to the broker's thread. `done` is called from the loop, never within `send`, and exactly once.
+2. Both sides are this package, so no versions are negotiated: the caller names the version, and it must be served on the other side.
+3. A connection answers in the order of its requests. What may be held back for long (a Fetch that waits) therefore goes over another lane
+   than what may not; each (node, lane) is one connection.
+4. A failed attempt to connect fails what waits for it; the next attempt comes with the next request, not before the back-off is over.
+5. A time-out of a request in flight, or an answer to another request, ends the connection: nothing after it could be trusted.
+
+Source: org.apache.kafka.server.util.InterBrokerSendThread, kafka.server.BrokerBlockingSender; org.apache.kafka.clients.NetworkClient.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from kafkacore.clock import Clock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
+from kafkacore.net.connection import CorrelationIds, ExponentialBackoff
+from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
+from kafkacore.net.transport import Address
+from kafkacore.protocol import APIS, decode_response_header, encode_request
+from kafkacore.protocol.schema import Request, Response
+from kafkacore.timer import LoopTimer, TimerTask
+from kafkacore.types import Node
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_BACKOFF_MS = 50
+RECONNECT_BACKOFF_MAX_MS = 1_000
+
+Done = Callable[[Response | KafkaError], None]
+
+
+class _Sent:
+    """One request on its way."""
+
+    __slots__ = ("api_key", "correlation_id", "done", "expiry", "request", "version")
+
+    def __init__(self, request: Request, version: int, done: Done) -> None:
+        self.request = request
+        self.version = version
+        self.done = done
+        self.api_key = request.API_KEY
+        self.correlation_id = -1
+        self.expiry: TimerTask | None = None
+
+
+class _Connection:
+    """The connection of one lane to one node, and what is to be sent over it."""
+
+    __slots__ = ("attempts", "connecting", "id", "in_flight", "node_id", "retry_at_ms", "setup", "waiting")
+
+    def __init__(self, id: str, node_id: int) -> None:
+        self.id = id
+        self.node_id = node_id
+        self.connecting = False
+        self.attempts = 0  # failed ones since the last success
+        self.retry_at_ms = 0
+        self.setup: TimerTask | None = None  # the next attempt, or the end of this one
+        self.waiting: deque[_Sent] = deque()
+        self.in_flight: deque[_Sent] = deque()
+
+
+class PeerClient:
+    """Requests to the other brokers of a cluster; see the rules at the top of the file."""
+
+    def __init__(self, node_id: int, config: BrokerConfig, clock: Clock, find: Callable[[int], Node | None]) -> None:
+        """Connects to nobody yet.
+
+        Args:
+            node_id: this broker.
+            config: time-outs of connection attempts.
+            clock: the time.
+            find: the address of a node now, None if it is not known.
+        """
+        self._client_id = f"broker-{node_id}"
+        self._clock = clock
+        self._find = find
+        self._selector: Selector | None = None
+        self._connections: dict[str, _Connection] = {}
+        self._correlation = CorrelationIds()
+        self._timer = LoopTimer(clock=clock)
+        self._backoff = ExponentialBackoff(RECONNECT_BACKOFF_MS, RECONNECT_BACKOFF_MAX_MS)
+        self._setup_timeout = ExponentialBackoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
+
+    def attach(self, selector: Selector) -> None:
+        """The broker starts: connections are made over its selector."""
+        self._selector = selector
+
+    # ---- requests
+
+    def send(self, node_id: int, request: Request, version: int, done: Done, timeout_ms: int, lane: str = "") -> None:
+        """Sends a request when there is a connection.
+
+        Args:
+            node_id: where to.
+            request: one that expects an answer.
+            version: to encode it in.
+            done: called once with the response, or with why there is none: `NetworkError`, `DisconnectError`, `RequestTimedOut`,
+                `CorruptDataError`. Whether the request was served is not known then.
+            timeout_ms: for everything, connecting included.
+            lane: requests of different lanes do not wait for each other.
+        """
+        sent = _Sent(request, version, done)
+        if self._selector is None:
+            self._later(sent, NetworkError("this broker is not running", broker=node_id))
+            return
+        id = f"peer-{node_id}-{lane}" if lane else f"peer-{node_id}"
+        connection = self._connections.get(id)
+        if connection is None:
+            connection = self._connections[id] = _Connection(id, node_id)
+        sent.expiry = TimerTask(timeout_ms, lambda: self._expired(connection, sent, timeout_ms))
+        self._timer.add(sent.expiry)
+        connection.waiting.append(sent)
+        self._advance(connection)
+
+    def _later(self, sent: _Sent, error: KafkaError) -> None:
+        self._timer.add(TimerTask(0, lambda: self._finish(sent, error)))
+
+    @staticmethod
+    def _finish(sent: _Sent, outcome: Response | KafkaError) -> None:
+        if sent.expiry is not None:
+            sent.expiry.cancel()
+        try:
+            sent.done(outcome)
+        except Exception:  # a bug of one caller must not end the loop
+            logger.exception("what was to be done with the outcome of %s failed", APIS[sent.api_key].name)
+
+    def _advance(self, connection: _Connection) -> None:
+        """Writes what can be written; connects if there is something to write and nothing else to wait for."""
+        selector = self._selector
+        if selector is None or not connection.waiting:
+            return
+        channel = selector.channel(connection.id)
+        if channel is None:
+            if not connection.connecting and connection.setup is None:
+                wait_ms = connection.retry_at_ms - self._clock.now_ms()
+                if wait_ms > 0:
+                    connection.setup = TimerTask(wait_ms, lambda: self._retry(connection))
+                    self._timer.add(connection.setup)
+                else:
+                    self._connect(connection, selector)
+            return
+        if connection.connecting:
+            return
+        while connection.waiting and channel.send is None and selector.channel(connection.id) is channel:
+            sent = connection.waiting.popleft()
+            sent.correlation_id = self._correlation.next()
+            connection.in_flight.append(sent)
+            buffers = encode_request(sent.request, sent.version, sent.correlation_id, self._client_id)
+            selector.send(NetworkSend(connection.id, buffers, await_completion=False))
+
+    # ---- connections
+
+    def _retry(self, connection: _Connection) -> None:
+        connection.setup = None
+        self._advance(connection)
+
+    def _connect(self, connection: _Connection, selector: Selector) -> None:
+        node = self._find(connection.node_id)
+        if node is None:
+            self._failed(connection, NetworkError(f"broker {connection.node_id} is not known, or not alive", broker=connection.node_id))
+            return
+        timeout_ms = self._setup_timeout.backoff_ms(connection.attempts)
+        try:
+            # Brokers tell addresses rather than names; a name is looked up here, and that may block, as in Kafka.
+            family, _, _, _, sockaddr = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)[0]
+            selector.connect(connection.id, Address(family, sockaddr, node.host))
+        except OSError as error:
+            self._failed(
+                connection, NetworkError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}", broker=node.id)
+            )
+            return
+        connection.connecting = True
+        connection.setup = TimerTask(timeout_ms, lambda: self._setup_expired(connection, timeout_ms))
+        self._timer.add(connection.setup)
+
+    def _setup_expired(self, connection: _Connection, timeout_ms: int) -> None:
+        connection.setup = None
+        if self._selector is not None:
+            self._selector.close(connection.id)
+        error = NetworkError(f"broker {connection.node_id} did not accept a connection within {timeout_ms} ms", broker=connection.node_id)
+        self._failed(connection, error)
+
+    def _failed(self, connection: _Connection, error: KafkaError) -> None:
+        """There is no connection (any more): fails what depended on it. May be called within `send`."""
+        if connection.setup is not None:
+            connection.setup.cancel()
+            connection.setup = None
+        connection.retry_at_ms = self._clock.now_ms() + self._backoff.backoff_ms(connection.attempts)
+        connection.attempts += 1
+        connection.connecting = False
+        lost = [*connection.in_flight, *connection.waiting]
+        connection.in_flight.clear()
+        connection.waiting.clear()
+        for sent in lost:
+            if sent.expiry is not None:
+                sent.expiry.cancel()
+            self._later(sent, error)
+
+    def _expired(self, connection: _Connection, sent: _Sent, timeout_ms: int) -> None:
+        error = RequestTimedOut(f"broker {connection.node_id} did not answer within {timeout_ms} ms", broker=connection.node_id)
+        sent.expiry = None
+        if sent in connection.waiting:
+            connection.waiting.remove(sent)
+        elif sent in connection.in_flight:
+            connection.in_flight.remove(sent)
+            if self._selector is not None:
+                self._selector.close(connection.id)
+            self._failed(connection, DisconnectError("the connection was given up after a time-out", broker=connection.node_id))
+        self._finish(sent, error)
+
+    # ---- called by the loop
+
+    def owns(self, connection_id: int | str) -> bool:
+        """Whether a connection of the selector is one of these."""
+        return connection_id in self._connections
+
+    def polled(self, selector: Selector) -> None:
+        """Takes what a poll brought: connections made and lost, frames written."""
+        for id in selector.connected:
+            connection = self._connections.get(id)  # type: ignore[arg-type]
+            if connection is not None:
+                self._connected(connection, selector)
+        for send in selector.completed_sends:
+            connection = self._connections.get(send.destination)  # type: ignore[arg-type]
+            if connection is not None:
+                self._advance(connection)
+
+    def _connected(self, connection: _Connection, selector: Selector) -> None:
+        sock = getattr(getattr(selector.channel(connection.id), "transport", None), "sock", None)
+        if sock is not None and sock.getsockname() == sock.getpeername():
+            # Nobody listens on the port, and the system chose that very port for this end: TCP's simultaneous open with itself.
+            selector.close(connection.id)
+            self._failed(connection, NetworkError(f"nobody listens at the port of broker {connection.node_id}", broker=connection.node_id))
+            return
+        if connection.setup is not None:
+            connection.setup.cancel()
+            connection.setup = None
+        connection.connecting = False
+        connection.attempts = 0
+        self._advance(connection)
+
+    def disconnected(self, connection_id: int | str, reason: KafkaError) -> None:
+        """A connection is gone."""
+        connection = self._connections[connection_id]  # type: ignore[index]
+        logger.debug("%s: connection to broker %d is gone: %s", self._client_id, connection.node_id, reason)
+        self._failed(connection, reason)
+
+    def received(self, receive: NetworkReceive) -> None:
+        """An answer came."""
+        connection = self._connections[receive.source]  # type: ignore[index]
+        sent = connection.in_flight[0] if connection.in_flight else None
+        try:
+            if sent is None:
+                raise CorruptDataError(f"broker {connection.node_id} sent an answer to nothing")
+            correlation_id, start = decode_response_header(sent.api_key, sent.version, receive.payload)
+            if correlation_id != sent.correlation_id:
+                raise CorruptDataError(f"broker {connection.node_id} answered request {correlation_id} instead of {sent.correlation_id}")
+            response = APIS[sent.api_key].response.decode(sent.version, receive.payload, start)
+        except KafkaError as error:
+            logger.warning("%s: closing the connection to broker %d: %s", self._client_id, connection.node_id, error)
+            if self._selector is not None:
+                self._selector.close(connection.id)
+            self._failed(connection, error)
+            return
+        connection.in_flight.popleft()
+        self._finish(sent, response)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance_clock` has something to do."""
+        return self._timer.next_deadline_ms()
+
+    def advance_clock(self) -> bool:
+        """Does what is due: time-outs, attempts to connect, outcomes found within `send`."""
+        return self._timer.advance_clock()
+
+    def in_flight_count(self, node_id: int) -> int:
+        """Requests sent to a node, or waiting to be, over all lanes."""
+        return sum(len(each.waiting) + len(each.in_flight) for each in self._connections.values() if each.node_id == node_id)
+
+    def close(self) -> None:
+        """The broker stops: every request still open is told so."""
+        selector, self._selector = self._selector, None
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            if selector is not None:
+                selector.close(connection.id)
+            self._failed(connection, DisconnectError("this broker stops", broker=connection.node_id))
+        self._timer.advance_clock()

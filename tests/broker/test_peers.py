@@ -1,0 +1,297 @@
+"""PeerClient: one answer for every request, in order, over lanes that do not wait for each other, whatever the other side does."""
+
+import socket
+import struct
+
+import pytest
+
+from kafkacore import protocol as p
+from kafkacore.broker.peers import RECONNECT_BACKOFF_MAX_MS, PeerClient
+from kafkacore.broker.server import Broker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
+from kafkacore.net.selector import Selector
+from kafkacore.testing import Drop
+from kafkacore.types import Node
+
+METADATA = p.MetadataRequest(topics=[])
+
+
+class Peers:
+    """A PeerClient whose loop is turned by the test."""
+
+    def __init__(self, **config):
+        self.clock = ManualClock()
+        self.nodes = {}
+        self.client = PeerClient(1, BrokerConfig(**config), self.clock, self.nodes.get)
+        self.selector = Selector(self.clock)
+        self.client.attach(self.selector)
+        self.outcomes = []
+
+    def send(self, node=2, request=METADATA, version=13, timeout_ms=1000, lane="", name=None):
+        self.client.send(node, request, version, lambda outcome: self.outcomes.append((name, outcome)), timeout_ms, lane)
+
+    def turn(self, wait_ms=0):
+        self.selector.poll(wait_ms)
+        self.client.polled(self.selector)
+        for receive in self.selector.completed_receives:
+            assert self.client.owns(receive.source)
+            self.client.received(receive)
+        for id, reason in self.selector.disconnected.items():
+            self.client.disconnected(id, reason)
+        self.client.advance_clock()
+
+    def turn_until(self, done):
+        for _ in range(1000):
+            if done():
+                return
+            self.turn(20)
+        raise AssertionError(f"never happened; outcomes {self.outcomes}")
+
+    def wait(self, count=1):
+        self.turn_until(lambda: len(self.outcomes) >= count)
+        return [outcome for _, outcome in self.outcomes]
+
+
+@pytest.fixture
+def peers():
+    each = Peers()
+    yield each
+    each.client.close()
+    each.selector.close()
+
+
+@pytest.fixture
+def broker():
+    with Broker(node_id=2) as one:
+        yield one
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        sock.settimeout(10)
+        yield sock
+
+
+def address(sock):
+    return Node(2, *sock.getsockname()[:2])
+
+
+def frame_of(sock):
+    def exactly(nbytes):
+        data = b""
+        while len(data) < nbytes:
+            data += sock.recv(nbytes - len(data))
+        return data
+
+    return exactly(struct.unpack(">i", exactly(4))[0])
+
+
+def answer(sock, request_frame, node_id=7, correlation_id=None):
+    header, _ = p.decode_request(request_frame)
+    response = p.MetadataResponse(brokers=[], controller_id=node_id, topics=[])
+    sent = header.correlation_id if correlation_id is None else correlation_id
+    sock.sendall(b"".join(bytes(part) for part in p.encode_response(response, 13, sent)))
+
+
+def test_requests_are_answered_in_order_also_those_sent_before_the_connection_is_there(peers, broker):
+    peers.nodes[2] = Node(2, broker.host, broker.port)
+    for name in range(5):
+        peers.send(name=name)
+    assert peers.outcomes == []
+    assert peers.client.in_flight_count(2) == 5
+    answers = peers.wait(5)
+    assert [name for name, _ in peers.outcomes] == [0, 1, 2, 3, 4]
+    assert all(each.brokers[0].node_id == 2 for each in answers)
+    assert len(peers.selector.channels) == 1
+    assert peers.client.next_deadline_ms() is None
+
+
+def test_a_lane_does_not_wait_for_another(peers, broker):
+    peers.nodes[2] = Node(2, broker.host, broker.port)
+    broker.control(3, lambda request: Drop if request.topics is None else None)
+    peers.send(request=p.MetadataRequest(topics=None), lane="slow", name="slow")
+    peers.send(lane="fast", name="fast")
+    peers.wait()
+    assert [name for name, _ in peers.outcomes] == ["fast"]
+    assert peers.client.in_flight_count(2) == 1
+
+
+def test_a_node_nobody_knows_fails_after_send_has_returned_and_the_next_request_looks_again(peers, broker):
+    peers.send()
+    assert peers.outcomes == []
+    assert isinstance(peers.wait()[0], NetworkError)
+    peers.nodes[2] = Node(2, broker.host, broker.port)
+    peers.send()
+    peers.turn()
+    assert len(peers.selector.channels) == 0  # the back-off is not over
+    peers.clock.advance(100)
+    assert isinstance(peers.wait(2)[1], p.MetadataResponse)
+
+
+def test_a_refused_connection_fails_what_waits_and_back_off_grows(peers, listener):
+    peers.nodes[2] = address(listener)
+    listener.close()
+    waits = []
+    for attempt in range(1, 8):
+        peers.send(timeout_ms=100_000)
+        before = peers.clock.now_ms()
+        peers.turn()
+        while len(peers.outcomes) < attempt:
+            deadline_ms = peers.client.next_deadline_ms()
+            if not peers.selector.channels and deadline_ms > peers.clock.now_ms():
+                peers.clock.advance(deadline_ms - peers.clock.now_ms())
+            peers.turn()
+        waits.append(peers.clock.now_ms() - before)
+    assert all(isinstance(outcome, NetworkError) for _, outcome in peers.outcomes)
+    assert waits[0] == 0
+    assert 40 <= waits[1] <= 60
+    assert 600 <= waits[6] <= RECONNECT_BACKOFF_MAX_MS
+
+
+def test_a_request_that_is_not_answered_ends_its_connection_and_those_behind_it(peers, listener):
+    peers.nodes[2] = address(listener)
+    peers.send(name="first", timeout_ms=500)
+    peers.send(name="second", timeout_ms=60_000)
+    with listener.accept()[0] as peer:
+        peer.settimeout(10)
+        peers.turn_until(lambda: peers.client.in_flight_count(2) == 2 and len(peers.selector.channels) == 1)
+        peers.turn()
+        frame_of(peer)
+        peers.clock.advance(501)
+        peers.wait(2)
+        kinds = {name: type(outcome) for name, outcome in peers.outcomes}
+        assert kinds == {"first": RequestTimedOut, "second": DisconnectError}
+        frame_of(peer)
+        assert peer.recv(1) == b""
+
+
+def test_a_request_may_time_out_before_it_is_written(peers, listener):
+    peers.nodes[2] = Node(2, "203.0.113.1", 9)  # nobody is there; whether the attempt fails at once or hangs
+    peers.send(timeout_ms=300)
+    peers.clock.advance(301)
+    assert isinstance(peers.wait()[0], RequestTimedOut | NetworkError)
+
+
+def test_an_attempt_that_takes_too_long_is_given_up():
+    peers = Peers(socket_connection_setup_timeout_ms=100, socket_connection_setup_timeout_max_ms=100)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        held = []
+        for _ in range(4):  # until the backlog is full and further attempts get no answer
+            held.append(socket.socket())
+            held[-1].setblocking(False)
+            held[-1].connect_ex(full.getsockname())
+        peers.nodes[2] = address(full)
+        peers.send(timeout_ms=60_000)
+        peers.turn()
+        if not peers.outcomes and peers.client.in_flight_count(2):
+            peers.clock.advance(130)
+            peers.turn()
+        assert all(isinstance(outcome, KafkaError) for outcome in peers.wait())
+        for each in held:
+            each.close()
+    peers.client.close()
+    peers.selector.close()
+
+
+@pytest.mark.parametrize("fault", ["correlation id", "rubbish", "nothing asked"])
+def test_an_answer_that_does_not_fit_ends_the_connection(peers, listener, fault):
+    peers.nodes[2] = address(listener)
+    peers.send()
+    with listener.accept()[0] as peer:
+        peer.settimeout(10)
+        peers.turn_until(lambda: peers.selector.channels)
+        peers.turn()
+        request = frame_of(peer)
+        if fault == "correlation id":
+            answer(peer, request, correlation_id=99)
+        elif fault == "rubbish":
+            peer.sendall(struct.pack(">i", 6) + b"\0\0\0\0\0\x7f")
+        else:
+            answer(peer, request)
+            peers.wait()
+            answer(peer, request)
+            peers.turn_until(lambda: not peers.selector.channels)
+            assert isinstance(peers.outcomes[0][1], p.MetadataResponse)
+            return
+        assert isinstance(peers.wait()[0], CorruptDataError)
+        assert peer.recv(1) == b""
+
+
+def test_a_lost_connection_fails_what_is_in_flight_and_the_next_request_connects_again(peers, listener):
+    peers.nodes[2] = address(listener)
+    peers.send(name="lost")
+    with listener.accept()[0] as peer:
+        peer.settimeout(10)
+        peers.turn_until(lambda: peers.selector.channels)
+        peers.turn()
+        frame_of(peer)
+    assert isinstance(peers.wait()[0], DisconnectError)
+    peers.send(name="again")
+    peers.clock.advance(100)
+    peers.turn()
+    with listener.accept()[0] as peer:
+        peer.settimeout(10)
+        peers.turn_until(lambda: peers.selector.channels)
+        peers.turn()
+        answer(peer, frame_of(peer))
+        assert peers.wait(2)[1].controller_id == 7
+
+
+def test_large_requests_queue_behind_each_other(peers, listener):
+    peers.nodes[2] = address(listener)
+    names = [p.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
+    for name in range(3):
+        peers.send(request=p.MetadataRequest(topics=names), name=name, timeout_ms=600_000)
+    with listener.accept()[0] as peer:
+        peer.settimeout(10)
+        peer.setblocking(False)
+        received = bytearray()
+
+        def read():
+            try:
+                received.extend(peer.recv(1 << 20))
+            except BlockingIOError:
+                peers.turn()
+            return len(received) >= 3 * 4_000_000
+
+        peers.turn_until(lambda: peers.selector.channels)
+        for _ in range(100_000):
+            if read():
+                break
+        peers.turn()
+        peer.setblocking(True)
+        position = 0
+        for name in range(3):
+            (size,) = struct.unpack_from(">i", received, position)
+            while len(received) < position + 4 + size:
+                received.extend(peer.recv(1 << 20))
+            answer(peer, received[position + 4 : position + 4 + size], node_id=name)
+            position += 4 + size
+        assert [each.controller_id for each in peers.wait(3)] == [0, 1, 2]
+
+
+def test_closing_tells_every_open_request_and_later_ones(peers, listener):
+    peers.nodes[2] = address(listener)
+    peers.send(name="open")
+    peers.client.close()
+    peers.send(name="late")
+    peers.client.advance_clock()
+    assert [(name, type(outcome)) for name, outcome in peers.outcomes] == [("open", DisconnectError), ("late", NetworkError)]
+    assert peers.selector.channels == {}
+
+
+def test_a_bug_in_one_caller_stops_nobody(peers, broker, caplog):
+    peers.nodes[2] = Node(2, broker.host, broker.port)
+
+    def bug(outcome):
+        raise ZeroDivisionError
+
+    peers.client.send(2, METADATA, 13, bug, 1000)
+    peers.send()
+    assert isinstance(peers.wait()[0], p.MetadataResponse)
+    assert "Metadata failed" in caplog.text
