@@ -559,6 +559,16 @@ class BrokerConfig(_Config):
         log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
         log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
+        log_roll_ms: a segment ends after so long, even if it is small.
+        log_roll_jitter_ms: up to so much earlier, at random, so that not all partitions begin new segments at once.
+        log_index_size_max_bytes: a segment ends when its offset or time index has so many bytes.
+        log_index_interval_bytes: bytes of batches between two entries of an index.
+        log_flush_interval_messages: so many records of a partition are on the disk (fsync) before another one is acknowledged.
+        log_flush_interval_ms: after so long at the latest a partition's records are on the disk.
+        log_segment_delete_delay_ms: files of deleted segments and partitions stay for so long under another name.
+        log_preallocate: a segment's file has its full length from the beginning.
+        log_flush_offset_checkpoint_interval_ms: how often it is noted up to where records are on the disk.
+        replica_high_watermark_checkpoint_interval_ms: how often high watermarks are noted.
         log_retention_check_interval_ms: how often retention is applied and idle producers are forgotten.
         min_insync_replicas: replicas that must be in sync for a write with acks=all.
         socket_connection_setup_timeout_ms, socket_connection_setup_timeout_max_ms: how long an attempt to connect to another broker may
@@ -591,6 +601,16 @@ class BrokerConfig(_Config):
     log_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
     log_retention_bytes: int = _between(-1, -1, INT64_MAX)
     log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
+    log_roll_ms: int = _between(604_800_000, 1, INT64_MAX)
+    log_roll_jitter_ms: int = _between(0, 0, INT64_MAX)
+    log_index_size_max_bytes: int = _between(10_485_760, 4)
+    log_index_interval_bytes: int = _between(4_096, 0)
+    log_flush_interval_messages: int = _between(INT64_MAX, 1, INT64_MAX)
+    log_flush_interval_ms: int = _between(INT64_MAX, 0, INT64_MAX)
+    log_segment_delete_delay_ms: int = _between(60_000, 0, INT64_MAX)
+    log_preallocate: bool = False
+    log_flush_offset_checkpoint_interval_ms: int = _between(60_000, 0)
+    replica_high_watermark_checkpoint_interval_ms: int = _between(5_000, 1, INT64_MAX)
     log_retention_check_interval_ms: int = _between(300_000, 1)
     min_insync_replicas: int = _between(1, 1)
     socket_connection_setup_timeout_ms: int = _between(10_000, 1)

@@ -48,6 +48,12 @@ def _choice(*values: str) -> Callable[[str], str]:
     return parse
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
 class TopicSetting(NamedTuple):
     """One topic setting: how its text is read, and the broker setting that gives its default (None for a fixed one)."""
 
@@ -60,13 +66,21 @@ _INT64_MAX = 2**63 - 1
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "cleanup.policy": TopicSetting(_choice("delete", "compact", "compact,delete"), None, "delete"),
     "compression.type": TopicSetting(_choice("producer"), None, "producer"),
+    "file.delete.delay.ms": TopicSetting(_integer(0, _INT64_MAX), "log_segment_delete_delay_ms"),
+    "flush.messages": TopicSetting(_integer(1, _INT64_MAX), "log_flush_interval_messages"),
+    "flush.ms": TopicSetting(_integer(0, _INT64_MAX), "log_flush_interval_ms"),
+    "index.interval.bytes": TopicSetting(_integer(0, 2**31 - 1), "log_index_interval_bytes"),
     "max.message.bytes": TopicSetting(_integer(0, 2**31 - 1), "message_max_bytes"),
     "message.timestamp.after.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_after_max_ms"),
     "message.timestamp.type": TopicSetting(_choice("CreateTime", "LogAppendTime"), "log_message_timestamp_type"),
     "min.insync.replicas": TopicSetting(_integer(1, 2**31 - 1), "min_insync_replicas"),
+    "preallocate": TopicSetting(_boolean, "log_preallocate"),
     "retention.bytes": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_bytes"),
     "retention.ms": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_ms"),
     "segment.bytes": TopicSetting(_integer(1 << 20, 2**31 - 1), "log_segment_bytes"),
+    "segment.index.bytes": TopicSetting(_integer(4, 2**31 - 1), "log_index_size_max_bytes"),
+    "segment.jitter.ms": TopicSetting(_integer(0, _INT64_MAX), "log_roll_jitter_ms"),
+    "segment.ms": TopicSetting(_integer(1, _INT64_MAX), "log_roll_ms"),
 }
 """The topic settings that are implemented; any other is refused with INVALID_CONFIG rather than ignored."""
 
@@ -82,6 +96,14 @@ class TopicConfig:
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    preallocate: bool
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
     cleanup_policy: str = "delete"
     compression_type: str = "producer"
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +140,8 @@ class TopicConfig:
         """Name, value as text and source (Kafka's numbers) of every setting."""
         for name, setting in TOPIC_SETTINGS.items():
             source = SOURCE_TOPIC if name in self.overrides else SOURCE_DEFAULT if setting.broker_setting is None else SOURCE_STATIC_BROKER
-            yield name, str(getattr(self, name.replace(".", "_"))), source
+            value = getattr(self, name.replace(".", "_"))
+            yield name, str(value).lower() if isinstance(value, bool) else str(value), source
 
 
 @dataclass
@@ -173,13 +196,20 @@ def _new_uuid() -> bytes:
 class ClusterImage:
     """Brokers, topics and producer ids of one cluster."""
 
-    def __init__(self, config: BrokerConfig, cluster_id: str | None = None, new_uuid: Callable[[], bytes] = _new_uuid) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        cluster_id: str | None = None,
+        new_uuid: Callable[[], bytes] = _new_uuid,
+        first_producer_id: int = PRODUCER_ID_FIRST,
+    ) -> None:
         """An empty cluster.
 
         Args:
             config: gives the defaults of new topics.
             cluster_id: a random one if left out.
             new_uuid: makes topic ids.
+            first_producer_id: where producer ids begin.
         """
         self.config = config
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -188,7 +218,7 @@ class ClusterImage:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.listeners: list[TopicListener] = []
         self._new_uuid = new_uuid
-        self._next_producer_id = PRODUCER_ID_FIRST
+        self._next_producer_id = first_producer_id
         self._next_replica = 0
 
     @property
@@ -327,6 +357,11 @@ class ClusterImage:
             for nodes in replicas:
                 topic.partitions.append(PartitionRegistration(nodes, list(nodes), nodes[0]))
             self._tell_changed(topic)
+
+    def restore_topic(self, topic: Topic) -> None:
+        """Puts a topic back that was there when the cluster stopped."""
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
 
     def delete_topic(self, topic: Topic) -> None:
         """Deletes a topic and its data."""

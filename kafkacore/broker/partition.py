@@ -149,7 +149,6 @@ class Partition:
         self.index = index
         self.node_id = node_id
         self.log = log
-        self.producers = ProducerStates()
         self.high_watermark = log.start_offset
         self.leader = NO_LEADER
         self.leader_epoch = -1
@@ -170,6 +169,11 @@ class Partition:
     def key(self) -> tuple[str, int]:
         """What operations waiting for this partition are watched under."""
         return self.topic.name, self.index
+
+    @property
+    def producers(self) -> ProducerStates:
+        """What the log knows of its producers."""
+        return self.log.producers
 
     @property
     def config(self) -> TopicConfig:
@@ -365,7 +369,6 @@ class Partition:
 
     def _write(self, batch: Batch, append_time_ms: int | None, max_timestamp_ms: int, wall_ms: int, now_ms: int) -> Appended:
         base_offset = self.log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
-        self.producers.replay(batch, base_offset, max_timestamp_ms if append_time_ms is None else append_time_ms)
         self._advance(now_ms)
         return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, self.log.start_offset, False, self.log.end_offset)
 

@@ -13,12 +13,12 @@ Source: kafka.server.ReplicaManager.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, Topic, TopicListener
-from kafkacore.broker.log import Log
+from kafkacore.broker.log import LogManager
 from kafkacore.broker.partition import Appended, Committed, Partition, Role
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -47,6 +47,7 @@ class ReplicaManager(TopicListener):
         cluster: ClusterImage,
         config: BrokerConfig,
         clock: Clock,
+        logs: LogManager,
         on_change: Callable[[PartitionKey], object],
     ) -> None:
         """Holds what the image gives this broker.
@@ -56,17 +57,22 @@ class ReplicaManager(TopicListener):
             cluster: the image.
             config: settings.
             clock: the time.
+            logs: where the logs of the partitions are.
             on_change: told the key of a partition that changed, so that operations waiting for it are tried again.
         """
         self.node_id = node_id
         self.cluster = cluster
         self.config = config
+        self.logs = logs
         self.partitions: dict[PartitionKey, Partition] = {}
+        self.offline: set[PartitionKey] = set()
+        """Partitions whose log could not be opened."""
         self.listeners: list[LeadershipListener] = []
         self._clock = clock
         self._on_change = on_change
         self._dirty: dict[PartitionKey, Partition | None] = {}
         self._settling = False
+        logs.high_watermarks = lambda: {key: partition.high_watermark for key, partition in self.partitions.items()}
         for topic in cluster.topics.values():
             self.topic_changed(topic)
 
@@ -79,6 +85,18 @@ class ReplicaManager(TopicListener):
     def topic_deleted(self, topic: Topic) -> None:
         for index in range(len(topic.partitions)):
             self._drop((topic.name, index))
+
+    def reopen(self) -> None:
+        """The log manager was closed and started again: gets the logs anew."""
+        for (topic, index), partition in self.partitions.items():
+            partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config)
+
+    def storage_failed(self, keys: Iterable[PartitionKey]) -> None:
+        """A log directory went offline: whoever waits for its partitions hears of it."""
+        for key in keys:
+            partition = self.partitions.get(key)
+            if partition is not None:
+                self._changed(partition)
 
     def started(self) -> None:
         """The broker serves again, with what it holds."""
@@ -101,6 +119,8 @@ class ReplicaManager(TopicListener):
             topic: as the image has it.
             index: the partition.
         """
+        if not self.logs.is_open:
+            return                                            # the broker is stopped; `started` catches up
         key = topic.name, index
         registration = topic.partitions[index]
         partition = self.partitions.get(key)
@@ -111,9 +131,17 @@ class ReplicaManager(TopicListener):
             self._drop(key)
             return
         if partition is None:
-            log = Log(topic.config.segment_bytes)
+            try:
+                log = self.logs.open(topic.name, topic.topic_id, index, topic.config)
+            except errors.KafkaStorage as error:
+                logger.error("partition %s-%d is offline: %s", topic.name, index, error)
+                self.offline.add(key)
+                return
+            self.offline.discard(key)
             partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
+            partition.high_watermark = max(log.start_offset, min(self.logs.high_watermark(topic.name, index), log.end_offset))
             self.partitions[key] = partition
+        partition.log.config = topic.config
         was_leader = partition.is_leader
         role = partition.apply(topic, registration, self._clock.now_ms())
         if role is Role.LEADER:
@@ -131,6 +159,7 @@ class ReplicaManager(TopicListener):
         partition.resign(errors.UnknownTopicOrPartition(f"partition {key[0]}-{key[1]} is gone"))
         if was_leader:
             self._tell_resigned(key)
+        self.logs.delete(*key)
         self._changed(partition)
 
     def _tell_resigned(self, key: PartitionKey) -> None:
@@ -160,6 +189,8 @@ class ReplicaManager(TopicListener):
         """
         found = self.partitions.get((topic, index))
         if found is None:
+            if (topic, index) in self.offline:
+                raise errors.KafkaStorage("its log directory is offline", topic=topic, partition=index)
             known = self.cluster.topics.get(topic)
             if known is not None and 0 <= index < len(known.partitions):
                 raise errors.NotLeaderOrFollower(f"broker {self.node_id} holds no replica of it", topic=topic, partition=index)

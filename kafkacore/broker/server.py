@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Broker(Server):
-    """One broker of a cluster, in memory.
+    """One broker of a cluster.
 
     Example:
         broker = Broker(BrokerConfig(num_partitions=4), port=9092)
@@ -36,10 +37,11 @@ class Broker(Server):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         clock: Clock | None = None,
     ) -> None:
-        """Prepares a broker; `start` opens the port.
+        """Prepares a broker and opens its logs; `start` opens the port.
 
         Args:
             config: settings; Kafka's defaults if left out.
@@ -47,20 +49,27 @@ class Broker(Server):
             cluster: the image it shares with others; its own if left out.
             host: the address to listen on and to tell clients.
             port: 0 lets the system choose; the choice holds for every later start.
+            log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
             api_versions: what ApiVersions advertises, (min, max) by API key; at most what is served.
             clock: the time.
 
         Raises:
-            UsageError: api_versions promises what is not served, or leaves out ApiVersions itself.
+            UsageError: api_versions promises what is not served, or leaves out ApiVersions itself; a log directory is in use.
+            KafkaStorage: no log directory can be used.
         """
         config = config or BrokerConfig()
         super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
         self.cluster = cluster or ClusterImage(config)
-        self.state: BrokerState = BrokerState(config, node_id, self.cluster, self.api_versions, self.clock)
+        self.state: BrokerState = BrokerState(
+            config, node_id, self.cluster, self.api_versions, self.clock, log_dirs=log_dirs, post=self.post
+        )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         self._retention: TimerTask | None = None
+
+    def _prepare(self) -> None:
+        self.state.prepare()
 
     def _registered(self) -> None:
         self.cluster.register_broker(Node(self.node_id, self.host, self.port, self.config.broker_rack))
@@ -84,6 +93,20 @@ class Broker(Server):
         self.state.cancel_waits()
         self.state.sessions.clear()
         self.cluster.unregister_broker(self.node_id)
+        self.state.worker.stop()
+
+    def _ended(self) -> None:
+        self.state.ended()
+
+    def stop(self) -> None:
+        """Closes the port and all connections, ends the thread and closes the logs; the data stays.
+
+        Raises:
+            KafkaTimeoutError: the thread is stuck in a control function.
+        """
+        super().stop()
+        if self._owner_pid == os.getpid():
+            self.state.ended()  # of a broker that was never started
 
     def statistics(self) -> dict[str, int]:
         """Counts of what the broker holds: connections, waiting fetches and produces, fetch sessions, partitions, log bytes."""

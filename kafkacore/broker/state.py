@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.delayed import purgatory
+from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
+from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol.schema import Response
@@ -60,7 +63,15 @@ class BrokerState:
     """
 
     def __init__(
-        self, config: BrokerConfig, node_id: int, cluster: ClusterImage, api_versions: Mapping[int, tuple[int, int]], clock: Clock
+        self,
+        config: BrokerConfig,
+        node_id: int,
+        cluster: ClusterImage,
+        api_versions: Mapping[int, tuple[int, int]],
+        clock: Clock,
+        *,
+        log_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        post: Callable[[Callable[[], None]], None] = lambda message: message(),
     ) -> None:
         """Builds the parts and joins the cluster's image.
 
@@ -70,6 +81,12 @@ class BrokerState:
             cluster: the image it shares with the other brokers of its cluster.
             api_versions: the advertised versions, (min, max) by API key.
             clock: for what waits.
+            log_dirs: where the logs lie; None keeps them in memory.
+            post: hands a function to the broker's thread.
+
+        Raises:
+            UsageError: a log directory is in use, or another broker's.
+            KafkaStorage: no log directory can be used.
         """
         self.config = config
         self.node_id = node_id
@@ -81,9 +98,26 @@ class BrokerState:
         self.produces = purgatory("Produce", clock)
         self.peers = PeerClient(node_id, config, clock, lambda node: cluster.nodes.get(node))
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
-        self.replicas = ReplicaManager(node_id, cluster, config, clock, self._partition_changed)
+        self.worker = Worker(post, f"kafkacore-worker-{node_id}")
+        self.logs = LogManager(config, log_dirs, self.worker, clock)
+        self._open_logs()
+        self.replicas = ReplicaManager(node_id, cluster, config, clock, self.logs, self._partition_changed)
+        self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
         cluster.listeners.append(self.replicas)
-        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers]
+        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs]
+
+    def _open_logs(self) -> None:
+        self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})
+
+    def prepare(self) -> None:
+        """The broker is about to start: opens the logs that `ended` closed."""
+        if not self.logs.is_open:
+            self._open_logs()
+            self.replicas.reopen()
+
+    def ended(self) -> None:
+        """The broker has stopped: closes the logs."""
+        self.logs.close()
 
     def started(self) -> None:
         """The broker begins to serve."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,19 +15,23 @@ from kafkacore.testing import EmbeddedCluster
 
 def broker(
     port: Annotated[int, typer.Option("-p", "--port", min=0, max=65535, help="Port on loopback; 0 takes a free one.")] = 9092,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Keep topics and records here, in Kafka's file format; else in memory.")
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a broker in memory on loopback until Ctrl+C: for development and tests, with nothing to install or clean up."""
+    """Run a broker on loopback until Ctrl+C: for development and tests, with nothing to install. Without --data-dir nothing remains."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with EmbeddedCluster(brokers=1, config=assignments(setting, "--set"), port=port) as cluster:
+    with EmbeddedCluster(brokers=1, data_dir=data_dir, config=assignments(setting, "--set"), port=port) as cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})
         else:
-            typer.echo(f"broker on {cluster.bootstrap_servers}, in memory; Ctrl+C ends it")
+            where = "in memory" if data_dir is None else f"data in {data_dir}"
+            typer.echo(f"broker on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
         try:
             stop.wait()
         except KeyboardInterrupt:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kafkacore.broker.cluster import ClusterImage, PartitionRegistration
 from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.broker.image_file import ImageFile
 from kafkacore.broker.server import Broker, Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UnknownTopicOrPartition, UsageError
@@ -42,22 +44,28 @@ class EmbeddedCluster:
 
         Args:
             brokers: how many; 1 for now.
-            data_dir: None keeps the logs in memory; a directory is not possible yet.
+            data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each, and the cluster
+                goes on where it stopped.
             config: Kafka's broker settings, under dotted or snake names.
             port: of the first broker; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
 
         Raises:
-            UsageError: more than one broker, a data_dir, or api_versions that are not served.
+            UsageError: more than one broker, a data_dir that is in use, or api_versions that are not served.
+            KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
         if brokers != 1:
             raise UsageError(f"brokers={brokers}: a cluster of several brokers is not implemented yet; brokers=1 works")
-        if data_dir is not None:
-            raise UsageError("data_dir: logs on disk are not implemented yet; data_dir=None keeps them in memory")
         self.config = config if isinstance(config, BrokerConfig) else BrokerConfig.from_user(config)
-        self._image = ClusterImage(self.config)
-        self._brokers = {_FIRST_NODE_ID: Broker(self.config, _FIRST_NODE_ID, self._image, port=port, api_versions=api_versions)}
+        self._file: ImageFile | None = None
+        if data_dir is None:
+            self._image, log_dirs = ClusterImage(self.config), None
+        else:
+            self._file = ImageFile(Path(data_dir), self.config)
+            self._image, log_dirs = self._file.image, [Path(data_dir) / f"broker-{_FIRST_NODE_ID}"]
+        broker = Broker(self.config, _FIRST_NODE_ID, self._image, port=port, log_dirs=log_dirs, api_versions=api_versions)
+        self._brokers = {_FIRST_NODE_ID: broker}
 
     def start(self) -> EmbeddedCluster:
         """Starts all brokers.
@@ -67,10 +75,12 @@ class EmbeddedCluster:
         """
         for broker in self._brokers.values():
             broker.start()
+        if self._file is not None:
+            self._ask(self._file.save)
         return self
 
     def close(self) -> None:
-        """Stops all brokers; the data is gone with this object. May be called twice."""
+        """Stops all brokers; data in memory is gone with this object. May be called twice."""
         for broker in self._brokers.values():
             broker.stop()
 

@@ -51,7 +51,7 @@ def test_dot_and_underscore_collide(image):
         ({"configs": {"cleanup.policy": "squeeze"}}, errors.InvalidConfiguration),
         ({"configs": {"retention.ms": "soon"}}, errors.InvalidConfiguration),
         ({"configs": {"retention.ms": "-2"}}, errors.InvalidConfiguration),
-        ({"configs": {"flush.ms": "1"}}, errors.InvalidConfiguration),
+        ({"configs": {"retention.seconds": "1"}}, errors.InvalidConfiguration),
     ],
 )
 def test_bad_topics_are_refused_and_leave_nothing(image, arguments, error):

@@ -10,6 +10,7 @@ from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
 from kafkacore.broker.internal_topics import GROUP_TOPIC, find_or_create
+from kafkacore.broker.log import LogManager
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -49,7 +50,7 @@ class SlowReplicas(ReplicaManager):
     """Appends are committed when the test says so, and refused when it says so."""
 
     def __init__(self, image, config, clock):
-        super().__init__(1, image, config, clock, lambda key: None)
+        super().__init__(1, image, config, clock, LogManager.in_memory(), lambda key: None)
         self.uncommitted, self.refusal, self.hold = [], None, False
 
     def append_internal(self, topic, index, batch, done):

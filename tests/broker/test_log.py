@@ -1,5 +1,6 @@
 """The in-memory log: offsets, reads by bytes and offsets, timestamps, epochs, retention, and what is refused."""
 
+import dataclasses
 import struct
 
 import pytest
@@ -8,14 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import errors, records
-from kafkacore.broker import log as log_module
-from kafkacore.broker.log import Log, Segment, read_one_batch
+from kafkacore.broker.cluster import TopicConfig
+from kafkacore.broker.log import SEGMENT_MIN_BYTES, MemorySegment, read_one_batch
+from kafkacore.broker.log import Log as AnyLog
 from kafkacore.codec import crc32c
+from kafkacore.config import BrokerConfig
 
 MAX = 1 << 20
+DEFAULTS = TopicConfig.build({}, BrokerConfig())
 
 
-def append(log: Log, values=(b"a", b"b", b"c"), epoch=0, append_time_ms=None, **kwargs) -> int:
+def Log(**settings) -> AnyLog:
+    return AnyLog(dataclasses.replace(DEFAULTS, **settings))
+
+
+def append(log: AnyLog, values=(b"a", b"b", b"c"), epoch=0, append_time_ms=None, **kwargs) -> int:
     return log.append(read_one_batch(batch(values, **kwargs), MAX), epoch, append_time_ms)
 
 
@@ -71,18 +79,12 @@ def test_an_offset_outside_the_log_is_refused(offset):
     st.integers(0, 100),
 )
 def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
-    small = Log()
+    small = Log(segment_bytes=400)  # so that reads cross segments
     model = []
-    # Segments of about 400 bytes, so that reads cross them.
-    old = log_module.SEGMENT_MIN_BYTES, log_module.SEGMENT_MAX_BYTES
-    log_module.SEGMENT_MIN_BYTES = log_module.SEGMENT_MAX_BYTES = 400
-    try:
-        for count in counts:
-            data = batch([b"v" * 20] * count)
-            base = small.append(read_one_batch(data, MAX), 0)
-            model.append((base, base + count - 1, len(data)))
-    finally:
-        log_module.SEGMENT_MIN_BYTES, log_module.SEGMENT_MAX_BYTES = old
+    for count in counts:
+        data = batch([b"v" * 20] * count)
+        base = small.append(read_one_batch(data, MAX), 0)
+        model.append((base, base + count - 1, len(data)))
     offset = min(offset, small.end_offset)
     upper = min((base for base, _, _ in model if base >= upper), default=small.end_offset)  # batches are visible as a whole
     expected, left = [], max_bytes
@@ -101,10 +103,8 @@ def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
     assert small.bytes_between(offset, upper) == wanted
 
 
-def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next(monkeypatch):
-    monkeypatch.setattr(log_module, "SEGMENT_MIN_BYTES", 1000)
-    monkeypatch.setattr(log_module, "SEGMENT_MAX_BYTES", 1000)
-    log = Log()
+def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next():
+    log = Log(segment_bytes=1000)
     sizes = [300, 400, 30, 30]                            # the first two fill a segment, the last two begin the next
     for size in sizes:
         append(log, [b"v" * size])
@@ -169,17 +169,15 @@ def test_an_epoch_nobody_wrote_in_still_ended_somewhere():
     assert [log.end_offset_for_epoch(epoch) for epoch in (1, 2, 3)] == [(1, 3), (2, 3), (-1, -1)]
 
 
-def small_segments(monkeypatch, count: int, nbytes: int = 300) -> Log:
-    monkeypatch.setattr(log_module, "SEGMENT_MIN_BYTES", nbytes)
-    monkeypatch.setattr(log_module, "SEGMENT_MAX_BYTES", nbytes)
-    log = Log()
+def small_segments(count: int, nbytes: int = 300) -> AnyLog:
+    log = Log(segment_bytes=nbytes)
     for nth in range(count):
         append(log, [b"v" * 180], timestamps_ms=[T0 + nth * 1000])
     return log
 
 
-def test_retention_by_size_drops_whole_old_segments(monkeypatch):
-    log = small_segments(monkeypatch, 5)
+def test_retention_by_size_drops_whole_old_segments():
+    log = small_segments(5)
     assert len(log.segments) == 5
     one = log.segments[0].size
     assert log.delete_old_segments(-1, one * 2 + 1, T0) == 2
@@ -190,24 +188,24 @@ def test_retention_by_size_drops_whole_old_segments(monkeypatch):
     assert log.bytes_between(2, 5) == one * 3
 
 
-def test_retention_by_size_never_takes_the_active_segment(monkeypatch):
-    log = small_segments(monkeypatch, 2)
+def test_retention_by_size_never_takes_the_active_segment():
+    log = small_segments(2)
     log.delete_old_segments(-1, 0, T0)
     assert (log.start_offset, log.end_offset) == (1, 2)
 
 
-def test_retention_by_time_may_empty_the_log_but_offsets_go_on(monkeypatch):
-    log = small_segments(monkeypatch, 3)
+def test_retention_by_time_may_empty_the_log_but_offsets_go_on():
+    log = small_segments(3)
     assert log.delete_old_segments(1500, -1, T0 + 3000) == 2
     assert log.delete_old_segments(1500, -1, T0 + 60_000) == 1
-    assert (log.start_offset, log.end_offset, log.segments) == (3, 3, [])
+    assert (log.start_offset, log.end_offset, [segment.size for segment in log.segments]) == (3, 3, [0])
     assert log.read(3, MAX, 3, True) == []
     assert append(log) == 3
     assert offsets(log.read(4, MAX, 6, True)) == [3, 4, 5]
 
 
-def test_a_view_outlives_its_segment(monkeypatch):
-    log = small_segments(monkeypatch, 2)
+def test_a_view_outlives_its_segment():
+    log = small_segments(2)
     (view, _) = log.read(0, MAX, 2, True)
     log.delete_old_segments(-1, 0, T0)
     assert offsets([view]) == [0]
@@ -216,11 +214,11 @@ def test_a_view_outlives_its_segment(monkeypatch):
 def test_blocks_double_and_a_large_batch_gets_its_own():
     log = Log()
     append(log)
-    assert log.segments[0].capacity == log_module.SEGMENT_MIN_BYTES
+    assert log.segments[0].capacity == SEGMENT_MIN_BYTES
     big = batch([b"x" * (3 << 20)])
     log.append(read_one_batch(big, 4 << 20), 0)
     assert log.segments[1].capacity == len(big)
-    assert isinstance(log.segments[1], Segment)
+    assert isinstance(log.segments[1], MemorySegment)
 
 
 # ---- what is refused

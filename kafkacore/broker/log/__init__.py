@@ -1,0 +1,22 @@
+"""A partition's log: segments in memory or in Kafka's files."""
+
+from kafkacore.broker.log.log import SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES, Log, LogSettings
+from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica, LogManager
+from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Piece, Segment
+from kafkacore.broker.log.validate import check_records, read_one_batch
+
+__all__ = [
+    "SEGMENT_MAX_BYTES",
+    "SEGMENT_MIN_BYTES",
+    "Log",
+    "LogDirDescription",
+    "LogDirReplica",
+    "LogManager",
+    "LogSettings",
+    "MemorySegment",
+    "OffsetPosition",
+    "Piece",
+    "Segment",
+    "check_records",
+    "read_one_batch",
+]

@@ -1,0 +1,174 @@
+"""Log directories, and one partition's storage in one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from kafkacore import errors
+from kafkacore.broker.log import checkpoints, recovery
+from kafkacore.broker.log.disk import SNAPSHOT_SUFFIX, SUFFIXES, DiskSegment, file_name, sync_file, write_whole
+from kafkacore.broker.log.log import Log, LogSettings, Storage
+from kafkacore.broker.log.segment import Segment
+from kafkacore.config import INT64_MAX
+
+logger = logging.getLogger(__name__)
+
+
+class LogDir:
+    """One directory of log.dirs. The first I/O error takes it offline for good: what the disk did with the data is not known."""
+
+    def __init__(self, path: Path, on_failure: Callable[[LogDir], None]) -> None:
+        self.path = path
+        self.failure: str | None = None
+        self.dirty = False
+        self._on_failure = on_failure
+
+    def fail(self, error: OSError) -> errors.KafkaStorage:
+        """Takes the directory offline.
+
+        Returns:
+            The error for the client.
+        """
+        if self.failure is None:
+            self.failure = str(error)
+            logger.error("log directory %s is offline: %s", self.path, error)
+            self._on_failure(self)
+        return errors.KafkaStorage(f"log directory {self.path} is offline: {error}")
+
+    def check(self) -> None:
+        """Refuses to work after a failure.
+
+        Raises:
+            KafkaStorage: the directory is offline.
+        """
+        if self.failure is not None:
+            raise errors.KafkaStorage(f"log directory {self.path} is offline: {self.failure}")
+
+    @contextlib.contextmanager
+    def io(self) -> Iterator[None]:
+        """Around file operations: their errors take the directory offline.
+
+        Raises:
+            KafkaStorage: an operation failed, or one failed before.
+        """
+        self.check()
+        try:
+            yield
+        except OSError as error:
+            raise self.fail(error) from error
+
+
+class DirectoryStorage(Storage):
+    """A partition's directory."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        path: Path,
+        delete_later: Callable[[LogDir, list[Path], int], None],
+        flush_later: Callable[[Log, int], None],
+        schedule_flush: Callable[[Log], None],
+    ) -> None:
+        """Names a directory.
+
+        Args:
+            log_dir: it lies in.
+            path: of the partition.
+            delete_later: deletes files after so many milliseconds.
+            flush_later: has a log written to the disk up to an offset.
+            schedule_flush: has it done so when flush.ms has passed.
+        """
+        self.log_dir = log_dir
+        self.path = path
+        self._delete_later = delete_later
+        self._flush_later = flush_later
+        self._schedule_flush = schedule_flush
+
+    def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
+        with self.log_dir.io():
+            if isinstance(previous, DiskSegment):
+                previous.trim()
+                previous.save_index(complete=True)
+            reserve = max(config.segment_bytes, needed_bytes) if config.preallocate else 0
+            return DiskSegment.create(self.path, base_offset, config.index_interval_bytes, wall_ms, preallocate_bytes=reserve)
+
+    def index_is_full(self, segment: Segment, config: LogSettings) -> bool:
+        return isinstance(segment, DiskSegment) and segment.index_is_full(config.segment_index_bytes)
+
+    def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
+        doomed = []
+        with self.log_dir.io():
+            for segment in segments:
+                for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX):
+                    path = self.path / file_name(segment.base_offset, suffix)
+                    if delay_ms <= 0:
+                        path.unlink(missing_ok=True)
+                        continue
+                    renamed = path.with_name(path.name + recovery.DELETED)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(path, renamed)
+                        doomed.append(renamed)
+        if doomed:
+            self._delete_later(self.log_dir, doomed, delay_ms)
+
+    def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:
+        with self.log_dir.io():
+            checkpoints.write_epochs(self.path / checkpoints.LEADER_EPOCHS, epochs)
+
+    def rolled(self, log: Log, base_offset: int) -> None:
+        self.save_snapshot(log, base_offset)
+        self._flush_later(log, base_offset)
+
+    def save_snapshot(self, log: Log, offset: int) -> None:
+        """Writes the producers, as of an offset."""
+        with self.log_dir.io():
+            write_whole(self.path / file_name(offset, SNAPSHOT_SUFFIX), log.producers.to_snapshot())
+
+    def truncated(self, log: Log) -> None:
+        with self.log_dir.io():
+            for path in recovery.snapshots(self.path):
+                if path > self.path / file_name(log.end_offset, SNAPSHOT_SUFFIX):
+                    path.unlink()
+            recovery.load_producers(log, self.path, log.end_offset)
+        if not log.segments:
+            log.roll(-1)
+
+    def appended(self, log: Log) -> None:
+        self.log_dir.dirty = True
+        config = log.config
+        if log.end_offset - log.recovery_point >= config.flush_messages:
+            log.flush()
+        elif config.flush_ms != INT64_MAX:
+            self._schedule_flush(log)
+
+    def sync(self, log: Log) -> None:
+        with self.log_dir.io():
+            for segment in self.unsynced(log, log.end_offset):
+                segment.save_index(complete=False)
+                segment.sync()
+            sync_file(self.path)
+
+    def unsynced(self, log: Log, upper_offset: int) -> list[DiskSegment]:
+        """The segments with records from the recovery point to an offset."""
+        ends = [*(segment.base_offset for segment in log.segments[1:]), log.end_offset]
+        return [
+            segment
+            for segment, end in zip(log.segments, ends, strict=True)
+            if isinstance(segment, DiskSegment) and end > log.recovery_point and segment.base_offset < upper_offset
+        ]
+
+    def close(self, log: Log) -> None:
+        for segment in log.segments:
+            if isinstance(segment, DiskSegment):
+                segment.close()
+
+    def check(self) -> None:
+        if self.log_dir.failure is not None:
+            self.log_dir.check()
+
+    def failed(self, error: OSError) -> errors.KafkaStorage:
+        return self.log_dir.fail(error)

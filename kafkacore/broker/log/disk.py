@@ -1,0 +1,383 @@
+"""A segment on disk, in Kafka's files.
+
+Rules:
+
+1. The file's bytes below `size` are whole batches; nothing is read beyond it. What a failed write left there is cut off at once.
+2. Every append is one gathering write at `size`. Nothing is held back in this process: what was acknowledged survives its death.
+3. The sparse index has Kafka's entries (see index.py). Beside it the last batches written are known exactly, since that is where
+   consumers and followers read; everything else is found by an index entry and a walk over headers.
+4. Segments that were there at the start know only their size until somebody asks for more. Descriptors are opened when needed.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kafkacore._codec import FileSlice, SharedFile
+from kafkacore.broker.log.headers import NO_TIMESTAMP, PREFIX_BYTES, Span, spans_in
+from kafkacore.broker.log.index import SparseIndex
+from kafkacore.broker.log.segment import NO_OFFSET, Segment
+from kafkacore.broker.producers import AbortedTxn
+from kafkacore.errors import CorruptDataError
+
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_SCAN_BYTES = 16 * 1024
+_RECENT_BATCHES = 2048
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    """Kafka's name of a segment's file: the offset with 20 digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replaces a file's content so that after a crash it has the old or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+class DiskSegment(Segment):
+    """One segment and its files.
+
+    Attributes:
+        directory: of the partition.
+        suffix: after the names of its files: none, or that of a segment the cleaner is writing.
+    """
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_file",
+        "_index",
+        "_index_interval_bytes",
+        "_largest",
+        "_preallocated",
+        "_recent_offsets",
+        "_recent_positions",
+        "_saved_aborted",
+        "directory",
+        "suffix",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int, wall_ms: int, suffix: str = "") -> None:
+        """Names a segment; `create` or `open` makes it usable."""
+        super().__init__(base_offset, wall_ms)
+        self.directory = directory
+        self.suffix = suffix
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_entry = 0
+        self._file: SharedFile | None = None
+        self._index: SparseIndex | None = None
+        self._largest: tuple[int, int] | None = None
+        self._preallocated = False
+        self._recent_offsets = array("q")
+        self._recent_positions = array("q")
+        self._saved_aborted = 0
+
+    @classmethod
+    def create(
+        cls, directory: Path, base_offset: int, index_interval_bytes: int, wall_ms: int, *, preallocate_bytes: int = 0, suffix: str = ""
+    ) -> DiskSegment:
+        """A new, empty segment; whatever has its name is emptied.
+
+        Raises:
+            OSError: the files cannot be made.
+        """
+        self = cls(directory, base_offset, index_interval_bytes, wall_ms, suffix)
+        self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.ftruncate(self._file.fileno(), 0)
+        for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            self.path(kind).unlink(missing_ok=True)
+        if preallocate_bytes:
+            os.posix_fallocate(self._file.fileno(), 0, preallocate_bytes)
+            self._preallocated = True
+        self._index = SparseIndex(base_offset)
+        self._index.changed = True                            # so that the files come into being, if only empty
+        self._largest = NO_TIMESTAMP, NO_OFFSET
+        return self
+
+    @classmethod
+    def open(cls, directory: Path, base_offset: int, index_interval_bytes: int) -> DiskSegment:
+        """A segment that is there; its size is believed.
+
+        Raises:
+            OSError: its files cannot be read.
+            CorruptDataError: its transaction index is broken.
+        """
+        self = cls(directory, base_offset, index_interval_bytes, 0)
+        status = self.path(LOG_SUFFIX).stat()
+        self.size = status.st_size
+        self.created_ms = self.written_ms = status.st_mtime_ns // 1_000_000
+        try:
+            content = self.path(TXN_INDEX_SUFFIX).read_bytes()
+        except FileNotFoundError:
+            content = b""
+        self.aborted = list(AbortedTxn.decode_all(content))
+        self._saved_aborted = len(self.aborted)
+        return self
+
+    def path(self, suffix: str) -> Path:
+        """One of its files."""
+        return self.directory / (file_name(self.base_offset, suffix) + self.suffix)
+
+    @property
+    def file(self) -> SharedFile:
+        """The .log file, opened when first asked for; closed with its last user: responses that are being sent outlive a segment."""
+        if self._file is None:
+            self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CLOEXEC))
+        return self._file
+
+    # ---- indexes
+
+    @property
+    def index(self) -> SparseIndex:
+        """Read from its files when first asked for; built anew if they are missing or broken."""
+        if self._index is None:
+            try:
+                self._index = SparseIndex.read(
+                    self.base_offset, self.path(INDEX_SUFFIX).read_bytes(), self.path(TIME_INDEX_SUFFIX).read_bytes(), self.size
+                )
+            except (FileNotFoundError, CorruptDataError):
+                self.rebuild_index()
+            else:
+                self._bytes_since_entry = self.size - self._index.positions[-1] if self._index.positions else self.size
+        assert self._index is not None
+        return self._index
+
+    def rebuild_index(self) -> None:
+        """Builds both indexes from the headers of all batches."""
+        self.begin_index()
+        for span in self.spans():
+            self.note(span.position, span.size_bytes, span.last_offset, span.max_timestamp_ms)
+
+    def begin_index(self) -> None:
+        """Empties the indexes, to note all batches anew."""
+        self._index = SparseIndex(self.base_offset)
+        self._index.changed = True
+        self._largest = NO_TIMESTAMP, NO_OFFSET
+        self._bytes_since_entry = 0
+        del self._recent_offsets[:], self._recent_positions[:]
+
+    def index_is_full(self, max_bytes: int) -> bool:
+        """Whether segment.index.bytes leaves no room for another entry."""
+        return self.index.is_full(max_bytes)
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        if self._largest is None:
+            index = self.index
+            largest_ms, last_offset = (index.timestamps[-1], index.time_offsets[-1]) if index.timestamps else (NO_TIMESTAMP, NO_OFFSET)
+            for span in self.spans(index.position_before(last_offset) if last_offset >= 0 else 0):
+                if span.max_timestamp_ms > largest_ms or last_offset < 0:
+                    largest_ms, last_offset = span.max_timestamp_ms, span.last_offset
+            self._largest = largest_ms, last_offset
+        return self._largest
+
+    def save_index(self, *, complete: bool) -> None:
+        """Writes the index files if they changed.
+
+        Args:
+            complete: the segment ends here or the broker stops: the time index gets its last entry.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        if self._index is None:
+            return
+        if complete:
+            largest_ms, last_offset = self.largest_timestamp()
+            if last_offset >= 0:
+                self._index.add_time(largest_ms, last_offset)
+        if self._index.changed:
+            self.path(INDEX_SUFFIX).write_bytes(self._index.offset_bytes())
+            self.path(TIME_INDEX_SUFFIX).write_bytes(self._index.time_bytes())
+            self._index.changed = False
+        self.save_aborted()
+
+    def add_aborted(self, transaction: AbortedTxn) -> None:
+        super().add_aborted(transaction)
+        self.save_aborted()
+
+    def save_aborted(self) -> None:
+        """Brings the .txnindex file up to date; there is none without aborted transactions."""
+        if len(self.aborted) < self._saved_aborted:
+            write_whole(self.path(TXN_INDEX_SUFFIX), b"".join(each.encode() for each in self.aborted))
+        elif len(self.aborted) > self._saved_aborted:
+            with self.path(TXN_INDEX_SUFFIX).open("ab") as file:
+                file.write(b"".join(each.encode() for each in self.aborted[self._saved_aborted :]))
+        self._saved_aborted = len(self.aborted)
+
+    def forget_aborted(self) -> None:
+        """Empties the transaction index, for recovery to fill it anew."""
+        self.aborted = []
+        self.save_aborted()
+
+    # ---- writing
+
+    def has_room(self, nbytes: int) -> bool:
+        return True
+
+    def write(self, pieces: Sequence[bytes | bytearray | memoryview], nbytes: int) -> int:
+        """Adds bytes at the end.
+
+        Raises:
+            OSError: they are not written, not even partly.
+        """
+        position, fd = self.size, self.file.fileno()
+        try:
+            written = os.pwritev(fd, pieces, position)
+            while written < nbytes:                           # a signal, or the disk is nearly full: the next call says which
+                rest = memoryview(b"".join(pieces))[written:]
+                written += os.pwritev(fd, [rest], position + written)
+        except OSError:
+            if not self._preallocated:
+                os.ftruncate(fd, position)
+            raise
+        self.size = position + nbytes
+        return position
+
+    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        assert self._index is not None and self._largest is not None
+        if max_timestamp_ms > self._largest[0] or self._largest[1] < 0:
+            self._largest = max_timestamp_ms, last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self._index.add(last_offset, position, *self._largest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        offsets, positions = self._recent_offsets, self._recent_positions
+        offsets.append(last_offset)
+        positions.append(position)
+        if len(offsets) > _RECENT_BATCHES:
+            del offsets[: _RECENT_BATCHES // 2], positions[: _RECENT_BATCHES // 2]
+
+    def prepare_to_append(self) -> None:
+        """Makes a segment that was opened ready for `note`."""
+        self.index  # noqa: B018 - reads or builds it
+        self.largest_timestamp()
+
+    def truncated(self, position: int) -> DiskSegment:
+        if position >= self.size:
+            return self
+        index, offset = self.index, NO_OFFSET
+        for span in self.spans(index.last_position_within(position)):
+            if span.position >= position:
+                offset = span.last_offset
+                break
+        os.ftruncate(self.file.fileno(), position)
+        self.size = position
+        if offset >= 0:
+            index.truncate(offset)
+            self.aborted = [each for each in self.aborted if each.last_offset < offset]
+            self.save_aborted()
+        row = bisect_left(self._recent_positions, position)
+        del self._recent_offsets[row:], self._recent_positions[row:]
+        self._bytes_since_entry = position - (index.positions[-1] if index.positions else 0)
+        self._largest = None
+        self._preallocated = False
+        self.largest_timestamp()
+        return self
+
+    def trim(self) -> None:
+        """Cuts off what was preallocated."""
+        if self._preallocated:
+            os.ftruncate(self.file.fileno(), self.size)
+            self._preallocated = False
+
+    def sync(self) -> None:
+        """Waits until everything is on the disk; the worker's part of a flush.
+
+        Raises:
+            OSError: it is not.
+        """
+        os.fsync(self.file.fileno())
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            sync_file(self.path(suffix))
+
+    def close(self) -> None:
+        """Lets go of the file; responses that use it keep it open."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # ---- finding
+
+    def position_of(self, offset: int) -> int:
+        offsets = self._recent_offsets
+        if offsets and offset > offsets[0]:
+            row = bisect_left(offsets, offset)
+            return self._recent_positions[row] if row < len(offsets) else self.size
+        for span in self.spans(self.index.position_before(offset)):
+            if span.last_offset >= offset:
+                return span.position
+        return self.size
+
+    def position_of_last_entry(self) -> int:
+        if self._recent_positions:
+            return self._recent_positions[-1]
+        return self.index.positions[-1] if self.index.positions else 0
+
+    def whole_batches(self, start: int, end: int, max_bytes: int) -> int:
+        limit = start + max_bytes
+        positions = self._recent_positions
+        if positions and start >= positions[0]:
+            return positions[bisect_right(positions, limit) - 1]
+        stop = self.index.last_position_within(limit)
+        if stop > start:
+            return stop
+        stop = start
+        for span in self.spans(start):
+            if span.position + span.size_bytes > limit:
+                break
+            stop = span.position + span.size_bytes
+        return min(stop, end)
+
+    def slice(self, start: int, end: int) -> FileSlice:
+        return FileSlice(self.file, start, end - start)
+
+    def bytes_at(self, start: int, end: int) -> bytes:
+        return self.pread(start, end - start)
+
+    def pread(self, position: int, nbytes: int) -> bytes:
+        """Bytes of the file; fewer only at its end."""
+        return os.pread(self.file.fileno(), nbytes, position)
+
+    def time_hint(self, timestamp_ms: int) -> int:
+        if self.largest_timestamp()[0] < timestamp_ms:
+            return self.size
+        return self.index.position_before(self.index.offset_before_time(timestamp_ms - 1))
+
+    def spans(self, position: int = 0) -> Iterator[Span]:
+        """The batches from a position on, whole ones only.
+
+        Raises:
+            CorruptDataError: what lies at the position is no batch.
+        """
+        while position < self.size:
+            chunk = self.pread(position, min(_SCAN_BYTES, self.size - position))
+            start = position
+            for span in spans_in(chunk, position):
+                position = span.position + span.size_bytes
+                if position > self.size:
+                    return
+                yield span
+            if position == start:
+                if len(chunk) > PREFIX_BYTES:
+                    raise CorruptDataError(f"{self.path(LOG_SUFFIX)}: there is no batch at position {position}", offset=position)
+                return
+
+
+def sync_file(path: Path) -> None:
+    """fsync of a file or directory by name; nothing if there is none of that name."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

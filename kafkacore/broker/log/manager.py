@@ -1,0 +1,462 @@
+"""All logs of a broker: where they lie, opening and deleting them, and the checkpoints of each log directory.
+
+Layout of a log directory, as Kafka's:
+
+    topic-0/  topic-1/ ...          partitions; `topic-0.<id>-delete` while one is being deleted
+    recovery-point-offset-checkpoint  replication-offset-checkpoint  log-start-offset-checkpoint
+    meta.properties  .lock  .kafka_cleanshutdown
+
+Rules:
+
+1. Without directories logs are in memory and live as long as the manager. With directories `start` takes them (one broker at a time, by a
+   lock) and `close` gives them back; opening a log reads what is there.
+2. Everything is done by the owner's thread but fsync and deletion, which the worker does. What came of it is noted only if the log was not
+   truncated meanwhile.
+3. A recovery point is checkpointed after the data is on the disk, never before.
+4. An idle manager has no deadline.
+
+Source: org.apache.kafka.storage.internals.log.LogManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import heapq
+import logging
+import os
+import random
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkacore import errors
+from kafkacore.broker.log import checkpoints, recovery
+from kafkacore.broker.log.directory import DirectoryStorage, LogDir
+from kafkacore.broker.log.disk import DiskSegment, sync_file
+from kafkacore.broker.log.log import Log, LogSettings
+from kafkacore.broker.worker import InlineWorker, Worker
+from kafkacore.clock import Clock, SystemClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+_DELETE_SUFFIX = "-delete"
+_MAX_FILE_NAME = 255
+Key = tuple[str, int]
+
+
+class LogDirReplica(NamedTuple):
+    """One partition in a log directory."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+class LogDirDescription(NamedTuple):
+    """A log directory: its path, what took it offline (None while it works), its partitions, and the file system's bytes (-1 unknown)."""
+
+    path: str
+    failure: str | None
+    replicas: list[LogDirReplica]
+    total_bytes: int
+    usable_bytes: int
+
+
+class LogManager:
+    """The logs of one broker."""
+
+    def __init__(self, config: BrokerConfig, dirs: Sequence[str | os.PathLike[str]] | None, worker: Worker, clock: Clock) -> None:
+        """Knows no log yet.
+
+        Args:
+            config: intervals and limits.
+            dirs: log.dirs; None keeps everything in memory.
+            worker: does what waits for the disk.
+            clock: the time.
+        """
+        self.config = config
+        self.logs: dict[Key, Log] = {}
+        self.high_watermarks: Callable[[], Mapping[Key, int]] = lambda: {key: log.end_offset for key, log in self.logs.items()}
+        """Where `replication-offset-checkpoint` gets its offsets; a partition that is replicated knows better."""
+        self.on_dir_failure: Callable[[list[Key]], None] = lambda keys: None
+        """Told which partitions went offline with their directory."""
+        self.is_open = dirs is None
+        self.directories = [LogDir(Path(path).absolute(), self._dir_failed) for path in dirs or ()]
+        self._worker = worker
+        self._clock = clock
+        self._random = random.Random()
+        self._locks: list[int] = []
+        self._clean: set[Path] = set()
+        self._recovery_points: dict[Key, int] = {}
+        self._start_offsets: dict[Key, int] = {}
+        self._loaded_high_watermarks: dict[Key, int] = {}
+        self._saved: dict[Path, dict[Key, int]] = {}
+        self._doomed: list[tuple[int, int, list[Path]]] = []  # (due, number, files or directories), a heap
+        self._number = 0
+        self._flushes: list[tuple[int, int, Log]] = []  # (due, number, log), a heap
+        self._to_flush: set[Log] = set()
+        self._high_watermarks_due_ms: int | None = None
+        self._offsets_due_ms: int | None = None
+
+    @classmethod
+    def in_memory(cls) -> LogManager:
+        """Logs in memory, for tests and tools without a broker."""
+        return cls(BrokerConfig(), None, InlineWorker(), SystemClock())
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether logs outlive the process."""
+        return bool(self.directories)
+
+    # ---- life
+
+    def start(self, properties: Mapping[str, str] | None = None) -> None:
+        """Takes the log directories; nothing without any, or if they are taken.
+
+        Args:
+            properties: what meta.properties shall say (cluster.id, node.id). A directory that says otherwise is another broker's.
+
+        Raises:
+            UsageError: a directory is in use or another broker's.
+            KafkaStorage: none of the directories can be used.
+        """
+        if self.is_open:
+            return
+        for log_dir in self.directories:
+            log_dir.failure = None
+            try:
+                log_dir.path.mkdir(parents=True, exist_ok=True)
+                self._lock(log_dir.path)
+                self._check_owner(log_dir.path, properties or {})
+                self._read(log_dir.path)
+            except OSError as error:
+                log_dir.fail(error)
+            except BaseException:
+                self._unlock()
+                raise
+        if all(log_dir.failure is not None for log_dir in self.directories):
+            self._unlock()
+            raise errors.KafkaStorage("; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.directories))
+        self.is_open = True
+
+    def _lock(self, path: Path) -> None:
+        fd = os.open(path / checkpoints.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise UsageError(f"log directory {path} is in use by another broker") from None
+        self._locks.append(fd)
+
+    def _unlock(self) -> None:
+        for fd in self._locks:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a forked child has the descriptor too
+            os.close(fd)
+        self._locks.clear()
+
+    def _check_owner(self, path: Path, wanted: Mapping[str, str]) -> None:
+        file = path / checkpoints.META_PROPERTIES
+        found = checkpoints.read_meta_properties(file)
+        for name, value in wanted.items():
+            if found.get(name, value) != value:
+                raise UsageError(f"{file} says {name}={found[name]}, this broker has {value}: the directory belongs to another one")
+        if not found:
+            checkpoints.write_meta_properties(
+                file, {"version": "1", **wanted, "directory.id": checkpoints.encode_id(uuid.uuid4().bytes)}
+            )
+
+    def _read(self, path: Path) -> None:
+        self._recovery_points.update(checkpoints.read_offsets(path / checkpoints.RECOVERY_POINTS))
+        self._start_offsets.update(checkpoints.read_offsets(path / checkpoints.START_OFFSETS))
+        self._loaded_high_watermarks.update(checkpoints.read_offsets(path / checkpoints.HIGH_WATERMARKS))
+        marker = path / checkpoints.CLEAN_SHUTDOWN
+        if marker.exists():
+            self._clean.add(path)
+            marker.unlink()
+        for entry in path.iterdir():
+            if entry.name.endswith(_DELETE_SUFFIX):
+                shutil.rmtree(entry)
+
+    def close(self, clean: bool = True) -> None:
+        """Gives the log directories back; logs in memory stay.
+
+        Args:
+            clean: write everything to the disk and say so, so that the next start need not look at the segments.
+        """
+        if not self.is_open or not self.on_disk:
+            return
+        for _, _, paths in self._doomed:
+            _remove(paths)
+        self._doomed.clear()
+        if clean:
+            self._flush_all()
+            self.checkpoint()
+            for log_dir in self.directories:
+                if log_dir.failure is None:
+                    try:
+                        (log_dir.path / checkpoints.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
+                        sync_file(log_dir.path)
+                    except OSError as error:
+                        log_dir.fail(error)
+        for log in self.logs.values():
+            log.close()
+        self.logs.clear()
+        self._clean.clear()
+        self._saved.clear()
+        self._flushes.clear()
+        self._to_flush.clear()
+        self._unlock()
+        self.is_open = False
+
+    def _flush_all(self) -> None:
+        for log in self.logs.values():
+            storage = log.storage
+            assert isinstance(storage, DirectoryStorage)
+            try:
+                with storage.log_dir.io():
+                    last = log.segments[-1]
+                    assert isinstance(last, DiskSegment)
+                    last.trim()
+                    last.save_index(complete=True)
+                log.flush()
+                storage.save_snapshot(log, log.end_offset)
+            except errors.KafkaStorage as error:
+                logger.error("a log is not closed cleanly: %s", error)
+
+    def _dir_failed(self, log_dir: LogDir) -> None:
+        self.on_dir_failure([key for key, log in self.logs.items() if _dir_of(log) is log_dir])
+
+    # ---- logs
+
+    def open(self, topic: str, topic_id: bytes, index: int, config: LogSettings) -> Log:
+        """The log of a partition: what its directory holds, or a new one.
+
+        Args:
+            topic, topic_id, index: the partition. A directory of a topic of this name but another id is deleted.
+            config: the topic's settings.
+
+        Raises:
+            KafkaStorage: the disk refuses.
+        """
+        key = topic, index
+        log = self.logs.get(key)
+        if log is not None:
+            return log
+        if not self.on_disk:
+            log = self.logs[key] = Log(config)
+            return log
+        log_dir, path = self._place(topic, index)
+        with log_dir.io():
+            found = checkpoints.read_partition_metadata(path) if path.exists() else None
+            if found is not None and found != topic_id:
+                logger.warning("%s belongs to an earlier topic of this name and is deleted", path)
+                self._delete_directory(log_dir, path, 0)
+            if not path.exists():
+                path.mkdir()
+                self._forget(key)
+            if found != topic_id:
+                checkpoints.write_partition_metadata(path, topic_id)
+            storage = DirectoryStorage(log_dir, path, self._delete_later, self.flush_later, self._schedule_flush)
+            log = Log(config, storage, lambda limit_ms: self._random.randint(0, limit_ms))
+            recovery.load(
+                log,
+                path,
+                clean=log_dir.path in self._clean,
+                recovery_point=self._recovery_points.get(key, 0),
+                start_offset=self._start_offsets.get(key, 0),
+                wall_ms=self._clock.wall_ms(),
+            )
+        self.logs[key] = log
+        return log
+
+    def _place(self, topic: str, index: int) -> tuple[LogDir, Path]:
+        """Where a partition lies, or the directory with the fewest."""
+        name = f"{topic}-{index}"
+        for log_dir in self.directories:
+            if (log_dir.path / name).is_dir():
+                return log_dir, log_dir.path / name
+        working = [log_dir for log_dir in self.directories if log_dir.failure is None]
+        if not working:
+            raise errors.KafkaStorage("all log directories are offline")
+        counts = {id(log_dir): 0 for log_dir in working}
+        for log in self.logs.values():
+            counts[id(_dir_of(log))] = counts.get(id(_dir_of(log)), 0) + 1
+        chosen = min(working, key=lambda log_dir: counts[id(log_dir)])
+        return chosen, chosen.path / name
+
+    def high_watermark(self, topic: str, index: int) -> int:
+        """The high watermark a partition had when it was checkpointed last; 0 if it never was."""
+        return self._loaded_high_watermarks.get((topic, index), 0)
+
+    def delete(self, topic: str, index: int) -> None:
+        """Deletes a partition's log; the files go after file.delete.delay.ms, or stay where the directory is offline."""
+        log = self.logs.pop((topic, index), None)
+        self._forget((topic, index))
+        if log is None or not isinstance(log.storage, DirectoryStorage):
+            return
+        log.close()
+        with contextlib.suppress(errors.KafkaStorage), log.storage.log_dir.io():
+            self._delete_directory(log.storage.log_dir, log.storage.path, log.config.file_delete_delay_ms)
+
+    def _forget(self, key: Key) -> None:
+        for offsets in (self._recovery_points, self._start_offsets, self._loaded_high_watermarks):
+            offsets.pop(key, None)
+
+    def _delete_directory(self, log_dir: LogDir, path: Path, delay_ms: int) -> None:
+        suffix = f".{uuid.uuid4().hex}{_DELETE_SUFFIX}"
+        renamed = path.with_name(path.name[: _MAX_FILE_NAME - len(suffix)] + suffix)
+        path.rename(renamed)
+        self._delete_later(log_dir, [renamed], delay_ms)
+
+    # ---- the worker's part
+
+    def _delete_later(self, log_dir: LogDir, paths: list[Path], delay_ms: int) -> None:
+        self._number += 1
+        heapq.heappush(self._doomed, (self._clock.now_ms() + delay_ms, self._number, paths))
+
+    def flush_later(self, log: Log, upper_offset: int) -> None:
+        """Has the worker write a log to the disk up to an offset."""
+        storage = log.storage
+        if not isinstance(storage, DirectoryStorage) or upper_offset <= log.recovery_point:
+            return
+        with storage.log_dir.io():
+            segments = storage.unsynced(log, upper_offset)
+            for segment in segments:
+                segment.save_index(complete=False)
+        # Descriptors that a slice keeps open: the log may be deleted meanwhile.
+        files = [(segment.file.fileno(), segment.slice(0, 0)) for segment in segments]
+        truncations, log_dir, path = log.truncations, storage.log_dir, storage.path
+
+        def sync() -> None:
+            for fd, _ in files:
+                os.fsync(fd)
+            sync_file(path)
+
+        def done(outcome: Exception | None) -> None:
+            if isinstance(outcome, OSError):
+                log_dir.fail(outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            elif log.truncations == truncations:
+                log.recovery_point = max(log.recovery_point, upper_offset)
+                log_dir.dirty = True
+
+        self._worker.submit(sync, done)
+
+    # ---- now and then
+
+    def next_deadline_ms(self) -> int | None:
+        """When `advance_clock` has something to do; None for nothing."""
+        if not self.directories:
+            return None
+        if any(log_dir.dirty for log_dir in self.directories):
+            now_ms = self._clock.now_ms()
+            for log_dir in self.directories:
+                log_dir.dirty = False
+            if self._high_watermarks_due_ms is None:
+                self._high_watermarks_due_ms = now_ms + self.config.replica_high_watermark_checkpoint_interval_ms
+            if self._offsets_due_ms is None:
+                self._offsets_due_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
+        due = [each for each in (self._high_watermarks_due_ms, self._offsets_due_ms) if each is not None]
+        due += [heap[0][0] for heap in (self._doomed, self._flushes) if heap]
+        return min(due, default=None)
+
+    def advance_clock(self) -> bool:
+        """Does what is due: deletes files, flushes by flush.ms, writes checkpoints.
+
+        Returns:
+            Whether anything was.
+        """
+        deadline_ms, now_ms = self.next_deadline_ms(), self._clock.now_ms()
+        if deadline_ms is None or deadline_ms > now_ms:
+            return False
+        while self._doomed and self._doomed[0][0] <= now_ms:
+            self._worker.submit(functools.partial(_remove, heapq.heappop(self._doomed)[2]), _told)
+        while self._flushes and self._flushes[0][0] <= now_ms:
+            log = heapq.heappop(self._flushes)[2]
+            self._to_flush.discard(log)
+            if log in self.logs.values():
+                with contextlib.suppress(errors.KafkaStorage):  # told by the directory
+                    self.flush_later(log, log.end_offset)
+        if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
+            self._high_watermarks_due_ms = None
+            self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks())
+        if self._offsets_due_ms is not None and self._offsets_due_ms <= now_ms:
+            self._offsets_due_ms = None
+            self._save_offsets()
+        return True
+
+    def _schedule_flush(self, log: Log) -> None:
+        """flush.ms: what was just written is on the disk by then."""
+        if log not in self._to_flush:
+            self._to_flush.add(log)
+            self._number += 1
+            heapq.heappush(self._flushes, (self._clock.now_ms() + log.config.flush_ms, self._number, log))
+
+    def checkpoint(self) -> None:
+        """Writes the checkpoints of every directory whose logs have changed."""
+        self._high_watermarks_due_ms = self._offsets_due_ms = None
+        self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks())
+        self._save_offsets()
+
+    def _save_offsets(self) -> None:
+        self._save(checkpoints.RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()})
+        starts = {
+            key: log.start_offset for key, log in self.logs.items() if log.segments and log.start_offset > log.segments[0].base_offset
+        }
+        self._save(checkpoints.START_OFFSETS, starts)
+
+    def _save(self, name: str, offsets: Mapping[Key, int]) -> None:
+        for log_dir in self.directories:
+            if log_dir.failure is None:
+                here = {key: offset for key, offset in offsets.items() if key in self.logs and _dir_of(self.logs[key]) is log_dir}
+                place = log_dir.path / name
+                if self._saved.get(place) != here:
+                    try:
+                        checkpoints.write_offsets(place, here)
+                        self._saved[place] = here
+                    except OSError as error:
+                        log_dir.fail(error)
+
+    def dirs(self) -> list[LogDirDescription]:
+        """The log directories and what lies in them; none for logs in memory."""
+        described = []
+        for log_dir in self.directories:
+            replicas = [
+                LogDirReplica(topic, index, log.size_bytes) for (topic, index), log in self.logs.items() if _dir_of(log) is log_dir
+            ]
+            total = usable = -1
+            if log_dir.failure is None:
+                try:
+                    usage = shutil.disk_usage(log_dir.path)
+                    total, usable = usage.total, usage.free
+                except OSError as error:
+                    log_dir.fail(error)
+            described.append(LogDirDescription(str(log_dir.path), log_dir.failure, replicas, total, usable))
+        return described
+
+
+def _dir_of(log: Log) -> LogDir | None:
+    return log.storage.log_dir if isinstance(log.storage, DirectoryStorage) else None
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _told(outcome: Exception | None) -> None:
+    if isinstance(outcome, Exception):
+        logger.warning("a deleted log's files could not be removed: %s", outcome)

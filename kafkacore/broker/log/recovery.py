@@ -1,0 +1,236 @@
+"""Opening a partition's directory: what a broker finds there after a clean shutdown, a crash, or an interrupted compaction.
+
+Steps, in Kafka's order:
+
+1. Swaps that were interrupted are finished (`.swap`: the replacement is complete), what was being deleted or cleaned is removed.
+2. Unless the shutdown was clean, every segment from the recovery point on is read as a whole: batches with wrong CRCs, lengths or offsets,
+   or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built anew.
+3. The producers are those of the newest snapshot not beyond the end, and what the log says after it.
+4. The leader epochs are those of their file within the log, and those of the batches that were read.
+
+Source: org.apache.kafka.storage.internals.log.{LogLoader, LogSegment, ProducerStateManager}.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from kafkacore.broker.log import checkpoints
+from kafkacore.broker.log.disk import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, DiskSegment, file_name
+from kafkacore.broker.log.headers import PREFIX_BYTES
+from kafkacore.broker.log.index import MAX_RELATIVE_OFFSET
+from kafkacore.broker.log.log import Log
+from kafkacore.broker.producers import ProducerStates
+from kafkacore.errors import CorruptDataError
+from kafkacore.records import Batch, read_batches
+
+logger = logging.getLogger(__name__)
+
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+_CHUNK_BYTES = 4 << 20
+
+
+def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_offset: int, wall_ms: int) -> None:
+    """Fills an empty log from its directory, which may be empty too.
+
+    Args:
+        log: with its storage.
+        directory: of the partition.
+        clean: the broker before shut down in good order.
+        recovery_point: what is below it was on the disk.
+        start_offset: where the log began; 0 if unknown.
+        wall_ms: the time now.
+
+    Raises:
+        OSError: the directory cannot be read or written.
+    """
+    _finish_swaps(directory)
+    bases = sorted(offset for offset, suffix in _files(directory) if suffix == LOG_SUFFIX)
+    _remove_orphans(directory, set(bases))
+    interval = log.config.index_interval_bytes
+    log.epochs = checkpoints.read_epochs(directory / checkpoints.LEADER_EPOCHS)
+    log.start_offset = start_offset
+    recovered: int | None = None
+    for row, base in enumerate(bases):
+        end = bases[row + 1] if row + 1 < len(bases) else None
+        segment, broken = _open(directory, base, interval)
+        log.segments.append(segment)
+        if broken or (not clean and (end is None or end > recovery_point)) or recovered is not None:
+            if recovered is None:
+                log.end_offset = base
+                load_producers(log, directory, base)
+                recovered = base
+            whole = _recover(log, segment, is_last=end is None)
+            log.end_offset = max(log.end_offset, segment.next_offset())
+            if not whole:
+                for later in bases[:row:-1]:
+                    logger.warning("%s: segment %d lies behind the end of the log and is deleted", directory, later)
+                    _unlink_segment(directory, later)
+                break
+    if log.segments:
+        last = log.segments[-1]
+        assert isinstance(last, DiskSegment)
+        last.prepare_to_append()
+        log.end_offset = last.next_offset()
+    log.start_offset = max(log.start_offset, log.segments[0].base_offset if log.segments else 0)
+    if log.end_offset < log.start_offset:
+        logger.warning("%s ends at %d, before its start %d: it is emptied", directory, log.end_offset, log.start_offset)
+        log.truncate_fully_and_start_at(log.start_offset)
+    while log.epochs and log.epochs[-1][1] > log.end_offset:
+        log.epochs.pop()
+    for path in snapshots(directory):
+        if _offset_of(path) > log.end_offset:
+            path.unlink()
+    if recovered is None:
+        load_producers(log, directory, log.end_offset)
+    log.recovery_point = min(recovery_point, log.end_offset) if not clean else log.end_offset
+    if not log.segments:
+        log.roll(wall_ms)
+
+
+def _open(directory: Path, base: int, interval: int) -> tuple[DiskSegment, bool]:
+    try:
+        return DiskSegment.open(directory, base, interval), not (directory / file_name(base, INDEX_SUFFIX)).exists()
+    except CorruptDataError as problem:
+        logger.warning("%s: segment %d is read anew: %s", directory, base, problem)
+        (directory / file_name(base, TXN_INDEX_SUFFIX)).unlink()
+        return DiskSegment.open(directory, base, interval), True
+
+
+def _recover(log: Log, segment: DiskSegment, *, is_last: bool) -> bool:
+    """Reads a segment, builds its indexes anew, brings producers and epochs up to date.
+
+    Returns:
+        False if it was cut.
+    """
+    segment.forget_aborted()
+
+    def take(batch: Batch) -> None:
+        log.epoch_written(batch.leader_epoch, batch.base_offset)
+        if batch.producer_id >= 0:
+            aborted = log.producers.replay(batch)
+            if aborted is not None:
+                segment.add_aborted(aborted)
+
+    end, problem = check_batches(segment, take)
+    whole = end == segment.size
+    if not whole:
+        logger.warning("%s: its last %d bytes are no batches and are cut off: %s", segment.path(LOG_SUFFIX), segment.size - end, problem)
+        os.ftruncate(segment.file.fileno(), end)
+        segment.size = end
+    segment.save_index(complete=not is_last)
+    return whole
+
+
+def check_batches(segment: DiskSegment, take: Callable[[Batch], None]) -> tuple[int, str]:
+    """Reads a segment from its beginning, notes its batches in new indexes and hands them out, up to the first bad one.
+
+    Returns:
+        Where the good ones end, and what is wrong there.
+    """
+    segment.begin_index()
+    position, next_offset, wanted = 0, segment.base_offset, _CHUNK_BYTES
+    while position < segment.size:
+        chunk = segment.pread(position, min(wanted, segment.size - position))
+        wanted, end = _CHUNK_BYTES, 0
+        try:
+            for batch in read_batches(chunk, check_crcs=True):
+                base_offset, last_offset = batch.base_offset, batch.last_offset
+                if base_offset < next_offset:
+                    raise CorruptDataError(f"offset {base_offset} follows {next_offset - 1}", offset=batch.position)
+                if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                    raise CorruptDataError(f"offset {last_offset} does not belong to the segment", offset=batch.position)
+                take(batch)
+                segment.note(position + batch.position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
+                next_offset = last_offset + 1
+                end = batch.position + batch.size_bytes
+        except CorruptDataError as problem:
+            return position + end, str(problem)
+        if not end:                                           # one batch larger than the chunk, or a torn one
+            wanted = int.from_bytes(chunk[8:PREFIX_BYTES], "big", signed=True) + PREFIX_BYTES if len(chunk) >= PREFIX_BYTES else 0
+            if wanted <= len(chunk) or wanted > segment.size - position:
+                return position, "a batch is cut off"
+        position += end
+    return position, ""
+
+
+# ---- producers
+
+
+def load_producers(log: Log, directory: Path, offset: int) -> None:
+    """Sets the log's producers to what they were at an offset: the newest readable snapshot not beyond it, and the batches after that."""
+    for path in reversed(snapshots(directory)):
+        at = _offset_of(path)
+        if at > offset:
+            continue
+        try:
+            producers = ProducerStates.from_snapshot(path.read_bytes())
+        except CorruptDataError as problem:
+            logger.warning("%s is ignored: %s", path, problem)
+            path.unlink()
+            continue
+        log.replay_producers(producers, at, offset)
+        return
+    log.replay_producers(ProducerStates(), log.start_offset, offset)
+
+
+def snapshots(directory: Path) -> list[Path]:
+    """The producer snapshots of a partition, in the order of their offsets."""
+    return sorted(directory / file_name(offset, suffix) for offset, suffix in _files(directory) if suffix == SNAPSHOT_SUFFIX)
+
+
+# ---- files
+
+
+def _offset_of(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+
+
+def _files(directory: Path) -> list[tuple[int, str]]:
+    """Base offset and suffix of every file of a segment."""
+    found = []
+    for name in os.listdir(directory):
+        stem, dot, suffix = name.partition(".")
+        if len(stem) == 20 and stem.isdecimal() and stem.isascii():
+            found.append((int(stem), dot + suffix))
+    return found
+
+
+def _finish_swaps(directory: Path) -> None:
+    files = _files(directory)
+    swapped = {base for base, suffix in files if suffix == LOG_SUFFIX + SWAP}
+    # A segment still being cleaned makes swaps from its offset on part of a split that was not finished: the originals are still there.
+    unfinished = min((base for base, suffix in files if suffix.endswith(CLEANED)), default=None)
+    for base, suffix in files:
+        doomed = suffix.endswith((DELETED, CLEANED)) or (suffix.endswith(SWAP) and unfinished is not None and base >= unfinished)
+        if doomed:
+            (directory / file_name(base, suffix)).unlink()
+            swapped.discard(base)
+    for base in sorted(swapped):
+        swap = DiskSegment(directory, base, 0, 0, SWAP)
+        swap.size = swap.path(LOG_SUFFIX).stat().st_size
+        end = max((span.last_offset + 1 for span in swap.spans()), default=base)
+        for other, suffix in files:
+            if suffix == LOG_SUFFIX and base <= other < max(end, base + 1):
+                _unlink_segment(directory, other)
+        for suffix in SUFFIXES:
+            source = directory / (file_name(base, suffix) + SWAP)
+            if source.exists():
+                os.replace(source, directory / file_name(base, suffix))
+    for base, suffix in files:
+        if suffix.endswith(SWAP):
+            (directory / file_name(base, suffix)).unlink(missing_ok=True)
+
+
+def _remove_orphans(directory: Path, bases: set[int]) -> None:
+    for base, suffix in _files(directory):
+        if suffix in SUFFIXES and suffix != LOG_SUFFIX and base not in bases:
+            (directory / file_name(base, suffix)).unlink()
+
+
+def _unlink_segment(directory: Path, base: int) -> None:
+    for suffix in SUFFIXES:
+        (directory / file_name(base, suffix)).unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""Logs on disk for the broker's tests, without a broker."""
+
+import dataclasses
+from pathlib import Path
+
+from brokering import T0
+
+from kafkacore.broker.cluster import TopicConfig
+from kafkacore.broker.log import Log, LogManager
+from kafkacore.broker.worker import InlineWorker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+
+DEFAULTS = TopicConfig.build({}, BrokerConfig())
+TOPIC_ID = bytes(range(16))
+
+
+def topic_config(**settings) -> TopicConfig:
+    """Topic settings, small ones too that a broker would refuse."""
+    return dataclasses.replace(DEFAULTS, **settings)
+
+
+class Disk:
+    """A log manager over one directory, with clock and worker by hand."""
+
+    def __init__(self, path: Path, broker: BrokerConfig | None = None) -> None:
+        self.path = Path(path)
+        self.broker = broker or BrokerConfig()
+        self.clock = ManualClock(wall_ms=T0)
+        self.start()
+
+    def start(self) -> None:
+        self.manager = LogManager(self.broker, [self.path], InlineWorker(), self.clock)
+        self.manager.start({"cluster.id": "test", "node.id": "1"})
+
+    def log(self, topic: str = "t", index: int = 0, **settings) -> Log:
+        return self.manager.open(topic, TOPIC_ID, index, topic_config(**settings))
+
+    def restart(self) -> None:
+        self.manager.close()
+        self.start()
+
+    def crash(self) -> None:
+        """The process dies; what it wrote is in the files, what it meant to write is not."""
+        for log in self.manager.logs.values():
+            log.close()
+        self.manager._unlock()
+        self.start()

@@ -1,0 +1,267 @@
+"""Logs on disk: what survives a restart, a crash, torn files; what the files beside the segments say."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from brokering import T0, batch
+from logs import Disk
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
+from kafkacore.broker.log import read_one_batch
+from kafkacore.testing import EmbeddedCluster
+
+MAX = 1 << 20
+
+
+@pytest.fixture
+def disk(tmp_path):
+    made = Disk(tmp_path / "logs")
+    yield made
+    made.manager.close()
+
+
+def append(log, values=(b"a", b"b", b"c"), epoch=0, wall_ms=T0, **kwargs) -> int:
+    return log.append(read_one_batch(batch(values, **kwargs), MAX), epoch, wall_ms=wall_ms)
+
+
+def content(log, offset=None, upper=None) -> list[tuple[int, bytes]]:
+    pieces = log.read(log.start_offset if offset is None else offset, 1 << 30, log.end_offset if upper is None else upper, True)
+    buffers = [piece if isinstance(piece, memoryview) else piece.read() for piece in pieces]
+    return [(record.offset, record.value) for buffer in buffers for each in records.read_batches(buffer) for record in each.records()]
+
+
+def files(disk, partition="t-0") -> list[str]:
+    return sorted(os.listdir(disk.path / partition))
+
+
+def test_a_new_log_has_kafkas_files(disk):
+    log = disk.log()
+    append(log)
+    assert content(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    disk.manager.close()
+    assert files(disk) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000003.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert (disk.path / "t-0/leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert (disk.path / "t-0/partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    assert (disk.path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    assert (disk.path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+    assert (disk.path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+    assert "cluster.id=test\nnode.id=1\n" in (disk.path / "meta.properties").read_text()
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+def test_a_log_goes_on_where_it_stopped(disk, how):
+    log = disk.log(segment_bytes=400)
+    for nth in range(9):
+        data = batch([b"%d" % nth * 40], producer_id=7, epoch=0, sequence=nth, timestamps_ms=[T0 + nth])
+        log.append(read_one_batch(data, MAX), nth // 3, wall_ms=T0)
+    before = content(log), log.epochs, log.end_offset, len(log.segments), log.max_timestamp(9), log.offset_for_timestamp(T0 + 5, 9)
+    getattr(disk, how)()
+    log = disk.log(segment_bytes=400)
+    after = content(log), log.epochs, log.end_offset, len(log.segments), log.max_timestamp(9), log.offset_for_timestamp(T0 + 5, 9)
+    assert after == before
+    assert log.producers.entries[7].last_sequence == 8
+    assert append(log, epoch=3) == 9
+    with pytest.raises(errors.OutOfOrderSequence):
+        log.producers.check(read_one_batch(batch([b"x"], producer_id=7, epoch=0, sequence=10), MAX))
+
+
+def test_the_end_of_an_emptied_log_survives(disk):
+    log = disk.log(file_delete_delay_ms=1000)
+    append(log)
+    log.truncate_fully_and_start_at(1000)
+    disk.crash()
+    assert (disk.log().start_offset, disk.log().end_offset) == (1000, 1000)
+    append(disk.log())
+    assert disk.log().delete_old_segments(0, -1, T0 + 100_000) == 1
+    disk.restart()
+    assert (disk.log().start_offset, disk.log().end_offset, content(disk.log())) == (1003, 1003, [])
+
+
+def test_the_start_set_by_delete_records_survives_a_restart(disk):
+    append(disk.log())
+    assert disk.log().advance_start(2)
+    disk.restart()
+    assert disk.log().start_offset == 2
+    with pytest.raises(errors.OffsetOutOfRange):
+        disk.log().read(1, MAX, 3, True)
+
+
+def test_a_torn_tail_is_cut_off_and_the_rest_stays(disk):
+    log = disk.log(segment_bytes=1000)
+    for _ in range(8):
+        append(log, [b"v" * 200])
+    path, size = log.segments[-1].path(".log"), log.segments[-1].size
+    disk.manager.logs.clear()
+    disk.manager._unlock()
+    with path.open("r+b") as file:
+        file.truncate(size - 1)
+    disk.start()
+    log = disk.log(segment_bytes=1000)
+    assert [offset for offset, _ in content(log)] == list(range(7))
+    assert append(log, [b"w"]) == 7
+    assert content(log)[-1] == (7, b"w")
+
+
+def test_what_follows_a_broken_batch_is_gone_with_later_segments(disk):
+    log = disk.log(segment_bytes=600)
+    for _ in range(8):
+        append(log, [b"v" * 200])
+    first = log.segments[0].path(".log")
+    assert len(log.segments) == 4
+    disk.manager.logs.clear()
+    disk.manager._unlock()
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    (disk.path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    disk.start()
+    log = disk.log(segment_bytes=600)
+    assert [offset for offset, _ in content(log)] == [0]
+    assert (log.end_offset, len(log.segments)) == (1, 1)
+
+
+def test_indexes_are_built_anew_when_they_are_missing_or_broken(disk):
+    log = disk.log(index_interval_bytes=100)
+    for nth in range(50):
+        append(log, [b"v" * 100], timestamps_ms=[T0 + nth])
+    expected = [log.offset_for_timestamp(T0 + nth, 50) for nth in range(51)]
+    disk.manager.close()
+    whole = {name: (disk.path / "t-0" / name).read_bytes() for name in files(disk) if "index" in name}
+    assert [len(content) for content in whole.values()] == [49 * 8, 49 * 12]
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(b"\xff" * 24), lambda path: path.write_bytes(b"x")):
+        for name in whole:
+            damage(disk.path / "t-0" / name)
+        disk.start()
+        log = disk.log(index_interval_bytes=100)
+        assert [log.offset_for_timestamp(T0 + nth, 50) for nth in range(51)] == expected
+        disk.manager.close()
+        assert {name: (disk.path / "t-0" / name).read_bytes() for name in whole} == whole
+    disk.start()
+
+
+def test_another_broker_cannot_use_the_directory(disk):
+    with pytest.raises(errors.UsageError, match="in use"):
+        Disk(disk.path)
+
+
+def test_a_directory_of_another_cluster_is_refused(disk):
+    disk.manager.close()
+    with pytest.raises(errors.UsageError, match=r"cluster\.id"):
+        disk.manager.start({"cluster.id": "other"})
+
+
+def test_a_topic_made_anew_does_not_get_the_old_ones_records(disk):
+    append(disk.log())
+    disk.restart()
+    log = disk.manager.open("t", bytes(16), 0, disk.log("u").config)
+    assert (log.end_offset, content(log)) == (0, [])
+
+
+def test_deleted_files_stay_for_the_delay_under_another_name(disk):
+    log = disk.log(segment_bytes=300, file_delete_delay_ms=1000)
+    for _ in range(3):
+        append(log, [b"v" * 200])
+    (piece,) = log.read(0, 1, 3, True)
+    assert log.delete_old_segments(-1, 0, T0) == 2
+    assert "00000000000000000000.log.deleted" in files(disk)
+    disk.clock.advance(999)
+    disk.manager.advance_clock()
+    assert "00000000000000000000.log.deleted" in files(disk)
+    disk.clock.advance(1)
+    disk.manager.advance_clock()
+    assert [name for name in files(disk) if name.endswith(".deleted")] == []
+    assert [r.offset for b in records.read_batches(piece.read()) for r in b.records()] == [0]  # what is being sent outlives the file
+    disk.manager.delete("t", 0)
+    assert [name for name in os.listdir(disk.path) if name.startswith("t-0.") and name.endswith("-delete")]
+    disk.clock.advance(60_000)
+    disk.manager.advance_clock()
+    assert [name for name in os.listdir(disk.path) if name.startswith("t-0")] == []
+
+
+def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
+    log = disk.log()
+    append(log)
+    offline = []
+    disk.manager.on_dir_failure = offline.extend
+    real = os.pwritev
+
+    def nearly_full(fd, pieces, position):
+        if position == log.segments[-1].size:
+            return real(fd, [b"".join(pieces)[:10]], position)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", nearly_full)
+        with pytest.raises(errors.KafkaStorage, match="No space left"):
+            append(log)
+    assert offline == [("t", 0)]
+    assert log.end_offset == 3
+    for act in (lambda: append(log), lambda: log.read(0, MAX, 3, True), lambda: log.truncate_to(1)):
+        with pytest.raises(errors.KafkaStorage, match="offline"):
+            act()
+    disk.restart()
+    assert content(disk.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_broker_with_a_data_directory_keeps_topics_and_records(tmp_path):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=2, configs={"retention.ms": "-1"})
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for nth in range(100):
+                producer.send("t", b"%d" % nth, partition=nth % 2).result(30)
+        cluster.stop_broker(1)
+        cluster.start_broker(1)
+        assert cluster.high_watermark("t", 1) == 50
+        cluster_id = cluster.cluster_id
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        assert cluster.cluster_id == cluster_id
+        assert cluster.topics() == {"t": 2}
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+            seen = []
+            while len(seen) < 100:
+                seen += [int(r.value) for rs in consumer.poll(10).values() for r in rs]
+        assert sorted(seen) == list(range(100))
+
+
+@pytest.mark.slow
+def test_acknowledged_records_survive_sigkill(tmp_path):
+    command = [sys.executable, "-m", "kafkacore", "broker", "--port", "0", "--data-dir", str(tmp_path), "--json"]
+    acknowledged: list[int] = []
+    for _ in range(3):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as broker:
+            address = json.loads(broker.stdout.readline())["bootstrap_servers"]
+            with KafkaProducer(bootstrap_servers=address, acks="all", delivery_timeout_ms=2000, request_timeout_ms=1000) as producer:
+                start = max(acknowledged, default=-1) + 1
+                sent = [producer.send("t", b"%d" % nth, partition=0) for nth in range(start, start + 2000)]
+                sent[1000].result(10)
+                broker.kill()
+                broker.wait()
+                for nth, future in enumerate(sent):
+                    with contextlib.suppress(errors.KafkaError):
+                        future.result(10)
+                        acknowledged.append(start + nth)
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        where = TopicPartition("t", 0)
+        end = consumer.end_offsets([where])[where]
+        consumer.assign([where])
+        consumer.seek(where, 0)
+        seen: list[int] = []
+        deadline = time.monotonic() + 30
+        while len(seen) < end and time.monotonic() < deadline:
+            seen += [int(r.value) for rs in consumer.poll(5).values() for r in rs]
+        assert set(acknowledged) <= set(seen)
