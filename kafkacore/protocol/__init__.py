@@ -121,7 +121,7 @@ def decode_request_header(buffer: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_request(buffer: Buffer) -> tuple[RequestHeader, Request]:
-    """Reads a whole request.
+    """Reads a request. Bytes after it are ignored, as Kafka does: librdkafka leaves three after a Metadata request for all topics.
 
     Args:
         buffer: The frame without its size.
@@ -135,7 +135,8 @@ def decode_request(buffer: Buffer) -> tuple[RequestHeader, Request]:
     if api is None or not api.min_version <= header.request_api_version <= api.max_version:
         name = api.name if api else f"API {header.request_api_key}"
         raise UnsupportedVersion(f"{name} v{header.request_api_version} is not known")
-    return header, api.request.decode(header.request_api_version, buffer, start)
+    request, _ = api.request.plan(header.request_api_version).decode_prefix(buffer, start)
+    return header, request
 
 
 def decode_response_header(api_key: int, version: int, buffer: Buffer) -> tuple[int, int]:

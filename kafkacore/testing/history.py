@@ -99,7 +99,9 @@ class Transaction:
             UsageError: no commit was called, or the transaction was noted as aborted.
         """
         if self.commit_called_at is None or self.aborted_at is not None:
-            raise UsageError(f"transaction {self.name}: committed, but " + ("aborted before" if self.aborted_at else "commit was not called"))
+            raise UsageError(
+                f"transaction {self.name}: committed, but " + ("aborted before" if self.aborted_at else "commit was not called")
+            )
         self.committed_at = self._history._tick()
 
     def aborted(self) -> None:
@@ -369,7 +371,9 @@ class History:
         for reader, runs_of in covered.items():
             for transaction, sends in members.items():
                 passed = [
-                    send for send in sends if any(place == (send.topic, send.partition) and run.covers(send.offset) for place, run in runs_of)
+                    send
+                    for send in sends
+                    if any(place == (send.topic, send.partition) and run.covers(send.offset) for place, run in runs_of)
                 ]
                 missing = [send for send in passed if (send.topic, send.value) not in shown[reader]]
                 if missing and len(missing) < len(passed):

@@ -3,11 +3,15 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -25,6 +29,7 @@ public class ToolServer {
 
     private static Integer exitCode;
     private static final List<Runnable> hooks = new ArrayList<>();
+    private static Map<Thread, Thread> runtimeHooks; // those that tools hand to the JVM itself, which will not end
 
     public static void main(String[] args) throws Exception {
         DataInputStream in = new DataInputStream(System.in);
@@ -37,6 +42,11 @@ public class ToolServer {
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
         Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
+        Field field = Class.forName("java.lang.ApplicationShutdownHooks").getDeclaredField("hooks");
+        field.setAccessible(true);
+        @SuppressWarnings("unchecked")
+        Map<Thread, Thread> known = (Map<Thread, Thread>) field.get(null);
+        runtimeHooks = known;
         PrintStream realErr = System.err;
         while (true) {
             int count = in.readInt();
@@ -67,6 +77,7 @@ public class ToolServer {
     }
 
     private static void run(String name, String[] args) {
+        Set<Thread> before = new HashSet<>(runtimeHooks.keySet());
         try {
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) args);
         } catch (InvocationTargetException e) {
@@ -77,6 +88,9 @@ public class ToolServer {
         } catch (ReflectiveOperationException e) {
             e.printStackTrace();
             exitCode = 127;
+        }
+        for (Thread hook : new ArrayList<>(runtimeHooks.keySet())) {
+            if (!before.contains(hook) && Runtime.getRuntime().removeShutdownHook(hook)) hooks.add(hook);
         }
         for (Runnable hook : hooks) hook.run();
         if (exitCode == null) exitCode = 0;

@@ -8,21 +8,49 @@ from typing import Any
 
 import pytest
 
+from kafkacore.broker.handlers import SERVED
+from kafkacore.protocol import APIS
 from kafkacore.testing import EmbeddedCluster
+from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer, why_unavailable
+
+# Times that Kafka has no reason to keep short, and tests have.
+SETTINGS = {
+    "group_consumer_heartbeat_interval_ms": 200,
+    "group_consumer_min_heartbeat_interval_ms": 200,
+    "group_min_session_timeout_ms": 500,
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 200,
+}
+SERVED_NAMES = {APIS[key].name for key in SERVED}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*apis): an acceptance test that the embedded broker can pass once it serves these")
+    lacks = "an acceptance test that the embedded broker fails for this reason; strict, so that it tells when the reason is gone"
+    config.addinivalue_line("markers", f"lacks(reason): {lacks}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if reason := why_unavailable():
-        for item in items:
-            if item.get_closest_marker("kafka"):
-                item.add_marker(pytest.mark.skip(reason=reason))
+    reason = why_unavailable()
+    for item in items:
+        if reason and item.get_closest_marker("kafka"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        wanted = {api for marker in item.iter_markers("needs") for api in marker.args}
+        if unknown := wanted - {api.name for api in APIS.values()}:
+            raise pytest.UsageError(f"{item.nodeid} needs {sorted(unknown)}: there are no such APIs")
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or callspec.params.get("bootstrap_servers") != "embedded":
+            continue
+        if missing := wanted - SERVED_NAMES:
+            item.add_marker(pytest.mark.xfail(run=False, reason=f"the embedded broker does not serve {', '.join(sorted(missing))} yet"))
+        elif lacking := item.get_closest_marker("lacks"):
+            item.add_marker(pytest.mark.xfail(strict=True, reason=f"the embedded broker lacks {lacking.args[0]}"))
 
 
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[KafkaServer]:
     """One Apache Kafka for the whole run."""
-    with KafkaServer() as server:
+    with KafkaServer(**SETTINGS) as server:
         yield server
 
 
@@ -31,6 +59,14 @@ def embedded() -> Iterator[EmbeddedCluster]:
     """One embedded broker for the whole run."""
     with EmbeddedCluster(brokers=1) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[JavaTools]:
+    """Kafka's command-line tools; for tests marked `kafka`."""
+    tools = JavaTools()
+    yield tools
+    tools.close()
 
 
 @pytest.fixture(scope="session", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])

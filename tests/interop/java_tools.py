@@ -35,7 +35,9 @@ class JavaTools:
         self._directory = tempfile.TemporaryDirectory(prefix="kafkacore-tools-")
         log4j = Path(self._directory.name) / "log4j2.properties"
         log4j.write_text(LOG4J + "appender.c.target=SYSTEM_ERR\n")  # stdout is for the answers
-        command = ["java", "-Xmx512m", *FAST_JVM, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{fetch_jars()}/*", str(SOURCE)]
+        self.jars = fetch_jars()
+        opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"  # for the shutdown hooks
+        command = ["java", "-Xmx512m", *FAST_JVM, opened, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{self.jars}/*", str(SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, tool: str, *args: object, stdin: bytes = b"", timeout: float = 60) -> Ran:

@@ -88,6 +88,13 @@ def test_the_path_names_the_broken_field():
         protocol.FetchResponse.decode(12, bad)
 
 
+def test_bytes_after_a_request_are_ignored():
+    """librdkafka asks for all topics with three bytes too many."""
+    request = protocol.MetadataRequest(topics=None)
+    frame = whole(protocol.encode_request(request, 13, 7, "rdkafka"))[4:]
+    assert protocol.decode_request(frame + b"\x00\x00\x00")[1] == request
+
+
 def test_null_where_null_is_not_allowed():
     with pytest.raises(CorruptDataError, match=r"Metadata v0 request, topics, .* null"):
         protocol.MetadataRequest.decode(0, b"\xff\xff\xff\xff")

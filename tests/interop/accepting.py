@@ -1,0 +1,121 @@
+"""What the acceptance tests share: other clients' consumers and producers behind a few plain functions, and names no test uses twice."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import confluent_kafka
+import kafka
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+WAIT_S = 30.0
+
+
+def fresh(prefix: str) -> str:
+    """A name that nobody has used."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def until(look: Callable[[], Any], what: str, wait_s: float = WAIT_S, every_s: float = 0.02) -> Any:
+    """Asks again until the answer is true, and returns it: for what a cluster does on its own time."""
+    deadline = time.monotonic() + wait_s
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"not within {wait_s} s: {what}"
+        time.sleep(every_s)
+    return seen
+
+
+# confluent-kafka
+
+
+def confluent_producer(servers: str, **settings: Any) -> Producer:
+    return Producer({"bootstrap.servers": servers, "linger.ms": 1, "log_level": 2} | _dotted(settings))
+
+
+def confluent_consumer(servers: str, **settings: Any) -> Consumer:
+    defaults = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    return Consumer(defaults | {"log_level": 2, "fetch.wait.max.ms": 50} | _dotted(settings))
+
+
+def confluent_admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers, "log_level": 2})
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def send_all(producer: Producer, topic: str, values: Iterable[bytes | None], partition: int = 0, **fields: Any) -> list[int]:
+    """Sends and waits; the offsets. Raises the first error that a delivery reports."""
+    offsets: list[int] = []
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: confluent_kafka.Message) -> None:
+        if error is None:
+            offsets.append(message.offset())
+        else:
+            failed.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered, **fields)
+    assert producer.flush(WAIT_S) == 0
+    if failed:
+        raise confluent_kafka.KafkaException(failed[0])
+    return offsets
+
+
+def take(consumer: Consumer, count: int, wait_s: float = WAIT_S) -> list[confluent_kafka.Message]:
+    """The next `count` messages."""
+    got: list[confluent_kafka.Message] = []
+    deadline = time.monotonic() + wait_s
+    while len(got) < count:
+        assert time.monotonic() < deadline, f"only {len(got)} of {count} messages came"
+        for message in consumer.consume(count - len(got), timeout=0.5):
+            if (error := message.error()) is not None:
+                raise confluent_kafka.KafkaException(error)
+            got.append(message)
+    return got
+
+
+def read_from_start(servers: str, topic: str, count: int, partition: int = 0, **settings: Any) -> list[confluent_kafka.Message]:
+    """The first `count` messages of a partition, by assignment."""
+    consumer = confluent_consumer(servers, **settings)
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        return take(consumer, count)
+    finally:
+        consumer.close()
+
+
+def error_of(act: Callable[[], Any]) -> str:
+    """The name of Kafka's error that a confluent-kafka call raises: "UNKNOWN_TOPIC_OR_PART", ..."""
+    try:
+        act()
+    except confluent_kafka.KafkaException as exception:
+        error = exception.args[0]
+        assert isinstance(error, KafkaError)
+        return str(error.name())
+    raise AssertionError("nothing was raised")
+
+
+# kafka-python
+
+
+def kafka_python_consumer(servers: str, **settings: Any) -> kafka.KafkaConsumer:
+    defaults = {"bootstrap_servers": servers, "auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 50}
+    return kafka.KafkaConsumer(**(defaults | settings))
+
+
+def drain(consumer: kafka.KafkaConsumer, count: int, wait_s: float = WAIT_S) -> list[Any]:
+    """The next `count` records of a kafka-python consumer."""
+    got: list[Any] = []
+    deadline = time.monotonic() + wait_s
+    while len(got) < count:
+        assert time.monotonic() < deadline, f"only {len(got)} of {count} records came"
+        for records in consumer.poll(timeout_ms=500, max_records=count - len(got)).values():
+            got += records
+    return got

@@ -1,0 +1,361 @@
+"""Acceptance: administration by unmodified clients, with the same expectations of the embedded broker and of Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import aiokafka.admin
+import kafka
+import pytest
+from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ACLResourcePatternType, ResourcePatternFilter
+from kafka.admin import ConfigResource as KafkaPythonResource
+from kafka.errors import SecurityDisabledError
+
+from tests.interop.accepting import WAIT_S, confluent_admin, confluent_producer, error_of, fresh, read_from_start, send_all, until
+
+MakeTopic = Callable[..., str]
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def admin(bootstrap_servers: str) -> AdminClient:
+    return confluent_admin(bootstrap_servers)
+
+
+@pytest.fixture
+def python(bootstrap_servers: str) -> Iterator[kafka.KafkaAdminClient]:
+    with closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap_servers)) as client:
+        yield client
+
+
+def create(admin: AdminClient, *topics: NewTopic, **options: Any) -> None:
+    for future in admin.create_topics(list(topics), **options).values():
+        future.result(WAIT_S)
+
+
+def delete(admin: AdminClient, *topics: str) -> None:
+    for future in admin.delete_topics(list(topics)).values():
+        future.result(WAIT_S)
+
+
+def test_topics_are_made_grown_and_deleted(admin: AdminClient) -> None:
+    name = fresh("t")
+    create(admin, NewTopic(name, 2, 1, config={"retention.ms": "1000"}))
+
+    def partitions() -> int:
+        return len(admin.list_topics(timeout=WAIT_S).topics[name].partitions) if name in admin.list_topics(timeout=WAIT_S).topics else 0
+
+    until(lambda: partitions() == 2, "the topic is shown")
+    described = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S)
+    assert (described.name, described.is_internal, len(described.partitions)) == (name, False, 2)
+    for index, partition in enumerate(described.partitions):
+        assert (partition.id, partition.leader.id) == (index, 1)
+        assert [node.id for node in partition.replicas] == [node.id for node in partition.isr] == [1]
+    assert str(described.topic_id) != str(type(described.topic_id)(0, 0))
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(WAIT_S)
+    until(lambda: partitions() == 5, "the partitions are shown")
+    delete(admin, name)
+    until(lambda: partitions() == 0, "the topic is gone")
+
+
+def test_what_cannot_be_made_or_deleted(admin: AdminClient, make_topic: MakeTopic) -> None:
+    taken = make_topic(3)
+
+    def code(topic: NewTopic) -> str:
+        return error_of(lambda: create(admin, topic))
+
+    assert code(NewTopic(taken, 1, 1)) == "TOPIC_ALREADY_EXISTS"
+    assert code(NewTopic(fresh("t"), 1, 4)) == "INVALID_REPLICATION_FACTOR"
+    assert code(NewTopic(fresh("t"), 0, 1)) == "INVALID_PARTITIONS"
+    assert code(NewTopic("a topic", 1, 1)) == "TOPIC_EXCEPTION"
+    assert code(NewTopic("x" * 250, 1, 1)) == "TOPIC_EXCEPTION"
+    assert code(NewTopic(fresh("t"), 1, 1, config={"retention.ms": "soon"})) == "INVALID_CONFIG"
+    assert code(NewTopic(fresh("t"), 1, 1, config={"no.such.config": "1"})) == "INVALID_CONFIG"
+    assert code(NewTopic(fresh("t"), 1, 1, config={"max.message.bytes": "-1"})) == "INVALID_CONFIG"
+    assert code(NewTopic(fresh("t"), 2, replica_assignment=[[1], [77]])) == "INVALID_REPLICA_ASSIGNMENT"
+    assert error_of(lambda: delete(admin, fresh("unknown"))) == "UNKNOWN_TOPIC_OR_PART"
+    for count in (3, 2, -1):
+        with pytest.raises(Exception) if count < 1 else _raises("INVALID_PARTITIONS"):
+            admin.create_partitions([NewPartitions(taken, count)])[taken].result(WAIT_S)
+    unknown = fresh("unknown")
+    assert error_of(lambda: admin.create_partitions([NewPartitions(unknown, 3)])[unknown].result(WAIT_S)) == "UNKNOWN_TOPIC_OR_PART"
+
+
+class _raises:
+    """A `with` block in which confluent-kafka must raise this error."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        assert error is not None, "nothing was raised"
+        assert error.args[0].name() == self.name
+        return True
+
+
+def test_a_dry_run_changes_nothing(admin: AdminClient) -> None:
+    name = fresh("t")
+    create(admin, NewTopic(name, 2, 1), validate_only=True)
+    assert error_of(lambda: create(admin, NewTopic(name, 2, 9), validate_only=True)) == "INVALID_REPLICATION_FACTOR"
+    assert name not in admin.list_topics(timeout=WAIT_S).topics
+
+
+def test_a_recreated_topic_is_another_one(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    name = make_topic()
+    send_all(confluent_producer(bootstrap_servers), name, [b"old"])
+    before = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id
+    delete(admin, name)
+    until(lambda: name not in admin.list_topics(timeout=WAIT_S).topics, "it is gone")
+    create(admin, NewTopic(name, 1, 1))
+    until(lambda: name in admin.list_topics(timeout=WAIT_S).topics, "it is back")
+    assert str(admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S).topic_id) != str(before)
+    assert send_all(confluent_producer(bootstrap_servers), name, [b"new"]) == [0]
+    assert [message.value() for message in read_from_start(bootstrap_servers, name, 1)] == [b"new"]
+
+
+def configs(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
+    resource = ConfigResource(kind, name)
+    found: dict[str, ConfigEntry] = admin.describe_configs([resource])[resource].result(WAIT_S)
+    return found
+
+
+def change(admin: AdminClient, kind: ResourceType, name: str, *entries: tuple[str, str | None, AlterConfigOpType]) -> None:
+    changes = [ConfigEntry(key, value, incremental_operation=operation) for key, value, operation in entries]
+    resource = ConfigResource(kind, name, incremental_configs=changes)
+    admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+
+
+TOPIC_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "index.interval.bytes": "4096",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+
+@pytest.mark.needs("DescribeConfigs")
+def test_a_topics_configs_are_shown_with_their_defaults(admin: AdminClient, make_topic: MakeTopic) -> None:
+    found = configs(admin, ResourceType.TOPIC, make_topic(retention_ms=5000))
+    assert {key: found[key].value for key in TOPIC_DEFAULTS} == {**TOPIC_DEFAULTS, "retention.ms": "5000"}
+    assert (found["retention.ms"].source, found["retention.ms"].is_default) == (ConfigSource.DYNAMIC_TOPIC_CONFIG.value, False)
+    assert (found["segment.ms"].source, found["segment.ms"].is_default) == (ConfigSource.DEFAULT_CONFIG.value, True)
+    assert not found["retention.ms"].is_read_only and not found["retention.ms"].is_sensitive
+    assert error_of(lambda: configs(admin, ResourceType.TOPIC, fresh("unknown"))) == "UNKNOWN_TOPIC_OR_PART"
+
+
+@pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs")
+def test_a_topics_configs_are_changed(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    kind, op = ResourceType.TOPIC, AlterConfigOpType
+
+    def value(key: str) -> str:
+        return str(configs(admin, kind, topic)[key].value)
+
+    change(admin, kind, topic, ("max.message.bytes", "300", op.SET), ("retention.ms", "70000", op.SET))
+    until(lambda: (value("max.message.bytes"), value("retention.ms")) == ("300", "70000"), "the change is shown")
+    assert error_of(lambda: send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 500])) == "MSG_SIZE_TOO_LARGE"
+    change(admin, kind, topic, ("max.message.bytes", None, op.DELETE))
+    until(lambda: value("max.message.bytes") == "1048588", "the default is back")
+    assert send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 500]) == [0]
+    change(admin, kind, topic, ("cleanup.policy", "compact", op.APPEND))
+    until(lambda: set(value("cleanup.policy").split(",")) == {"delete", "compact"}, "the list has grown")
+    change(admin, kind, topic, ("cleanup.policy", "delete", op.SUBTRACT))
+    until(lambda: value("cleanup.policy") == "compact", "the list has shrunk")
+    for key, wrong in (("retention.ms", "soon"), ("no.such.config", "1"), ("min.cleanable.dirty.ratio", "7")):
+        assert error_of(lambda key=key, wrong=wrong: change(admin, kind, topic, (key, wrong, op.SET))) == "INVALID_CONFIG"
+    assert error_of(lambda: change(admin, kind, topic, ("retention.ms", "1", op.APPEND))) == "INVALID_CONFIG"
+    assert error_of(lambda: change(admin, kind, fresh("unknown"), ("retention.ms", "1", op.SET))) == "UNKNOWN_TOPIC_OR_PART"
+    assert value("retention.ms") == "70000"
+
+
+@pytest.mark.needs("DescribeConfigs", "AlterConfigs")
+def test_the_old_alter_configs_replaces_all(python: kafka.KafkaAdminClient, admin: AdminClient, make_topic: MakeTopic) -> None:
+    topic = make_topic(retention_ms=5000, segment_ms=70_000)
+    resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "6000"})
+    with pytest.warns(DeprecationWarning):
+        admin.alter_configs([resource])[resource].result(WAIT_S)
+
+    def changed() -> bool:
+        found = configs(admin, ResourceType.TOPIC, topic)
+        return (found["retention.ms"].value, found["segment.ms"].value) == ("6000", "604800000")
+
+    until(changed, "the one is changed and the other one is the default")
+    python.reset_configs([KafkaPythonResource("topic", topic, {"retention.ms": None})], incremental=True)
+    until(lambda: configs(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "604800000", "it is reset")
+
+
+@pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs")
+def test_broker_configs_are_shown_and_changed(admin: AdminClient) -> None:
+    kind, op = ResourceType.BROKER, AlterConfigOpType
+    found = configs(admin, kind, "1")
+    expected = {
+        "log.retention.hours": "168",
+        "message.max.bytes": "1048588",
+        "num.partitions": "1",
+        "group.max.session.timeout.ms": "1800000",
+    }
+    assert {key: found[key].value for key in expected} == expected
+    assert found["node.id" if "node.id" in found else "broker.id"].is_read_only
+    assert len(found) > 200
+    change(admin, kind, "1", ("log.cleaner.threads", "1", op.SET))
+    until(lambda: configs(admin, kind, "1")["log.cleaner.threads"].source == ConfigSource.DYNAMIC_BROKER_CONFIG.value, "it is shown")
+    change(admin, kind, "1", ("log.cleaner.threads", None, op.DELETE))
+    until(lambda: configs(admin, kind, "1")["log.cleaner.threads"].is_default, "it is reset")
+    assert error_of(lambda: change(admin, kind, "1", ("log.dirs", "/elsewhere", op.SET))) in ("INVALID_REQUEST", "INVALID_CONFIG")
+
+
+@pytest.mark.needs("DeleteRecords")
+def test_records_are_deleted_up_to_an_offset(admin: AdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    place = TopicPartition(topic, 0)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
+    (future,) = admin.delete_records([TopicPartition(topic, 0, 4)]).values()
+    assert future.result(WAIT_S).low_watermark == 4
+    assert admin.list_offsets({place: OffsetSpec.earliest()})[place].result(WAIT_S).offset == 4
+    assert [message.offset() for message in read_from_start(bootstrap_servers, topic, 6)] == [4, 5, 6, 7, 8, 9]
+    (beyond,) = admin.delete_records([TopicPartition(topic, 0, 11)]).values()
+    assert error_of(lambda: beyond.result(WAIT_S)) == "OFFSET_OUT_OF_RANGE"
+    (unknown,) = admin.delete_records([TopicPartition(fresh("unknown"), 0, 1)]).values()
+    assert error_of(lambda: unknown.result(WAIT_S)) == "_NOENT"
+    (everything,) = admin.delete_records([TopicPartition(topic, 0, -1)]).values()
+    assert everything.result(WAIT_S).low_watermark == 10
+    assert send_all(confluent_producer(bootstrap_servers), topic, [b"next"]) == [10]
+
+
+def test_the_cluster_is_described(admin: AdminClient, python: kafka.KafkaAdminClient, bootstrap_servers: str) -> None:
+    described = admin.describe_cluster().result(WAIT_S)
+    host, port = bootstrap_servers.split(":")
+    assert [(node.id, node.host, node.port) for node in described.nodes] == [(1, host, int(port))]
+    assert described.controller.id == 1 and len(described.cluster_id) == 22
+    seen = python.describe_cluster()
+    assert seen["cluster_id"] == described.cluster_id and seen["controller_id"] == 1
+
+    async def by_aiokafka() -> dict[str, Any]:
+        client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+        await client.start()
+        try:
+            return await client.describe_cluster()
+        finally:
+            await client.close()
+
+    found = asyncio.run(by_aiokafka())
+    assert found["cluster_id"] == described.cluster_id and [broker["node_id"] for broker in found["brokers"]] == [1]
+
+
+@pytest.mark.lacks("finalized features in ApiVersions")
+def test_features_are_those_of_kafka_4_3(python: kafka.KafkaAdminClient) -> None:
+    finalized = {name: found["finalized"] for name, found in python.describe_features().items() if "finalized" in found}
+    assert (finalized["transaction.version"], finalized["group.version"]) == ((2, 2), (1, 1))
+
+
+@pytest.mark.needs("DescribeLogDirs")
+def test_log_dirs_are_described(python: kafka.KafkaAdminClient, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 1000], partition=1)
+    (broker,) = python.describe_log_dirs({topic: [0, 1]})
+    (log_dir,) = broker["log_dirs"]
+    assert log_dir["error_code"] == 0 and log_dir["log_dir"]
+    (found,) = log_dir["topics"]
+    sizes = {partition["partition_index"]: partition["partition_size"] for partition in found["partitions"]}
+    assert (found["name"], sizes[0]) == (topic, 0) and 1000 < sizes[1] < 1200
+    assert {partition["offset_lag"] for partition in found["partitions"]} == {0}
+
+
+@pytest.mark.needs("ElectLeaders")
+def test_elections_that_are_not_needed(admin: AdminClient, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        result = admin.elect_leaders(kind, [TopicPartition(topic, 0), TopicPartition(fresh("unknown"), 0)]).result(WAIT_S)
+        codes = {place.topic == topic: error.name() for place, error in result.items()}
+        assert codes == {True: "ELECTION_NOT_NEEDED", False: "UNKNOWN_TOPIC_OR_PART"}
+
+
+@pytest.mark.needs("AlterPartitionReassignments", "ListPartitionReassignments")
+def test_reassignments_that_lead_nowhere(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    assert python.list_partition_reassignments() == {}
+    answer = python.alter_partition_reassignments({kafka.TopicPartition(topic, 0): [77]})
+    assert "InvalidReplicationAssignment" in str(answer)
+    answer = python.alter_partition_reassignments({kafka.TopicPartition(topic, 0): None})
+    assert "NoReassignmentInProgress" in str(answer)
+    answer = python.alter_partition_reassignments({kafka.TopicPartition(topic, 0): [1]})
+    assert "NoReassignmentInProgress" not in str(answer) and "Invalid" not in str(answer)
+    assert python.list_partition_reassignments() == {}
+
+
+@pytest.mark.needs("CreateAcls", "DescribeAcls", "DeleteAcls")
+def test_acls_without_an_authorizer(admin: AdminClient, python: kafka.KafkaAdminClient) -> None:
+    """Nothing is authorized, so there is nothing to list: SECURITY_DISABLED, as a Kafka without authorizer.class.name says."""
+    any_acl = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    assert admin.describe_acls(AclBindingFilter(*any_acl)).result(WAIT_S) == []  # librdkafka overlooks the error
+    any_pattern = ResourcePatternFilter(kafka.admin.ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    with pytest.raises(SecurityDisabledError):
+        python.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, any_pattern))
+    binding = AclBinding(ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:a", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    assert error_of(lambda: admin.create_acls([binding])[binding].result(WAIT_S)) == "SECURITY_DISABLED"
+    wanted = AclBindingFilter(*any_acl)
+    assert error_of(lambda: admin.delete_acls([wanted])[wanted].result(WAIT_S)) == "SECURITY_DISABLED"
+
+
+@pytest.mark.needs("DescribeTopicPartitions")
+def test_partitions_are_described_page_by_page(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:
+    topics = sorted(make_topic(3) for _ in range(2))
+    first = python.describe_topic_partitions(topics, response_partition_limit=2)
+    assert [topic["name"] for topic in first["topics"]] == topics[:1]
+    assert [partition["partition_index"] for partition in first["topics"][0]["partitions"]] == [0, 1]
+    assert first["topics"][0]["partitions"][0]["isr_nodes"] == [1]
+    assert first["next_cursor"] == {"topic_name": topics[0], "partition_index": 2}
+    rest = python.describe_topic_partitions(topics, cursor=first["next_cursor"])
+    seen = [(topic["name"], partition["partition_index"]) for topic in rest["topics"] for partition in topic["partitions"]]
+    assert seen == [(topics[0], 2), (topics[1], 0), (topics[1], 1), (topics[1], 2)] and rest["next_cursor"] is None
+    unknown = python.describe_topic_partitions([fresh("unknown")])["topics"][0]
+    assert (unknown["error_code"], unknown["partitions"]) == (3, [])
+
+
+@pytest.mark.needs("ListConfigResources")
+def test_config_resources_are_listed(python: kafka.KafkaAdminClient, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    found = python.list_config_resources()
+    assert topic in found["topic"] and "1" in found["broker"]

@@ -1,0 +1,328 @@
+"""Acceptance: consumer groups by unmodified clients, with the same expectations of the embedded broker and of Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
+
+from tests.interop.accepting import (
+    WAIT_S,
+    confluent_admin,
+    confluent_consumer,
+    confluent_producer,
+    drain,
+    error_of,
+    fresh,
+    kafka_python_consumer,
+    send_all,
+    take,
+    until,
+)
+
+MakeTopic = Callable[..., str]
+CLASSIC = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.needs(*CLASSIC)]
+PARTITIONS = 4
+
+
+def fill(servers: str, topic: str, per_partition: int = 10, generation: int = 0) -> set[bytes]:
+    """Writes numbered values to all partitions of a topic."""
+    producer = confluent_producer(servers)
+    written: set[bytes] = set()
+    for partition in range(PARTITIONS):
+        values = [b"%d-%d-%d" % (generation, partition, n) for n in range(per_partition)]
+        send_all(producer, topic, values, partition=partition)
+        written.update(values)
+    return written
+
+
+def confluent_member(servers: str, group: str, topic: str, **settings: Any) -> Consumer:
+    consumer = confluent_consumer(servers, group_id=group, session_timeout_ms=10_000, heartbeat_interval_ms=200, **settings)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def new_protocol_member(servers: str, group: str, topic: str, **settings: Any) -> Consumer:
+    """KIP-848: the broker assigns; session time-outs are its own."""
+    consumer = confluent_consumer(servers, group_id=group, group_protocol="consumer", **settings)
+    consumer.subscribe([topic])
+    return consumer
+
+
+PROTOCOLS = ["classic", "cooperative", pytest.param("consumer", marks=pytest.mark.needs("ConsumerGroupHeartbeat"))]
+
+
+def member(protocol: str, *args: Any, **settings: Any) -> Consumer:
+    if protocol == "consumer":
+        return new_protocol_member(*args, **settings)
+    if protocol == "cooperative":
+        settings["partition_assignment_strategy"] = "cooperative-sticky"
+    return confluent_member(*args, **settings)
+
+
+def values_of(messages: list[confluent_kafka.Message]) -> set[bytes]:
+    return {message.value() for message in messages}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_group_reads_on_where_it_stopped(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    first = fill(bootstrap_servers, topic)
+    consumer = member(protocol, bootstrap_servers, group, topic)
+    assert values_of(take(consumer, 40)) == first
+    assert {place.offset for place in consumer.commit(asynchronous=False)} == {10}
+    consumer.close()
+    second = fill(bootstrap_servers, topic, generation=1)
+    consumer = member(protocol, bootstrap_servers, group, topic)
+    assert values_of(take(consumer, 40)) == second
+    assert {place.offset for place in consumer.committed(places(topic), timeout=WAIT_S)} == {10}
+    consumer.close()
+
+
+def places(topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+
+
+def poll_all(consumers: list[Consumer], into: list[bytes]) -> None:
+    for consumer in consumers:
+        message = consumer.poll(0.02)
+        if message is not None:
+            assert message.error() is None, message.error()
+            into.append(message.value())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_the_partitions_and_hand_them_over(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    got: list[bytes] = []
+    one = member(protocol, bootstrap_servers, group, topic, enable_auto_commit=True)
+    until(lambda: (poll_all([one], got), len(one.assignment()) == PARTITIONS)[1], "one member has everything")
+    two = member(protocol, bootstrap_servers, group, topic, enable_auto_commit=True)
+    both = [one, two]
+    until(lambda: (poll_all(both, got), [len(c.assignment()) for c in both] == [2, 2])[1], "two members have two partitions each")
+    assert {place.partition for consumer in both for place in consumer.assignment()} == set(range(PARTITIONS))
+    written = fill(bootstrap_servers, topic)
+    until(lambda: (poll_all(both, got), len(got) >= 40)[1], "all records are read")
+    assert sorted(got) == sorted(written)
+    one.close()  # commits and leaves
+    until(lambda: (poll_all([two], got), len(two.assignment()) == PARTITIONS)[1], "the other one has everything")
+    written |= fill(bootstrap_servers, topic, generation=1)
+    until(lambda: (poll_all([two], got), len(got) >= 80)[1], "the new records are read")
+    assert sorted(got) == sorted(written)
+    two.close()
+
+
+def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """The three agree on an assignor, and their subscription metadata understands each other."""
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    written = fill(bootstrap_servers, topic)
+    got: list[bytes] = []
+    rdkafka = confluent_member(bootstrap_servers, group, topic, partition_assignment_strategy="range")
+    python = kafka_python_consumer(
+        bootstrap_servers,
+        group_id=group,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=10_000,
+        partition_assignment_strategy=[KafkaPythonRange],
+    )
+    python.subscribe([topic])
+
+    async def run() -> None:
+        third = aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            heartbeat_interval_ms=200,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=[AiokafkaRange],
+        )
+        await third.start()
+        loop = asyncio.get_running_loop()
+
+        async def turn() -> list[int]:
+            poll_all([rdkafka], got)
+            polled = await loop.run_in_executor(None, lambda: python.poll(20))
+            got.extend(record.value for records in polled.values() for record in records)
+            for records in (await third.getmany(timeout_ms=20)).values():
+                got.extend(record.value for record in records)
+            return sorted(map(len, (rdkafka.assignment(), python.assignment(), third.assignment())))
+
+        try:
+            for _ in range(600):
+                if await turn() == [1, 1, 2] and set(got) == written:
+                    return
+            raise AssertionError(f"{await turn()}, {len(set(got))} of {len(written)}")
+        finally:
+            await third.stop()
+
+    asyncio.run(run())
+    rdkafka.close()
+    python.close()
+
+
+def test_commits_carry_metadata_and_epochs(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    consumer = confluent_consumer(bootstrap_servers, group_id=group)
+    committed = TopicPartition(topic, 1, 7, "where I was: ∞", 0)
+    (answer,) = consumer.commit(offsets=[committed], asynchronous=False)
+    assert answer.error is None
+    two, none = consumer.committed([TopicPartition(topic, 1), TopicPartition(topic, 2)], timeout=WAIT_S)
+    assert (two.offset, two.metadata, two.leader_epoch) == (7, "where I was: ∞", 0)
+    assert none.offset == confluent_kafka.OFFSET_INVALID
+    consumer.close()
+    python = kafka_python_consumer(bootstrap_servers, group_id=group)
+    place = kafka.TopicPartition(topic, 3)
+    python.commit({place: kafka.structs.OffsetAndMetadata(9, "plain", 0)})
+    assert python.committed(place, metadata=True) == kafka.structs.OffsetAndMetadata(9, "plain", 0)
+    python.close()
+    too_long = TopicPartition(topic, 1, 8, "x" * 5000)
+    consumer = confluent_consumer(bootstrap_servers, group_id=group)
+    assert error_of(lambda: consumer.commit(offsets=[too_long], asynchronous=False)) == "OFFSET_METADATA_TOO_LARGE"
+    consumer.close()
+
+
+def test_a_static_member_comes_back_to_its_partitions(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """KIP-345: no rebalance when an instance restarts, and its older self is fenced."""
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    revoked: list[int] = []
+    one = confluent_consumer(
+        bootstrap_servers, group_id=group, group_instance_id="one", session_timeout_ms=10_000, heartbeat_interval_ms=200
+    )
+    one.subscribe([topic], on_revoke=lambda *_: revoked.append(1))
+    two = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
+    both = [one, two]
+    until(lambda: (poll_all(both, []), [len(c.assignment()) for c in both] == [2, 2])[1], "two members share")
+    before, revoked_before = sorted(place.partition for place in two.assignment()), len(revoked)
+    two.close()  # a static member does not leave
+    again = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
+    until(lambda: (poll_all([one, again], []), again.assignment())[1], "the instance is back")
+    assert sorted(place.partition for place in again.assignment()) == before
+    assert len(revoked) == revoked_before
+    twin = confluent_member(bootstrap_servers, group, topic, group_instance_id="two")
+    until(lambda: (poll_all([one, twin], []), twin.assignment())[1], "a twin takes its place")
+
+    def fenced() -> bool:
+        message = again.poll(0.1)
+        return message is not None and message.error() is not None and message.error().name() in ("_FATAL", "FENCED_INSTANCE_ID")
+
+    until(fenced, "the older one is fenced")
+    for consumer in (one, again, twin):
+        consumer.close()
+
+
+def test_generations_and_members_are_checked(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """Nobody commits for a group that others are members of; a group without members takes commits by anybody."""
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    inside = confluent_member(bootstrap_servers, group, topic)
+    until(lambda: (poll_all([inside], []), inside.assignment())[1], "there is a member")
+    outside = confluent_consumer(bootstrap_servers, group_id=group)
+    commit = [TopicPartition(topic, 0, 3)]
+    assert error_of(lambda: outside.commit(offsets=commit, asynchronous=False)) == "UNKNOWN_MEMBER_ID"
+    inside.close()
+    outside.commit(offsets=commit, asynchronous=False)
+    assert outside.committed([TopicPartition(topic, 0)], timeout=WAIT_S)[0].offset == 3
+    outside.close()
+
+
+def describe(admin: AdminClient, group: str) -> Any:
+    return admin.describe_consumer_groups([group])[group].result(WAIT_S)
+
+
+@pytest.mark.needs("ListGroups", "DescribeGroups", "DeleteGroups")
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.needs("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"))]
+)
+def test_groups_are_listed_described_and_deleted(bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    admin = confluent_admin(bootstrap_servers)
+    consumer = member(protocol, bootstrap_servers, group, topic, client_id="the-client")
+    until(lambda: (poll_all([consumer], []), len(consumer.assignment()) == PARTITIONS)[1], "there is a member")
+    described = until(lambda: (found := describe(admin, group)).state == ConsumerGroupState.STABLE and found, "the group is stable")
+    (only,) = described.members
+    assert (only.client_id, only.host.lstrip("/")) == ("the-client", "127.0.0.1")
+    assert {place.partition for place in only.assignment.topic_partitions} == set(range(PARTITIONS))
+    assert described.coordinator.id == 1 and not described.is_simple_consumer_group
+    assert described.partition_assignor == ("uniform" if protocol == "consumer" else "range")
+    listed = {found.group_id: found for found in admin.list_consumer_groups().result(WAIT_S).valid}
+    assert listed[group].state == ConsumerGroupState.STABLE
+    assert listed[group].type.name == ("CONSUMER" if protocol == "consumer" else "CLASSIC")
+    assert error_of(lambda: admin.delete_consumer_groups([group])[group].result(WAIT_S)) == "NON_EMPTY_GROUP"
+    consumer.close()
+    until(lambda: describe(admin, group).state == ConsumerGroupState.EMPTY, "the group is empty")
+    admin.delete_consumer_groups([group])[group].result(WAIT_S)
+    assert group not in {found.group_id for found in admin.list_consumer_groups().result(WAIT_S).valid}
+    assert error_of(lambda: admin.delete_consumer_groups([group])[group].result(WAIT_S)) == "GROUP_ID_NOT_FOUND"
+
+
+@pytest.mark.needs("OffsetDelete", "DeleteGroups")
+def test_offsets_of_a_group_are_altered_and_deleted_by_an_admin(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    admin = confluent_admin(bootstrap_servers)
+    wanted = [TopicPartition(topic, partition, 5 + partition) for partition in range(PARTITIONS)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(WAIT_S)
+
+    def offsets() -> dict[int, int]:
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(WAIT_S)
+        return {place.partition: place.offset for place in found.topic_partitions}
+
+    assert offsets() == {0: 5, 1: 6, 2: 7, 3: 8}
+    python = kafka.KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    python.delete_group_offsets(group, [kafka.TopicPartition(topic, 1)])
+    assert offsets() == {0: 5, 2: 7, 3: 8}
+    consumer = confluent_member(bootstrap_servers, group, topic)
+    until(lambda: (poll_all([consumer], []), consumer.assignment())[1], "there is a member")
+    refused = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group].result(WAIT_S)
+    assert {place.error.name() for place in refused.topic_partitions} == {"UNKNOWN_MEMBER_ID"}
+    consumer.close()
+    python.delete_groups([group])
+    python.close()
+    assert offsets() == {}
+
+
+def test_kafka_python_and_aiokafka_commit_and_come_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(PARTITIONS), fresh("g")
+    written = fill(bootstrap_servers, topic)
+    python = kafka_python_consumer(bootstrap_servers, group_id=group)
+    python.subscribe([topic])
+    assert {record.value for record in drain(python, 40)} == written
+    python.commit()
+    python.close()
+    written = fill(bootstrap_servers, topic, generation=1)
+
+    async def run() -> set[bytes]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        try:
+            got = [(await asyncio.wait_for(consumer.getone(), WAIT_S)).value for _ in range(40)]
+            await consumer.commit()
+            assert [await consumer.committed(aiokafka.TopicPartition(topic, n)) for n in range(PARTITIONS)] == [20] * PARTITIONS
+            return set(got)
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(run()) == written
+
+
+def test_a_pattern_finds_topics_that_come_later(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    prefix = fresh("later")
+    producer = confluent_producer(bootstrap_servers)
+    send_all(producer, f"{prefix}-1", [b"1"])
+    consumer = confluent_consumer(bootstrap_servers, group_id=fresh("g"), topic_metadata_refresh_interval_ms=300)
+    consumer.subscribe([f"^{prefix}-.*"])
+    assert values_of(take(consumer, 1)) == {b"1"}
+    send_all(producer, f"{prefix}-2", [b"2"])
+    until(lambda: values_of(take(consumer, 1)) == {b"2"}, "the topic is found")  # without commits the first may come again
+    consumer.close()

@@ -1,0 +1,257 @@
+"""Acceptance: producing and consuming by unmodified clients, with the same expectations of the embedded broker and of Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from tests.interop.accepting import (
+    WAIT_S,
+    confluent_admin,
+    confluent_consumer,
+    confluent_producer,
+    error_of,
+    fresh,
+    kafka_python_consumer,
+    read_from_start,
+    send_all,
+    take,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+MakeTopic = Callable[..., str]
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+ACKS = [0, 1, -1]
+
+
+def confluent_writes(servers: str, topic: str, codec: str, acks: int, values: list[bytes]) -> None:
+    send_all(confluent_producer(servers, acks=acks, compression_codec=codec), topic, values)
+
+
+def kafka_python_writes(servers: str, topic: str, codec: str, acks: int, values: list[bytes]) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers,
+        acks=acks,
+        enable_idempotence=False,
+        compression_type=None if codec == "none" else codec,
+    )
+    for value in values:
+        producer.send(topic, value, partition=0)
+    producer.flush(WAIT_S)
+    producer.close()
+
+
+def aiokafka_writes(servers: str, topic: str, codec: str, acks: int, values: list[bytes]) -> None:
+    async def run() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers, acks=acks, compression_type=None if codec == "none" else codec)
+        await producer.start()
+        try:
+            for value in values:
+                await producer.send(topic, value, partition=0)
+            await producer.flush()
+        finally:
+            await producer.stop()
+
+    asyncio.run(run())
+
+
+WRITERS = {"confluent": confluent_writes, "kafka-python": kafka_python_writes, "aiokafka": aiokafka_writes}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_codec_with_every_acks(bootstrap_servers: str, make_topic: MakeTopic, writer: str) -> None:
+    """With acks=0 nothing is answered, and the records are there all the same."""
+    topic = make_topic()
+    expected: list[bytes] = []
+    for codec in CODECS:
+        for acks in ACKS:
+            values = [b"%s acks=%d %d " % (codec.encode(), acks, n) * 20 for n in range(20)]
+            WRITERS[writer](bootstrap_servers, topic, codec, acks, values)
+            expected += values
+            if acks == 0:  # the next producer's connection may overtake this one
+                read_from_start(bootstrap_servers, topic, len(expected))
+    messages = read_from_start(bootstrap_servers, topic, len(expected), check_crcs=True)
+    assert [message.value() for message in messages] == expected
+    assert [message.offset() for message in messages] == list(range(len(expected)))
+
+
+@pytest.mark.lacks("the topic setting compression.type")
+@pytest.mark.parametrize("topic_codec", ["zstd", "uncompressed"])
+def test_the_topic_decides_about_compression(bootstrap_servers: str, make_topic: MakeTopic, topic_codec: str) -> None:
+    topic = make_topic(compression_type=topic_codec)
+    values = [b"%d" % n * 100 for n in range(50)]
+    send_all(confluent_producer(bootstrap_servers, compression_codec="gzip"), topic, values)
+    assert [message.value() for message in read_from_start(bootstrap_servers, topic, 50, check_crcs=True)] == values
+
+
+def test_headers_tombstones_and_timestamps(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    producer = confluent_producer(bootstrap_servers)
+    headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None), ("ключ", b"\x00\xff")]
+    send_all(producer, topic, [b"with headers"], key=b"k", headers=headers, timestamp=1_600_000_000_123)
+    send_all(producer, topic, [None], key=b"k", timestamp=1_600_000_000_124)
+    send_all(producer, topic, [b""], key=b"")
+    before_ms = int(time.time() * 1000) - 60_000
+    first, tombstone, empty = read_from_start(bootstrap_servers, topic, 3)
+    assert first.headers() == headers
+    assert first.timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_600_000_000_123)
+    assert (tombstone.key(), tombstone.value(), tombstone.headers()) == (b"k", None, None)
+    assert (empty.key(), empty.value()) == (b"", b"")
+    assert empty.timestamp()[0] == confluent_kafka.TIMESTAMP_CREATE_TIME and empty.timestamp()[1] > before_ms
+    assert first.leader_epoch() == 0
+
+
+def test_the_broker_stamps_log_append_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(message_timestamp_type="LogAppendTime")
+    before_ms = int(time.time() * 1000) - 1000
+    send_all(confluent_producer(bootstrap_servers, compression_codec="lz4"), topic, [b"a", b"b"], timestamp=1_000_000)
+    for message in read_from_start(bootstrap_servers, topic, 2, check_crcs=True):
+        kind, when_ms = message.timestamp()
+        assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+        assert before_ms < when_ms < before_ms + 120_000
+
+
+def test_offsets_by_time_and_watermarks(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    producer = confluent_producer(bootstrap_servers)
+    for n in range(5):
+        send_all(producer, topic, [b"%d" % n], timestamp=1_600_000_000_000 + n * 1000)
+    wanted = {
+        0: 0,
+        1_600_000_000_000: 0,
+        1_600_000_000_001: 1,
+        1_600_000_002_500: 3,
+        1_600_000_004_000: 4,
+        1_600_000_004_001: -1,
+    }
+    consumer = confluent_consumer(bootstrap_servers)
+    by_aiokafka = asyncio.run(_aiokafka_offsets(bootstrap_servers, topic, list(wanted)))
+    by_kafka_python = kafka_python_consumer(bootstrap_servers)
+    for when_ms, offset in wanted.items():
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, when_ms)], timeout=WAIT_S)
+        assert found.offset == offset, when_ms
+        where = kafka.TopicPartition(topic, 0)
+        answer = by_kafka_python.offsets_for_times({where: when_ms})[where]
+        assert (-1 if answer is None else answer.offset) == offset, when_ms
+        assert by_aiokafka[when_ms] == offset, when_ms
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (0, 5)
+    consumer.close()
+    by_kafka_python.close()
+    admin = confluent_admin(bootstrap_servers)
+    place = TopicPartition(topic, 0)
+    for spec, offset in ((OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 5), (OffsetSpec.max_timestamp(), 4)):
+        assert admin.list_offsets({place: spec})[place].result(WAIT_S).offset == offset
+
+
+async def _aiokafka_offsets(servers: str, topic: str, times_ms: list[int]) -> dict[int, int]:
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=servers)
+    await consumer.start()
+    try:
+        where = aiokafka.TopicPartition(topic, 0)
+        found = {when_ms: (await consumer.offsets_for_times({where: when_ms}))[where] for when_ms in times_ms}
+        assert await consumer.beginning_offsets([where]) == {where: 0}
+        return {when_ms: -1 if answer is None else answer.offset for when_ms, answer in found.items()}
+    finally:
+        await consumer.stop()
+
+
+def test_a_big_message_and_the_limits(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """A message of 3 MB needs a topic that allows it; it is fetched whole even by a consumer that asks for less (KIP-74)."""
+    topic, narrow = make_topic(max_message_bytes=4_000_000), make_topic(max_message_bytes=1000)
+    producer = confluent_producer(bootstrap_servers, message_max_bytes=10_000_000)
+    big = bytes(range(256)) * 12_000
+    send_all(producer, topic, [big, b"small"])
+    messages = read_from_start(bootstrap_servers, topic, 2, max_partition_fetch_bytes=1000, fetch_max_bytes=1000, message_max_bytes=1000)
+    assert [message.value() for message in messages] == [big, b"small"]
+    assert error_of(lambda: send_all(producer, narrow, [b"x" * 2000])) == "MSG_SIZE_TOO_LARGE"
+    assert error_of(lambda: send_all(producer, topic, [b"x" * 4_000_001])) == "MSG_SIZE_TOO_LARGE"
+    assert send_all(producer, narrow, [b"x" * 500]) == [0]
+
+
+def test_idempotent_producers_of_all_clients_share_a_partition(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    values = [b"%d" % n for n in range(300)]
+    assert send_all(confluent_producer(bootstrap_servers, enable_idempotence=True, batch_num_messages=7), topic, values) == list(range(300))
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap_servers, enable_idempotence=True, batch_size=200)
+    futures = [producer.send(topic, value, partition=0) for value in values]
+    assert [future.get(WAIT_S).offset for future in futures] == list(range(300, 600))
+    producer.close()
+
+    async def run() -> list[int]:
+        third = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap_servers, enable_idempotence=True, max_batch_size=200)
+        await third.start()
+        try:
+            sent = [await third.send(topic, value, partition=0) for value in values]
+            return [metadata.offset for metadata in await asyncio.gather(*sent)]
+        finally:
+            await third.stop()
+
+    assert asyncio.run(run()) == list(range(600, 900))
+    assert [message.value() for message in read_from_start(bootstrap_servers, topic, 900)] == values * 3
+
+
+@pytest.mark.slow
+def test_messages_come_while_the_consumer_waits(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """A fetch waits at the broker for its bytes, and is answered when they come: long before its longest wait is over."""
+    topic = make_topic()
+    consumer = confluent_consumer(bootstrap_servers, fetch_wait_max_ms=20_000, fetch_min_bytes=1, socket_timeout_ms=40_000)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    producer = confluent_producer(bootstrap_servers)
+    assert consumer.poll(1.0) is None
+    began = time.monotonic()
+    for n in range(5):
+        send_all(producer, topic, [b"%d" % n])
+        assert take(consumer, 1)[0].value() == b"%d" % n
+    assert time.monotonic() - began < 15
+    consumer.close()
+
+
+@pytest.mark.slow
+def test_positions_outside_of_the_log(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    send_all(confluent_producer(bootstrap_servers), topic, [b"a", b"b"])
+    for reset, first in (("earliest", b"a"), ("latest", None), ("error", "_AUTO_OFFSET_RESET")):
+        consumer = confluent_consumer(bootstrap_servers, auto_offset_reset=reset)
+        consumer.assign([TopicPartition(topic, 0, 1000)])
+        if reset == "error":
+            assert error_of(lambda consumer=consumer: take(consumer, 1)) == first
+        elif first is None:
+            assert consumer.poll(1.0) is None
+            assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S) == (0, 2)
+        else:
+            assert take(consumer, 1)[0].value() == first
+        consumer.close()
+
+
+def test_a_topic_appears_when_it_is_written_to(bootstrap_servers: str) -> None:
+    """auto.create.topics.enable is on, as in a fresh Kafka; a consumer does not create what it reads."""
+    topic = fresh("auto")
+    consumer = confluent_consumer(bootstrap_servers, allow_auto_create_topics=False)
+    assert error_of(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)) == "_UNKNOWN_PARTITION"
+    assert topic not in consumer.list_topics(timeout=WAIT_S).topics
+    consumer.close()
+    assert send_all(confluent_producer(bootstrap_servers), topic, [b"x"]) == [0]
+    assert [message.value() for message in read_from_start(bootstrap_servers, topic, 1)] == [b"x"]
+
+
+@pytest.mark.lacks("cleanup.policy=compact")
+def test_what_cannot_be_written(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, compacted, strict = make_topic(), make_topic(cleanup_policy="compact"), make_topic(message_timestamp_after_max_ms=1000)
+    producer = confluent_producer(bootstrap_servers, message_timeout_ms=5000)
+    assert error_of(lambda: send_all(producer, topic, [b"x"], partition=7)) in ("_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
+    assert error_of(lambda: send_all(producer, "no such topic!", [b"x"])) in ("TOPIC_EXCEPTION", "INVALID_TOPIC_EXCEPTION")
+    assert error_of(lambda: send_all(producer, compacted, [b"no key"])) == "INVALID_RECORD"
+    assert send_all(producer, compacted, [b"key"], key=b"k") == [0]
+    tomorrow_ms = int(time.time() * 1000) + 86_400_000
+    assert error_of(lambda: send_all(producer, strict, [b"x"], timestamp=tomorrow_ms)) == "INVALID_TIMESTAMP"
+    assert send_all(producer, strict, [b"x"]) == [0]

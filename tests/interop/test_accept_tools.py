@@ -1,0 +1,286 @@
+"""Acceptance: Kafka's own command-line tools, with the same expectations of the embedded broker and of Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all
+from tests.interop.java_tools import JavaTools
+
+MakeTopic = Callable[..., str]
+GROUPS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
+TRANSACTIONS = ("FindCoordinator", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+
+def test_topic_command(java: JavaTools, bootstrap_servers: str) -> None:
+    name, where = fresh("t"), ("--bootstrap-server", bootstrap_servers)
+    java.run(
+        "TopicCommand", *where, "--create", "--topic", name, "--partitions", 3, "--replication-factor", 1, "--config", "retention.ms=9000"
+    ).ok()
+    assert name in java.run("TopicCommand", *where, "--list").ok().split()
+    java.run("TopicCommand", *where, "--alter", "--topic", name, "--partitions", 5).ok()
+    again = java.run("TopicCommand", *where, "--create", "--topic", name)
+    assert again.code == 1 and "already exists" in again.out + again.err
+    java.run("TopicCommand", *where, "--create", "--if-not-exists", "--topic", name).ok()
+    java.run("TopicCommand", *where, "--delete", "--topic", name).ok()
+    assert name not in java.run("TopicCommand", *where, "--list").ok().split()
+    assert java.run("TopicCommand", *where, "--describe", "--topic", name).code == 1
+
+
+@pytest.mark.needs("DescribeConfigs", "DescribeTopicPartitions")
+def test_topic_command_describes(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(2, retention_ms=9000)
+    said = java.run("TopicCommand", "--bootstrap-server", bootstrap_servers, "--describe", "--topic", topic).ok()
+    head, *rows = said.strip().splitlines()
+    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=9000", head)
+    assert [re.sub(r"\s+", " ", row).strip() for row in rows] == [
+        f"Topic: {topic} Partition: {n} Leader: 1 Replicas: 1 Isr: 1 Elr: LastKnownElr:" for n in range(2)
+    ]
+
+
+@pytest.mark.needs(*GROUPS)
+def test_console_producer_and_consumer(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, where = make_topic(), ("--bootstrap-server", bootstrap_servers)
+    reader = ("parse.key=true", "parse.headers=true", "null.marker=NULL")
+    lines = b"a:1,b:2\tk1\tv1\nc:3\tk2\tNULL\nd:4\tk3\tschl\xc3\xbcssel\n"
+    options = [word for prop in reader for word in ("--reader-property", prop)]
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        java.run("ConsoleProducer", *where, "--topic", topic, "--compression-codec", codec, *options, stdin=lines).ok()
+    shown = ("print.key=true", "print.headers=true", "print.offset=true", "print.partition=true", "null.literal=NIL")
+    options = [word for prop in shown for word in ("--formatter-property", prop)]
+    said = java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--from-beginning", "--max-messages", 15, *options).ok()
+    expected = [("a:1,b:2", "k1", "v1"), ("c:3", "k2", "NIL"), ("d:4", "k3", "schlüssel")] * 5
+    assert said.splitlines() == [f"Partition:0\tOffset:{n}\t{h}\t{k}\t{v}" for n, (h, k, v) in enumerate(expected)]
+    tail = java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--partition", 0, "--offset", 13, "--timeout-ms", 1500).ok()
+    assert tail.splitlines() == ["null", "schlüssel"]
+
+
+def test_producer_and_consumer_performance(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
+    said = java.run("ProducerPerformance", *load, "--bootstrap-server", bootstrap_servers).ok()
+    assert re.search(r"20000 records sent, .* records/sec", said)
+
+
+@pytest.mark.needs(*GROUPS)
+def test_consumer_performance_and_end_to_end_latency(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, single = make_topic(3), make_topic()
+    load = ("--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", -1)
+    java.run("ProducerPerformance", *load, "--bootstrap-server", bootstrap_servers, "--command-property", "compression.type=lz4").ok()
+    said = java.run(
+        "ConsumerPerformance", "--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", 20_000, "--hide-header"
+    ).ok()
+    assert int(said.split(",")[4]) >= 20_000
+    said = java.run("EndToEndLatency", bootstrap_servers, single, 200, "all", 100).ok()
+    assert re.search(r"Percentiles: 50th = \d+, 99th = \d+", said)
+
+
+def events(said: str, name: str) -> list[dict[str, object]]:
+    return [event for line in said.splitlines() if line.startswith("{") and (event := json.loads(line)).get("name") == name]
+
+
+@pytest.mark.needs(*GROUPS)
+@pytest.mark.parametrize("protocol", ["CLASSIC", pytest.param("CONSUMER", marks=pytest.mark.needs("ConsumerGroupHeartbeat"))])
+def test_verifiable_producer_and_consumer(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic, protocol: str) -> None:
+    topic, group = make_topic(2), fresh("g")
+    where = ("--bootstrap-server", bootstrap_servers, "--topic", topic)
+    said = java.run("VerifiableProducer", *where, "--max-messages", 3000, "--repeating-keys", 7).ok()
+    acked = events(said, "producer_send_success")
+    assert len(acked) == 3000 and not events(said, "producer_send_error")
+    said = java.run(
+        "VerifiableConsumer",
+        *where,
+        "--group-id",
+        group,
+        "--max-messages",
+        3000,
+        "--group-protocol",
+        protocol,
+        "--reset-policy",
+        "earliest",
+        "--verbose",
+    ).ok()
+    read = events(said, "record_data")
+    places = {(event["partition"], event["offset"]): (event["key"], event["value"]) for event in read}
+    assert len(read) == len(places) == 3000
+    assert {(event["partition"], event["offset"]): (event["key"], event["value"]) for event in acked} == places
+    commits = events(said, "offsets_committed")
+    assert commits and all(commit["success"] for commit in commits)
+
+
+@pytest.mark.needs(*GROUPS, *TRANSACTIONS)
+def test_transactional_message_copier(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """Copies in transactions, aborting some at random: every value arrives once and in order."""
+    source, target = make_topic(), make_topic()
+    values = [b"%d" % n for n in range(1000)]
+    send_all(confluent_producer(bootstrap_servers), source, values)
+    said = java.run(
+        "TransactionalMessageCopier",
+        *("--broker-list", bootstrap_servers, "--transactional-id", fresh("tx"), "--consumer-group", fresh("g")),
+        *("--input-topic", source, "--input-partition", 0, "--output-topic", target, "--max-messages", 1000, "--transaction-size", 50),
+        "--enable-random-aborts",
+    ).ok()
+    assert json.loads(said.strip().splitlines()[-1])["consumed"] >= 1000
+    copied = read_from_start(bootstrap_servers, target, 1000, isolation_level="read_committed")
+    assert [message.value() for message in copied] == values
+
+
+@pytest.mark.needs("DescribeAcls", "DescribeConfigs", *GROUPS)
+def test_client_compatibility(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    wanted = {
+        "offsets-for-times-supported": "True",
+        "cluster-id-supported": "True",
+        "expect-record-too-large-exception": "False",
+        "num-cluster-nodes": 1,
+        "create-topics-supported": "True",
+        "describe-acls-supported": "True",
+        "describe-configs-supported": "True",
+        "idempotent-producer-supported": "True",
+    }
+    options = [word for name, value in wanted.items() for word in (f"--{name}", value)]
+    java.run("ClientCompatibilityTest", "--topic", make_topic(), "--bootstrap-server", bootstrap_servers, *options).ok()
+
+
+@pytest.mark.needs(*GROUPS, "ListGroups", "DescribeGroups", "DeleteGroups", "OffsetDelete")
+def test_consumer_group_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group, where = make_topic(), fresh("g"), ("--bootstrap-server", bootstrap_servers)
+    command = "consumer.group.ConsumerGroupCommand"
+    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
+    java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--group", group, "--from-beginning", "--max-messages", 4).ok()
+    assert group in java.run(command, *where, "--list").ok().split()
+    rows = [line.split() for line in java.run(command, *where, "--describe", "--group", group).ok().splitlines() if topic in line]
+    assert [row[:6] for row in rows] == [[group, topic, "0", "4", "10", "6"]]
+    java.run(command, *where, "--group", group, "--topic", topic, "--reset-offsets", "--shift-by", -2, "--execute").ok()
+    said = java.run("consumer.ConsoleConsumer", *where, "--topic", topic, "--group", group, "--max-messages", 8).ok()
+    assert said.split() == [str(n) for n in range(2, 10)]
+    assert "Empty" in java.run(command, *where, "--describe", "--group", group, "--state").ok()
+    java.run(command, *where, "--delete-offsets", "--group", group, "--topic", topic).ok()
+    java.run(command, *where, "--delete", "--group", group).ok()
+    assert group not in java.run(command, *where, "--list").ok().split()
+
+
+def test_get_offset_shell(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    for n in range(5):
+        send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n], partition=1, timestamp=1_600_000_000_000 + n)
+    for when, offsets in (("latest", (0, 5)), ("earliest", (0, 0)), (1_600_000_000_003, (None, 3)), ("max-timestamp", (None, 4))):
+        said = java.run("GetOffsetShell", "--bootstrap-server", bootstrap_servers, "--topic", topic, "--time", when).ok()
+        assert said.split() == [f"{topic}:{n}:{offset}" for n, offset in enumerate(offsets) if offset is not None], when
+
+
+def test_broker_api_versions(java: JavaTools, bootstrap_servers: str) -> None:
+    """The tool knows every API of Kafka 4.3: none that clients use may be missing, none may have a lower or higher limit."""
+    said = java.run("BrokerApiVersionsCommand", "--bootstrap-server", bootstrap_servers).ok()
+    assert said.startswith(f"{bootstrap_servers} (id: 1 rack: null isFenced: false) -> (")
+    assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", said)
+
+
+@pytest.mark.needs("DescribeConfigs", "IncrementalAlterConfigs", "DescribeClientQuotas", "DescribeUserScramCredentials")
+def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, command = make_topic(), "kafka.admin.ConfigCommand"
+    where = ("--bootstrap-server", bootstrap_servers, "--entity-type", "topics", "--entity-name", topic)
+    java.run(command, *where, "--alter", "--add-config", "retention.ms=5000,cleanup.policy=[compact,delete]").ok()
+    said = java.run(command, *where, "--describe").ok()
+    assert re.search(r"retention.ms=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000", said)
+    java.run(command, *where, "--alter", "--delete-config", "retention.ms").ok()
+    assert "retention.ms" not in java.run(command, *where, "--describe").ok()
+    refused = java.run(command, *where, "--alter", "--add-config", "retention.ms=soon")
+    assert refused.code == 1 and "InvalidConfigurationException" in refused.out + refused.err
+    said = java.run(
+        command, "--bootstrap-server", bootstrap_servers, "--entity-type", "brokers", "--entity-name", 1, "--describe", "--all"
+    ).ok()
+    assert "log.retention.hours=168" in said
+    client = ("--bootstrap-server", bootstrap_servers, "--entity-type", "clients", "--entity-name", fresh("client"))
+    java.run(command, *client, "--alter", "--add-config", "producer_byte_rate=1024").ok()
+    assert "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok()
+
+
+@pytest.mark.needs("DescribeLogDirs")
+def test_log_dirs_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"x" * 500])
+    said = java.run("LogDirsCommand", "--bootstrap-server", bootstrap_servers, "--describe", "--topic-list", topic).ok()
+    (broker,) = json.loads(said.strip().splitlines()[-1])["brokers"]
+    (log_dir,) = broker["logDirs"]
+    sizes = {found["partition"]: found["size"] for found in log_dir["partitions"]}
+    assert broker["broker"] == 1 and log_dir["error"] is None
+    assert sizes[f"{topic}-1"] == 0 and 500 < sizes[f"{topic}-0"] < 700
+
+
+@pytest.mark.needs(*TRANSACTIONS, "ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
+def test_transactions_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, transactional_id, where = make_topic(), fresh("tx"), ("--bootstrap-server", bootstrap_servers)
+    producer = confluent_producer(bootstrap_servers, transactional_id=transactional_id)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"hanging", partition=0)
+    producer.flush(30)
+    rows = [line.split() for line in java.run("TransactionsCommand", *where, "list").ok().splitlines()]
+    assert [row[3] for row in rows if row[0] == transactional_id] == ["Ongoing"]
+    said = java.run("TransactionsCommand", *where, "describe", "--transactional-id", transactional_id).ok()
+    assert f"{topic}-0" in said
+    said = java.run("TransactionsCommand", *where, "describe-producers", "--topic", topic, "--partition", 0).ok()
+    assert len(said.strip().splitlines()) == 2
+    java.run("TransactionsCommand", *where, "abort", "--topic", topic, "--partition", 0, "--start-offset", 0).ok()
+    send_all(confluent_producer(bootstrap_servers), topic, [b"free"])
+    (message,) = read_from_start(bootstrap_servers, topic, 1, isolation_level="read_committed")
+    assert (message.value(), message.offset()) == (b"free", 2)
+
+
+@pytest.mark.needs("DeleteRecords", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeConfigs")
+def test_records_elections_and_reassignments_by_command(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic, tmp_path) -> None:
+    topic, where = make_topic(), ("--bootstrap-server", bootstrap_servers)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 7}]}))
+    assert "low_watermark: 7" in java.run("DeleteRecordsCommand", *where, "--offset-json-file", plan).ok()
+    said = java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--topic", topic, "--partition", 0).ok()
+    assert "Valid replica already elected" in said
+
+
+def test_replica_verification(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """It compares replicas for ever; here it must come to its first report without an error."""
+    topic = make_topic()
+    send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
+    jars = java.jars
+    command = [
+        "java",
+        "-Xmx256m",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        "-cp",
+        f"{jars}/*",
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+    ]
+    options = ["--broker-list", bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "200"]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.search(r"max lag is (\d+) for partition (\S+) at offset (\d+) among 1 partitions", line):
+                assert found.group(1) == "0"
+                break
+        else:
+            raise AssertionError("it ended without a report")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
+def test_kcat(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    base = ["kcat", "-b", bootstrap_servers, "-q"]
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        subprocess.run([*base, "-P", "-t", topic, "-K:", "-z", codec], input=b"k:v\n", check=True, timeout=30)
+    out = subprocess.run([*base, "-C", "-t", topic, "-e", "-f", "%o %k %s\n"], capture_output=True, check=True, timeout=30).stdout
+    assert out.splitlines() == [b"%d k v" % n for n in range(5)]
+    assert topic in subprocess.run([*base, "-L"], capture_output=True, check=True, timeout=30, text=True).stdout
