@@ -8,7 +8,17 @@ from kafkacore import errors
 from kafkacore.admin import ItemResults, KafkaAdminClient
 from kafkacore.broker.server import Broker, Disconnect, Drop
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse, ListOffsetsRequest, MetadataRequest
+from kafkacore.errors import Code
+from kafkacore.protocol import (
+    Coordinator,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListOffsetsRequest,
+    MetadataRequest,
+)
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
 
 
@@ -177,10 +187,50 @@ def test_closing_ends_the_call_of_another_thread(broker, admin):
     assert ended == [errors.ClosedError]
 
 
-@pytest.mark.parametrize("call", ["describe_configs", "list_groups", "delete_records", "abort_transaction", "create_acls"])
-def test_what_is_not_there_yet_says_so(admin, call):
-    with pytest.raises(errors.UsageError, match=f"{call} is not implemented yet"):
-        getattr(admin, call)("x", option=1)
+def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
+    """Group calls go through FindCoordinator every time they are refused, and end with the cause when it never helps."""
+    asked = []
+
+    def find(request):
+        asked.append("find")
+        keys = request.coordinator_keys
+        if asked.count("find") == 1:
+            found = Coordinator(key=keys[0], node_id=-1, host="", port=-1, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+        else:
+            found = Coordinator(key=keys[0], node_id=1, host=broker.host, port=broker.port, error_code=0)
+        return FindCoordinatorResponse(coordinators=[found])
+
+    broker.control(FindCoordinatorRequest.API_KEY, find)
+    answers = [Code.NOT_COORDINATOR, Code.NONE]
+
+    def read(response):
+        asked.append("ask")
+        code = answers.pop(0)
+        yield "g", errors.from_code(code) if code else "found"
+
+    def request(groups):
+        assert groups == ["g"]
+        return MetadataRequest, lambda version: MetadataRequest(topics=[])
+
+    assert admin._ask_coordinators(["g"], 0, request, read, 10)["g"] == "found"
+    assert asked == ["find", "find", "ask", "find", "ask"]
+    answers += [Code.NOT_COORDINATOR] * 1000
+    late = admin._ask_coordinators(["g"], 0, request, read, 0.05).errors["g"]
+    assert isinstance(late, errors.KafkaTimeoutError) and isinstance(late.attempts[0], errors.NotCoordinator)
+
+
+def test_brokers_that_are_not_there(admin):
+    results = admin.describe_log_dirs([7], timeout=0.05)
+    assert isinstance(results.errors[7], errors.KafkaTimeoutError)
+    results = admin.describe_configs([("broker", "7")], timeout=0.05)
+    assert isinstance(results.errors["broker", "7"], errors.KafkaTimeoutError)
+
+
+def test_calls_with_nothing_to_do_ask_nobody():
+    with KafkaAdminClient(bootstrap_servers="127.0.0.1:1") as admin:
+        assert not admin.alter_client_quotas({}) and not admin.create_acls([]) and not admin.delete_acls([])
+        assert not admin.alter_partition_reassignments({}) and not admin.delete_records({}) and not admin.describe_configs([])
+        assert not admin.delete_groups([]) and not admin.alter_group_offsets("g", {}) and not admin.describe_transactions([])
 
 
 def test_retries_bound_every_call(broker):

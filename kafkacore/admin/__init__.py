@@ -1,0 +1,61 @@
+"""KafkaAdminClient: everything that manages a cluster. One answer per item: what failed does not hide what worked.
+
+Calls are driven by the calling thread; several threads take turns.
+
+Source: Kafka's KafkaAdminClient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafkacore.admin.base import ItemResults
+from kafkacore.admin.cluster import ClusterAdmin, ClusterDescription, LogDirDescription, Reassignment, ReplicaSize
+from kafkacore.admin.configs import Append, ConfigEntry, ConfigResource, ConfigsAdmin, ConfigSynonym, Subtract
+from kafkacore.admin.groups import GroupDescription, GroupListing, GroupsAdmin, MemberDescription
+from kafkacore.admin.security import Acl, AclFilter, SecurityAdmin
+from kafkacore.admin.topics import CreatedTopic, TopicDescription, TopicsAdmin
+from kafkacore.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
+from kafkacore.clock import Clock
+
+__all__ = [
+    "Acl",
+    "AclFilter",
+    "Append",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
+    "CreatedTopic",
+    "GroupDescription",
+    "GroupListing",
+    "ItemResults",
+    "KafkaAdminClient",
+    "LogDirDescription",
+    "MemberDescription",
+    "ProducerDescription",
+    "Reassignment",
+    "ReplicaSize",
+    "Subtract",
+    "TopicDescription",
+    "TransactionDescription",
+    "TransactionListing",
+]
+
+
+class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin, SecurityAdmin):
+    """Manages a cluster and looks at it.
+
+    Args:
+        **settings: see `AdminConfig`; a mapping with dotted names may be passed as the first argument.
+
+    Raises:
+        errors.ConfigError: an unknown or wrong setting.
+
+    Every call takes `timeout` in seconds (`default_api_timeout_ms` when None) and raises KafkaTimeoutError when no broker answered in
+    time, with the reasons of all tries. Results come per item, see `ItemResults`.
+    """
+
+    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+        super().__init__(mapping, clock=clock, **settings)

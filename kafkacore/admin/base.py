@@ -1,0 +1,489 @@
+"""What the rooms of the admin client share: results per item; requests to any broker, the controller, leaders, coordinators.
+
+Source: Kafka's KafkaAdminClient, AdminApiDriver, CoordinatorStrategy, PartitionLeaderStrategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from kafkacore import errors
+from kafkacore.clock import Clock
+from kafkacore.config import AdminConfig
+from kafkacore.errors import Code
+from kafkacore.net.client import ClientResponse
+from kafkacore.net.driver import CallerDriver
+from kafkacore.net.leaders import LeaderQuery
+from kafkacore.protocol import (
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from kafkacore.types import Node, TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+_FIRST_BATCH_VERSION = 4
+_BY_NAME: dict[type, int] = {OffsetCommitRequest: 9, OffsetFetchRequest: 9}
+"""The last versions that name topics; later ones know them by their ids alone."""
+
+_MOVED = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS})
+
+
+class ItemResults(Mapping[K, V], Generic[K, V]):
+    """Results by item. Reading the result of an item that failed raises its error.
+
+    Args:
+        values: of the items that worked.
+        failed: why the others did not.
+
+    Attributes:
+        errors: the error of each item that failed; empty when all worked.
+    """
+
+    __slots__ = ("_values", "errors")
+
+    def __init__(self, values: dict[K, V], failed: dict[K, errors.KafkaError]) -> None:
+        self._values = values
+        self.errors = failed
+
+    def __getitem__(self, item: K) -> V:
+        failed = self.errors.get(item)
+        if failed is not None:
+            raise failed
+        return self._values[item]
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._values or item in self.errors
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._values
+        yield from self.errors
+
+    def __len__(self) -> int:
+        return len(self._values) + len(self.errors)
+
+    @property
+    def succeeded(self) -> dict[K, V]:
+        """The items that worked."""
+        return dict(self._values)
+
+    def check(self) -> Self:
+        """Raises the first error, if there is one; otherwise returns these results."""
+        for failed in self.errors.values():
+            raise failed
+        return self
+
+    def __repr__(self) -> str:
+        return f"ItemResults({self._values!r}, errors={self.errors!r})"
+
+
+class Call:
+    """One request to one broker, tried again until it is answered, refused for good, or late.
+
+    Args:
+        admin: whose.
+        api, build: the request.
+        find: who is asked; None while nobody is known, and then the metadata is asked for.
+        is_fixed: no other broker could answer.
+    """
+
+    def __init__(
+        self, admin: AdminBase, api: type[Any], build: Callable[[int], Any], find: Callable[[int], Node | None], *, is_fixed: bool = False
+    ) -> None:
+        self._admin = admin
+        self._api = api
+        self._build = build
+        self._find = find
+        self._is_fixed = is_fixed
+        self._in_flight = False
+        self._failed_try: errors.KafkaError | None = None
+        self._retry_at_ms = 0
+        self.tries = 0
+        self.attempts: list[errors.KafkaError] = []
+        self.response: Any = None
+        self.error: errors.KafkaError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an answer, or none to come."""
+        return self.response is not None or self.error is not None
+
+    def step(self, now_ms: int) -> int | None:
+        """Sends what can be sent; see `CallerDriver.run`."""
+        admin = self._admin
+        client = admin._driver.client
+        if self._failed_try is not None:
+            self.attempts.append(self._failed_try)
+            config = admin.config
+            if self.tries > config.retries:
+                self.error = self._failed_try
+                return None
+            self._retry_at_ms = now_ms + min(config.retry_backoff_max_ms, config.retry_backoff_ms << min(self.tries - 1, 20))
+            self._failed_try = None
+        if self._in_flight or self.done:
+            return None
+        if now_ms < self._retry_at_ms:
+            return self._retry_at_ms - now_ms
+        node = self._find(now_ms)
+        if node is None:
+            admin._driver.metadata.request_update()
+            return admin.config.reconnect_backoff_ms
+        if not client.ready(node, now_ms):
+            return client.poll_delay_ms(node, now_ms) if self._is_fixed else admin.config.reconnect_backoff_ms
+        self._in_flight = True
+        self.tries += 1
+        request = client.new_client_request(
+            node.id, self._api, self._build, now_ms, callback=self._answered, max_version=_BY_NAME.get(self._api)
+        )
+        client.send(request, now_ms)
+        return None
+
+    def retry(self, cause: errors.KafkaError) -> None:
+        """Another try is needed, after the back-off."""
+        self.response = None
+        self._failed_try = cause
+        if cause.invalid_metadata or self._is_fixed:
+            self._admin._driver.metadata.request_update()
+
+    def _answered(self, response: ClientResponse) -> None:
+        self._in_flight = False
+        if response.response is not None:
+            self.response = response.response
+            return
+        cause = response.error or errors.DisconnectError("the connection was lost before the answer")
+        if cause.retriable:
+            self.retry(cause)
+        else:
+            self.error = cause
+
+
+class LeaderAsk(LeaderQuery):
+    """A question for the leaders of partitions.
+
+    Args:
+        request: makes one for some of the partitions: the API, and what builds it for a version.
+        read: finds (partition, error code, value) in a response.
+        rest: as for `LeaderQuery`.
+    """
+
+    def __init__(
+        self,
+        admin: AdminBase,
+        waiting: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], tuple[type, Callable[[int], object]]],
+        read: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]],
+    ) -> None:
+        config, driver = admin.config, admin._driver
+        super().__init__(
+            driver.client,
+            driver.metadata,
+            waiting,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+            retries=config.retries,
+        )
+        self.results: dict[TopicPartition, Any] = {}
+        self._make_request = request
+        self._find_results = read
+
+    def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+        return self._make_request(tps)
+
+    def _read(self, tps: list[TopicPartition], response: object) -> None:
+        for tp, code, value in self._find_results(response):
+            if tp in self._flying and self._code(tp, code):
+                self._answer(tp)
+                self.results[tp] = value
+
+
+class Asked(NamedTuple):
+    """What became of one of several questions: a response or an error."""
+
+    response: Any
+    error: errors.KafkaError | None
+
+
+class AdminBase:
+    """Settings, the network, and ways to ask."""
+
+    def __init__(self, mapping: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+        self.config = AdminConfig.from_user(mapping, **settings)
+        self._driver = CallerDriver(self.config, "KafkaAdminClient", exclusive=False, clock=clock)
+
+    def close(self) -> None:
+        """Closes all connections at once; calls of other threads end with ClosedError. A second close does nothing."""
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaAdminClient({', '.join(self.config.bootstrap_servers)})"
+
+    # -- time ---------------------------------------------------------------------------------------------------------------------
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
+
+    def _deadline_ms(self, timeout: float | None) -> int:
+        return self._driver.clock.now_ms() + self._timeout_ms(timeout)
+
+    def _left_ms(self, deadline_ms: int) -> int:
+        return max(deadline_ms - self._driver.clock.now_ms(), 0)
+
+    # -- who is asked -------------------------------------------------------------------------------------------------------------
+
+    def _anyone(self, now_ms: int) -> Node | None:
+        return self._driver.client.least_loaded_node(now_ms)
+
+    def _controller(self, now_ms: int) -> Node | None:
+        return self._driver.metadata.snapshot.controller
+
+    def _broker(self, node_id: int) -> Callable[[int], Node | None]:
+        return lambda _: self._driver.metadata.snapshot.nodes.get(node_id)
+
+    def _nodes(self, timeout_ms: int) -> list[Node]:
+        """All brokers of the cluster."""
+        response = self._metadata([], timeout_ms)
+        return [Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers]
+
+    # -- asking -------------------------------------------------------------------------------------------------------------------
+
+    def _metadata(self, names: list[str] | None, timeout_ms: int) -> MetadataResponse:
+        def build(version: int) -> MetadataRequest:
+            topics = None if names is None else [MetadataRequestTopic(name=n) for n in names]
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4)
+
+        response: MetadataResponse = self._ask(MetadataRequest, build, timeout_ms)
+        errors.raise_for(response.error_code, api="Metadata")
+        return response
+
+    def _ask(
+        self,
+        api: type[Any],
+        build: Callable[[int], Any],
+        timeout_ms: int,
+        *,
+        to_controller: bool = False,
+        refused: Callable[[Any], errors.KafkaError | None] | None = None,
+    ) -> Any:
+        """Sends one request to any broker, or to the controller, until one answers it.
+
+        Args:
+            api, build: the request.
+            timeout_ms: for all tries together.
+            to_controller: who is asked.
+            refused: looks into an answer for the reason to ask again.
+        """
+        call = Call(self, api, build, self._controller if to_controller else self._anyone, is_fixed=to_controller)
+        asked = self._ask_all([call], timeout_ms, refused)[0]
+        if asked.error is not None:
+            raise asked.error
+        return asked.response
+
+    def _ask_all(
+        self, calls: Sequence[Call], timeout_ms: int, refused: Callable[[Any], errors.KafkaError | None] | None = None
+    ) -> list[Asked]:
+        """Runs several calls at once.
+
+        Returns:
+            For each what became of it; those that are late have a KafkaTimeoutError.
+        """
+        with self._driver as driver:
+
+            def step(now_ms: int) -> int | None:
+                return min((wait for call in calls if (wait := call.step(now_ms)) is not None), default=None)
+
+            def done() -> bool:
+                for call in calls:
+                    cause = refused(call.response) if refused is not None and call.response is not None else None
+                    if cause is not None and call.tries <= self.config.retries:
+                        call.retry(cause)
+                return all(call.done for call in calls)
+
+            driver.run(step, done, timeout_ms)
+            results = []
+            for call in calls:
+                late: errors.KafkaError | None = None
+                if not call.done:
+                    tries = [*call.attempts, *driver.attempts()]
+                    late = errors.KafkaTimeoutError(f"no answer within {timeout_ms} ms", api=call._api.__name__, attempts=tries)
+                results.append(Asked(call.response, call.error or late))
+            return results
+
+    def _ask_brokers(
+        self, requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]], timeout_ms: int
+    ) -> dict[int, Asked]:
+        """One request to each of some brokers, by their ids."""
+        calls = [Call(self, api, build, self._broker(node_id), is_fixed=True) for node_id, (api, build) in requests.items()]
+        return dict(zip(requests, self._ask_all(calls, timeout_ms), strict=True))
+
+    def _ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], tuple[type, Callable[[int], object]]],
+        read: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]],
+        timeout: float | None,
+    ) -> ItemResults[TopicPartition, Any]:
+        """Asks the leaders of partitions, again where leadership has moved; see `LeaderAsk`."""
+        deadline_ms = self._deadline_ms(timeout)
+        there, failed = self._existing(partitions, deadline_ms)
+        query = LeaderAsk(self, there, request, read)
+        return self._run_query(query, failed, deadline_ms)
+
+    def _existing(
+        self, partitions: Iterable[TopicPartition], deadline_ms: int
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, errors.KafkaError]]:
+        """Which partitions exist, and why the others do not. (Brokers might create what a client merely asks for.)"""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if not wanted:
+            return [], {}
+        response = self._metadata(list(dict.fromkeys(tp.topic for tp in wanted)), self._left_ms(deadline_ms))
+        topics = {topic.name or "": topic for topic in response.topics}
+        there, failed = [], {}
+        for tp in dict.fromkeys(wanted):
+            topic = topics.get(tp.topic)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+            if topic is None or code:
+                failed[tp] = errors.from_code(code, topic=tp.topic, partition=tp.partition)
+            elif tp.partition not in {p.partition_index for p in topic.partitions}:
+                failed[tp] = errors.UnknownTopicOrPartition("the topic has no such partition", topic=tp.topic, partition=tp.partition)
+            else:
+                there.append(tp)
+        return there, failed
+
+    def _run_query(self, query: Any, failed: dict[TopicPartition, errors.KafkaError], deadline_ms: int) -> ItemResults[TopicPartition, Any]:
+        with self._driver as driver:
+
+            def step(now_ms: int) -> int | None:
+                query.step(now_ms)
+                wait_ms: int | None = query.next_wake_ms(now_ms)
+                return wait_ms
+
+            if not driver.run(step, lambda: query.done, self._left_ms(deadline_ms)):
+                for tp in query.unanswered():
+                    failed[tp] = errors.KafkaTimeoutError(
+                        "no answer in time",
+                        topic=tp.topic,
+                        partition=tp.partition,
+                        attempts=[query.last_errors[tp]] if tp in query.last_errors else driver.attempts(),
+                    )
+                query.cancel()
+            return ItemResults(query.results, failed | query.failed)
+
+    # -- coordinators -------------------------------------------------------------------------------------------------------------
+
+    def _ask_coordinators(
+        self,
+        keys: Iterable[str],
+        key_type: int,
+        request: Callable[[list[str]], tuple[type, Callable[[int], object]]],
+        read: Callable[[Any], Iterable[tuple[str, V | errors.KafkaError]]],
+        timeout: float | None,
+    ) -> ItemResults[str, V]:
+        """Asks the coordinators of groups or transactional ids, again where they have moved.
+
+        Args:
+            keys: the ids.
+            key_type: GROUP_KEY or TRANSACTION_KEY.
+            request: makes one for some of the ids: the API, and what builds it for a version.
+            read: finds (id, value or error) in a response.
+            timeout: seconds.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        waiting = list(dict.fromkeys(keys))
+        values: dict[str, V] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        causes: dict[str, errors.KafkaError] = {}
+        tries = 0
+        while waiting:
+            places = self._coordinators(waiting, key_type, deadline_ms)
+            again: dict[str, errors.KafkaError] = {}
+            groups: dict[int, list[str]] = {}
+            for key, place in places.items():
+                if isinstance(place, int):
+                    groups.setdefault(place, []).append(key)
+                else:
+                    (again if place.code in _MOVED else failed)[key] = place
+            asked = self._ask_brokers({node_id: request(group) for node_id, group in groups.items()}, self._left_ms(deadline_ms))
+            for node_id, answer in asked.items():
+                if answer.error is not None:
+                    failed |= dict.fromkeys(groups[node_id], answer.error)
+                    continue
+                for key, value in read(answer.response):
+                    if not isinstance(value, errors.KafkaError):
+                        values[key] = value
+                    elif value.code in _MOVED:
+                        again[key] = value
+                    else:
+                        failed[key] = value
+            tries += 1
+            causes |= again
+            if tries > self.config.retries:
+                failed |= again
+                again = {}
+            elif not self._left_ms(deadline_ms):
+                failed |= dict.fromkeys(again, errors.KafkaTimeoutError("no coordinator answered in time"))
+                again = {}
+            waiting = list(again)
+            if waiting:
+                self._pause(min(self.config.retry_backoff_max_ms, self.config.retry_backoff_ms << min(tries - 1, 20)), deadline_ms)
+        for key, error in failed.items():
+            if isinstance(error, errors.KafkaTimeoutError) and key in causes:
+                failed[key] = errors.KafkaTimeoutError("no coordinator answered in time", attempts=[causes[key], *error.attempts])
+        return ItemResults(values, failed)
+
+    def _coordinators(self, keys: Sequence[str], key_type: int, deadline_ms: int) -> dict[str, int | errors.KafkaError]:
+        """The broker that coordinates each key, or why nobody knows."""
+
+        def build_for(key: str) -> Callable[[int], FindCoordinatorRequest]:
+            def build(version: int) -> FindCoordinatorRequest:
+                if version >= _FIRST_BATCH_VERSION:
+                    return FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+                return FindCoordinatorRequest(key_type=key_type, key=key)
+
+            return build
+
+        calls = [Call(self, FindCoordinatorRequest, build_for(key), self._anyone) for key in keys]
+        found: dict[str, int | errors.KafkaError] = {}
+        for key, asked in zip(keys, self._ask_all(calls, self._left_ms(deadline_ms)), strict=True):
+            if asked.error is not None:
+                found[key] = asked.error
+                continue
+            answer = asked.response.coordinators[0] if asked.response.coordinators else asked.response
+            code = answer.error_code
+            found[key] = errors.from_code(code, answer.error_message, api="FindCoordinator") if code else answer.node_id
+        return found
+
+    def _pause(self, wait_ms: int, deadline_ms: int) -> None:
+        """Lets time pass, and the network work."""
+        with self._driver as driver:
+            driver.run(lambda _: None, lambda: False, min(wait_ms, self._left_ms(deadline_ms)))
+
+
+def names_of(names: Iterable[str]) -> list[str]:
+    if isinstance(names, str):
+        raise errors.UsageError(f"names must be a collection of names, not the string {names!r}")
+    return list(dict.fromkeys(names))
+
+
+def not_controller(field: str) -> Callable[[Any], errors.KafkaError | None]:
+    """An answer of a broker that is no longer the controller says so for every item."""
+
+    def look(response: Any) -> errors.KafkaError | None:
+        if any(item.error_code == Code.NOT_CONTROLLER for item in getattr(response, field)):
+            return errors.from_code(Code.NOT_CONTROLLER)
+        return None
+
+    return look

@@ -1,0 +1,315 @@
+"""The cluster: its brokers, their directories, leaders and replicas, quotas.
+
+Source: Kafka's KafkaAdminClient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafkacore import errors
+from kafkacore.admin.base import AdminBase, ItemResults
+from kafkacore.errors import Code
+from kafkacore.net.leaders import by_topic
+from kafkacore.protocol import (
+    AlterClientQuotasRequest,
+    AlterPartitionReassignmentsRequest,
+    ClientQuotaAlteration,
+    ClientQuotaEntityPart,
+    ClientQuotaFilterComponent,
+    ClientQuotaOp,
+    DescribeClientQuotasRequest,
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from kafkacore.types import Node, TopicPartition
+
+_ELECTIONS = {"preferred": 0, "unclean": 1}
+_EXACT, _DEFAULT, _ANY = range(3)
+
+QuotaEntity = frozenset[tuple[str, str | None]]
+"""Whom a quota is for: (type, name) pairs with the types user, client-id and ip; None is the default of a type."""
+
+
+class ClusterDescription(NamedTuple):
+    """The cluster. `controller` is where clients send what the controller does; on KRaft clusters any broker may be named."""
+
+    cluster_id: str | None
+    controller: Node | None
+    nodes: list[Node]
+
+
+class ReplicaSize(NamedTuple):
+    """A partition in a directory: its bytes, how far it is behind, and whether it is on its way into the directory."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class LogDirDescription(NamedTuple):
+    """A directory of a broker; sizes are -1 where the broker does not tell. `error` says why it is offline."""
+
+    error: errors.KafkaError | None
+    replicas: dict[TopicPartition, ReplicaSize]
+    total_bytes: int
+    usable_bytes: int
+
+
+class Reassignment(NamedTuple):
+    """A partition on its way to other brokers."""
+
+    replicas: list[int]
+    adding_replicas: list[int]
+    removing_replicas: list[int]
+
+
+class ClusterAdmin(AdminBase):
+    """The calls about the cluster."""
+
+    def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+        """The cluster's id, controller and brokers.
+
+        Args:
+            timeout: seconds.
+        """
+        response = self._metadata([], self._timeout_ms(timeout))
+        nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        return ClusterDescription(response.cluster_id, nodes.get(response.controller_id), sorted(nodes.values()))
+
+    def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, timeout: float | None = None
+    ) -> ItemResults[int, dict[str, LogDirDescription]]:
+        """The directories of brokers, and what lies in them.
+
+        Args:
+            brokers: their ids; None for all.
+            timeout: seconds.
+
+        Returns:
+            By broker, the directories by path.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        ids = [node.id for node in self._nodes(self._left_ms(deadline_ms))] if brokers is None else list(dict.fromkeys(brokers))
+
+        def build(version: int) -> DescribeLogDirsRequest:
+            return DescribeLogDirsRequest(topics=None)
+
+        found: dict[int, dict[str, LogDirDescription]] = {}
+        failed: dict[int, errors.KafkaError] = {}
+        for node_id, asked in self._ask_brokers(dict.fromkeys(ids, (DescribeLogDirsRequest, build)), self._left_ms(deadline_ms)).items():
+            if asked.error is not None:
+                failed[node_id] = asked.error
+            elif asked.response.error_code:
+                failed[node_id] = errors.from_code(asked.response.error_code, api="DescribeLogDirs", broker=node_id)
+            else:
+                found[node_id] = {each.log_dir: _log_dir(each) for each in asked.response.results}
+        return ItemResults(found, failed)
+
+    # -- leaders and replicas -----------------------------------------------------------------------------------------------------
+
+    def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] | None = None, *, election: str = "preferred", timeout: float | None = None
+    ) -> ItemResults[TopicPartition, None]:
+        """Elects leaders.
+
+        Args:
+            partitions: None for all that could have another leader.
+            election: "preferred" the first replica of each; "unclean" any that is alive, where none is in sync: records may be lost.
+            timeout: seconds.
+
+        Returns:
+            By partition. Typical errors: ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable.
+        """
+        if election not in _ELECTIONS:
+            raise errors.UsageError(f"an election is {' or '.join(_ELECTIONS)}, not {election!r}")
+        wanted = None if partitions is None else [TopicPartition(*tp) for tp in partitions]
+        timeout_ms = self._timeout_ms(timeout)
+        topics = None
+        if wanted is not None:
+            topics = [
+                TopicPartitions(topic=name, partitions=[index for index, _ in group])
+                for name, group in by_topic((tp, None) for tp in wanted).items()
+            ]
+
+        def build(version: int) -> ElectLeadersRequest:
+            if version == 0 and _ELECTIONS[election]:
+                raise errors.UnsupportedVersion("the broker knows preferred elections only", api="ElectLeaders")
+            return ElectLeadersRequest(
+                election_type=_ELECTIONS[election] if version else 0, topic_partitions=topics, timeout_ms=timeout_ms
+            )
+
+        response = self._ask(ElectLeadersRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        errors.raise_for(response.error_code, api="ElectLeaders")
+        elected: dict[TopicPartition, None] = {}
+        failed: dict[TopicPartition, errors.KafkaError] = {}
+        for topic in response.replica_election_results:
+            for item in topic.partition_result:
+                tp = TopicPartition(topic.topic, item.partition_id)
+                if item.error_code:
+                    failed[tp] = errors.from_code(item.error_code, item.error_message, topic=tp.topic, partition=tp.partition)
+                else:
+                    elected[tp] = None
+        return ItemResults(elected, failed)
+
+    def alter_partition_reassignments(
+        self, changes: Mapping[tuple[str, int], Iterable[int] | None], *, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, None]:
+        """Begins to move partitions to other brokers, or stops it. The answer comes when that is decided, not when the data is there.
+
+        Args:
+            changes: by (topic, partition) the brokers it shall be on, the preferred leader first; None cancels a reassignment.
+            timeout: seconds.
+
+        Returns:
+            By partition. Typical errors: InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition.
+        """
+        timeout_ms = self._timeout_ms(timeout)
+        wanted = {TopicPartition(*tp): None if ids is None else list(ids) for tp, ids in changes.items()}
+        topics = [
+            ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=index, replicas=ids) for index, ids in group])
+            for name, group in by_topic(wanted.items()).items()
+        ]
+
+        def build(version: int) -> AlterPartitionReassignmentsRequest:
+            return AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
+
+        if not wanted:
+            return ItemResults({}, {})
+        response = self._ask(AlterPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        errors.raise_for(response.error_code, response.error_message, api="AlterPartitionReassignments")
+        begun: dict[TopicPartition, None] = {}
+        failed: dict[TopicPartition, errors.KafkaError] = {}
+        for topic in response.responses:
+            for item in topic.partitions:
+                tp = TopicPartition(topic.name, item.partition_index)
+                if item.error_code:
+                    failed[tp] = errors.from_code(item.error_code, item.error_message, topic=tp.topic, partition=tp.partition)
+                else:
+                    begun[tp] = None
+        return ItemResults(begun, failed)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] | None = None, *, timeout: float | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """The partitions that are on their way to other brokers.
+
+        Args:
+            partitions: look at these only; None for all.
+            timeout: seconds.
+        """
+        timeout_ms = self._timeout_ms(timeout)
+        topics = None
+        if partitions is not None:
+            topics = [
+                ListPartitionReassignmentsTopics(name=name, partition_indexes=[index for index, _ in group])
+                for name, group in by_topic((TopicPartition(*tp), None) for tp in partitions).items()
+            ]
+
+        def build(version: int) -> ListPartitionReassignmentsRequest:
+            return ListPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms)
+
+        response = self._ask(ListPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=_moved)
+        errors.raise_for(response.error_code, response.error_message, api="ListPartitionReassignments")
+        return {
+            TopicPartition(topic.name, each.partition_index): Reassignment(each.replicas, each.adding_replicas, each.removing_replicas)
+            for topic in response.topics
+            for each in topic.partitions
+        }
+
+    # -- quotas -------------------------------------------------------------------------------------------------------------------
+
+    def describe_client_quotas(
+        self, filters: Mapping[str, str | None] | None = None, *, strict: bool = False, timeout: float | None = None
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Quotas that are set.
+
+        Args:
+            filters: by type (user, client-id, ip) the name an entity must have: None the default, "*" any name or the default.
+            strict: only entities of exactly these types.
+            timeout: seconds.
+
+        Returns:
+            By entity, the quotas by name.
+        """
+        components = [
+            ClientQuotaFilterComponent(
+                entity_type=kind,
+                match_type=_DEFAULT if name is None else _ANY if name == "*" else _EXACT,
+                match=None if name == "*" else name,
+            )
+            for kind, name in (filters or {}).items()
+        ]
+
+        def build(version: int) -> DescribeClientQuotasRequest:
+            return DescribeClientQuotasRequest(components=components, strict=strict)
+
+        response = self._ask(DescribeClientQuotasRequest, build, self._timeout_ms(timeout))
+        errors.raise_for(response.error_code, response.error_message, api="DescribeClientQuotas")
+        return {
+            frozenset((part.entity_type, part.entity_name) for part in each.entity): {value.key: value.value for value in each.values}
+            for each in response.entries or ()
+        }
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[Iterable[tuple[str, str | None]], Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> ItemResults[QuotaEntity, None]:
+        """Sets quotas.
+
+        Args:
+            changes: by entity, a tuple or frozenset of (type, name) pairs as in `QuotaEntity`, the quotas by name; None takes one away.
+            validate_only: check only.
+            timeout: seconds.
+
+        Returns:
+            By entity. Typical error: InvalidRequest.
+        """
+        entries = [
+            ClientQuotaAlteration(
+                entity=[ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in entity],
+                ops=[ClientQuotaOp(key=key, value=value or 0.0, remove=value is None) for key, value in quotas.items()],
+            )
+            for entity, quotas in changes.items()
+        ]
+
+        def build(version: int) -> AlterClientQuotasRequest:
+            return AlterClientQuotasRequest(entries=entries, validate_only=validate_only)
+
+        if not entries:
+            return ItemResults({}, {})
+        response = self._ask(AlterClientQuotasRequest, build, self._timeout_ms(timeout))
+        done: dict[QuotaEntity, None] = {}
+        failed: dict[QuotaEntity, errors.KafkaError] = {}
+        for item in response.entries:
+            entity = frozenset((part.entity_type, part.entity_name) for part in item.entity)
+            if item.error_code:
+                failed[entity] = errors.from_code(item.error_code, item.error_message, api="AlterClientQuotas")
+            else:
+                done[entity] = None
+        return ItemResults(done, failed)
+
+
+def _log_dir(found: Any) -> LogDirDescription:
+    error = errors.from_code(found.error_code, api="DescribeLogDirs") if found.error_code else None
+    replicas = {
+        TopicPartition(topic.name, each.partition_index): ReplicaSize(each.partition_size, each.offset_lag, each.is_future_key)
+        for topic in found.topics
+        for each in topic.partitions
+    }
+    return LogDirDescription(error, replicas, found.total_bytes, found.usable_bytes)
+
+
+def _moved(response: Any) -> errors.KafkaError | None:
+    return errors.from_code(Code.NOT_CONTROLLER) if response.error_code == Code.NOT_CONTROLLER else None
+
+

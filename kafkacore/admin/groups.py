@@ -1,0 +1,367 @@
+"""Consumer groups and their offsets.
+
+Source: Kafka's KafkaAdminClient.{listGroups, describeConsumerGroups, deleteConsumerGroups, listConsumerGroupOffsets, ...}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafkacore import errors
+from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, names_of
+from kafkacore.errors import Code
+from kafkacore.net.leaders import by_topic
+from kafkacore.protocol import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kafkacore.protocol.stored import ConsumerProtocolAssignment, decode_stored
+from kafkacore.types import OffsetAndMetadata, TopicPartition
+
+_CONSUMER_PROTOCOL = "consumer"
+_FIRST_BATCH_VERSION = 8
+
+
+class GroupListing(NamedTuple):
+    """A group, as listed. state and type ("classic", "consumer") are empty where the broker does not tell (before 2.6, 3.8)."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class MemberDescription(NamedTuple):
+    """A member of a group: where it is, and what it has been assigned."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: list[TopicPartition]
+
+
+class GroupDescription(NamedTuple):
+    """A group.
+
+    Attributes:
+        group_id: its name.
+        type: "classic" or "consumer" (KIP-848).
+        state: as Kafka calls it: Empty, PreparingRebalance, Stable, Assigning, Reconciling, Dead, ...
+        protocol_type: "consumer" for groups of consumers.
+        assignor: how partitions are assigned; empty before that is decided.
+        members: who is in it.
+    """
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: list[MemberDescription]
+
+
+class GroupsAdmin(AdminBase):
+    """The calls about groups."""
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None
+    ) -> list[GroupListing]:
+        """The groups of the cluster.
+
+        Args:
+            states: only in these states, as "Stable"; none for all.
+            types: only of these types, as "classic"; none for all.
+            timeout: seconds.
+
+        Raises:
+            errors.KafkaError: a broker did not answer, so the list would have holes.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        wanted_states, wanted_types = list(states), list(types)
+
+        def build(version: int) -> ListGroupsRequest:
+            if (wanted_states and version < 4) or (wanted_types and version < 5):
+                raise errors.UnsupportedVersion("the broker cannot filter groups", api="ListGroups")
+            return ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
+
+        nodes = self._nodes(self._left_ms(deadline_ms))
+        found: set[GroupListing] = set()
+        for asked in self._ask_brokers({node.id: (ListGroupsRequest, build) for node in nodes}, self._left_ms(deadline_ms)).values():
+            if asked.error is not None:
+                raise asked.error
+            errors.raise_for(asked.response.error_code, api="ListGroups")
+            found |= {GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in asked.response.groups}
+        return sorted(found)
+
+    def describe_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, GroupDescription]:
+        """Members and states of groups.
+
+        Args:
+            group_ids: the groups.
+            timeout: seconds.
+
+        Returns:
+            By group. Typical errors: GroupIdNotFound, GroupAuthorization. (Before Kafka 4.0 a group that is not there is in state Dead.)
+        """
+        wanted = names_of(group_ids)
+        deadline_ms = self._deadline_ms(timeout)
+
+        def consumer_request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return ConsumerGroupDescribeRequest, lambda version: ConsumerGroupDescribeRequest(group_ids=ids)
+
+        def classic_request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return DescribeGroupsRequest, lambda version: DescribeGroupsRequest(groups=ids)
+
+        newer = self._ask_coordinators(wanted, GROUP_KEY, consumer_request, _read_consumer_groups, timeout)
+        others = [
+            group for group, error in newer.errors.items() if error.code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION)
+        ]
+        left = self._left_ms(deadline_ms) / 1000
+        older = self._ask_coordinators(others, GROUP_KEY, classic_request, _read_classic_groups, left)
+        failed = {group: error for group, error in newer.errors.items() if group not in others}
+        return ItemResults({**newer.succeeded, **older.succeeded}, failed | older.errors)
+
+    def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, None]:
+        """Deletes groups with their offsets.
+
+        Args:
+            group_ids: the groups; they must be empty.
+            timeout: seconds.
+
+        Returns:
+            By group. Typical errors: GroupNotEmpty, GroupIdNotFound.
+        """
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return DeleteGroupsRequest, lambda version: DeleteGroupsRequest(groups_names=ids)
+
+        def read(response: Any) -> Iterable[tuple[str, errors.KafkaError | None]]:
+            for each in response.results:
+                yield each.group_id, errors.from_code(each.error_code, api="DeleteGroups") if each.error_code else None
+
+        return self._ask_coordinators(names_of(group_ids), GROUP_KEY, request, read, timeout)
+
+    # -- offsets ------------------------------------------------------------------------------------------------------------------
+
+    def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed.
+
+        Args:
+            group_id: the group.
+            partitions: None for all that have offsets.
+            require_stable: wait for transactions that commit offsets.
+            timeout: seconds.
+
+        Returns:
+            By partition; None where nothing is committed.
+
+        Raises:
+            errors.KafkaError: the coordinator refused, for the group or for one of the partitions.
+        """
+        topics = None
+        if partitions is not None:
+            topics = {name: [i for i, _ in group] for name, group in by_topic((TopicPartition(*tp), None) for tp in partitions).items()}
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            def build(version: int) -> OffsetFetchRequest:
+                if version < _FIRST_BATCH_VERSION:
+                    if require_stable and version < 7:
+                        raise errors.UnsupportedVersion("the broker does not know stable offsets", api="OffsetFetch")
+                    named = None
+                    if topics is not None:
+                        named = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+                    return OffsetFetchRequest(group_id=group_id, topics=named, require_stable=require_stable)
+                listed = None
+                if topics is not None:
+                    listed = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+                return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=listed)], require_stable=require_stable)
+
+            return OffsetFetchRequest, build
+
+        def read(response: Any) -> Iterable[tuple[str, dict[TopicPartition, OffsetAndMetadata | None] | errors.KafkaError]]:
+            answer = response.groups[0] if response.groups else response
+            if answer.error_code:
+                yield group_id, errors.from_code(answer.error_code, api="OffsetFetch")
+                return
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    if each.error_code:
+                        yield group_id, errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition, api="OffsetFetch")
+                        return
+                    found[tp] = (
+                        OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+                        if each.committed_offset >= 0
+                        else None
+                    )
+            yield group_id, found
+
+        return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata], *, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, None]:
+        """Commits offsets for a group that has no members.
+
+        Args:
+            group_id: the group; it is made if it is not there.
+            offsets: by (topic, partition) the next record to read.
+            timeout: seconds.
+
+        Returns:
+            By partition. Typical errors: UnknownMemberId (the group has members), UnknownTopicOrPartition.
+
+        Raises:
+            errors.KafkaError: the coordinator cannot be found or does not answer.
+        """
+        wanted = {
+            TopicPartition(*tp): given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+            for tp, given in offsets.items()
+        }
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        committed_metadata=each.metadata,
+                    )
+                    for index, each in group
+                ],
+            )
+            for name, group in by_topic(wanted.items()).items()
+        ]
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return OffsetCommitRequest, lambda version: OffsetCommitRequest(group_id=group_id, topics=topics)
+
+        if not wanted:
+            return ItemResults({}, {})
+        return self._ask_about_offsets(group_id, request, timeout)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, None]:
+        """Forgets offsets of a group.
+
+        Args:
+            group_id: the group.
+            partitions: of topics no member subscribes to.
+            timeout: seconds.
+
+        Returns:
+            By partition. Typical errors: GroupSubscribedToTopic, UnknownTopicOrPartition.
+
+        Raises:
+            errors.KafkaError: as GroupIdNotFound, or the coordinator cannot be found or does not answer.
+        """
+        topics = [
+            OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index, _ in group])
+            for name, group in by_topic((TopicPartition(*tp), None) for tp in partitions).items()
+        ]
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return OffsetDeleteRequest, lambda version: OffsetDeleteRequest(group_id=group_id, topics=topics)
+
+        if not topics:
+            return ItemResults({}, {})
+        return self._ask_about_offsets(group_id, request, timeout)
+
+    def _ask_about_offsets(
+        self, group_id: str, request: Callable[[list[str]], tuple[type, Callable[[int], object]]], timeout: float | None
+    ) -> ItemResults[TopicPartition, None]:
+        """Asks a group's coordinator something that it answers by partition."""
+
+        def read(response: Any) -> Iterable[tuple[str, ItemResults[TopicPartition, None] | errors.KafkaError]]:
+            if getattr(response, "error_code", 0):
+                yield group_id, errors.from_code(response.error_code)
+                return
+            done: dict[TopicPartition, None] = {}
+            failed: dict[TopicPartition, errors.KafkaError] = {}
+            for topic in response.topics:
+                for each in topic.partitions:
+                    tp = TopicPartition(topic.name, each.partition_index)
+                    if each.error_code:
+                        failed[tp] = errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition)
+                    else:
+                        done[tp] = None
+            moved = next((error for error in failed.values() if error.code == Code.NOT_COORDINATOR), None)
+            yield group_id, moved or ItemResults(done, failed)
+
+        return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
+
+
+def _read_consumer_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:
+    for group in response.groups:
+        if group.error_code:
+            yield group.group_id, errors.from_code(group.error_code, group.error_message, api="ConsumerGroupDescribe")
+            continue
+        members = [
+            MemberDescription(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                sorted(
+                    TopicPartition(topic.topic_name, index) for topic in member.assignment.topic_partitions for index in topic.partitions
+                ),
+            )
+            for member in group.members
+        ]
+        yield (
+            group.group_id,
+            GroupDescription(group.group_id, "consumer", group.group_state, _CONSUMER_PROTOCOL, group.assignor_name, members),
+        )
+
+
+def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:
+    for group in response.groups:
+        if group.error_code:
+            yield group.group_id, errors.from_code(group.error_code, group.error_message, api="DescribeGroups")
+            continue
+        members = [
+            MemberDescription(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                _assigned(bytes(member.member_assignment)) if group.protocol_type == _CONSUMER_PROTOCOL else [],
+            )
+            for member in group.members
+        ]
+        yield (
+            group.group_id,
+            GroupDescription(group.group_id, "classic", group.group_state, group.protocol_type, group.protocol_data, members),
+        )
+
+
+def _assigned(assignment: bytes) -> list[TopicPartition]:
+    """The partitions in a member's assignment; there is none before the first rebalance is over."""
+    if not assignment:
+        return []
+    decoded = decode_stored(ConsumerProtocolAssignment, assignment)
+    return sorted(TopicPartition(each.topic, index) for each in decoded.assigned_partitions for index in each.partitions)

@@ -1,0 +1,283 @@
+"""Topics and their partitions: creating, describing, offsets, deleting records, leaders, replicas.
+
+Source: Kafka's KafkaAdminClient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafkacore import errors
+from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller
+from kafkacore.metadata import PartitionInfo
+from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListedOffset, OffsetQuery, by_topic
+from kafkacore.protocol import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    MetadataResponseTopic,
+)
+from kafkacore.types import NewPartitions, NewTopic, TopicPartition
+
+_SPECS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max_timestamp": MAX_TIMESTAMP}
+
+
+class CreatedTopic(NamedTuple):
+    """A topic as it was created; counts are -1 and the id is zero where the broker is too old to tell (before 2.4, 2.8)."""
+
+    name: str
+    topic_id: bytes
+    num_partitions: int
+    replication_factor: int
+    configs: dict[str, str | None]
+
+
+class TopicDescription(NamedTuple):
+    """A topic: its partitions in ascending order."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: list[PartitionInfo]
+
+
+class TopicsAdmin(AdminBase):
+    """The calls about topics."""
+
+    def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout: float | None = None
+    ) -> ItemResults[str, CreatedTopic]:
+        """Creates topics.
+
+        Args:
+            topics: a name alone takes the broker's default counts.
+            validate_only: check only.
+            timeout: seconds.
+
+        Returns:
+            By name; `.check()` raises the first error.
+            Typical errors: TopicExists, InvalidTopic, InvalidReplicationFactor, InvalidPartitions.
+        """
+        if isinstance(topics, (str, NewTopic)):
+            raise errors.UsageError(f"topics must be a collection of topics, not the single {topics!r}")
+        wanted = [NewTopic(t) if isinstance(t, str) else t for t in topics]
+        timeout_ms = self._timeout_ms(timeout)
+        entries = [
+            CreatableTopic(
+                name=t.name,
+                num_partitions=-1 if t.replica_assignments else t.num_partitions,
+                replication_factor=-1 if t.replica_assignments else t.replication_factor,
+                assignments=[
+                    CreatableReplicaAssignment(partition_index=i, broker_ids=list(ids)) for i, ids in (t.replica_assignments or {}).items()
+                ],
+                configs=[CreatableTopicConfig(name=k, value=v) for k, v in (t.configs or {}).items()],
+            )
+            for t in wanted
+        ]
+
+        def build(version: int) -> CreateTopicsRequest:
+            return CreateTopicsRequest(topics=entries, timeout_ms=timeout_ms, validate_only=validate_only)
+
+        if not entries:
+            return ItemResults({}, {})
+        response = self._ask(CreateTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("topics"))
+        made: dict[str, CreatedTopic] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for item in response.topics:
+            if item.error_code:
+                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreateTopics")
+            else:
+                configs = {c.name: c.value for c in item.configs or ()}
+                made[item.name] = CreatedTopic(item.name, bytes(item.topic_id), item.num_partitions, item.replication_factor, configs)
+        return ItemResults(made, failed)
+
+    def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, None]:
+        """Deletes topics with all their records.
+
+        Args:
+            names: the topics.
+            timeout: seconds.
+
+        Returns:
+            By name. Typical errors: UnknownTopicOrPartition, TopicDeletionDisabled.
+        """
+        wanted = names_of(names)
+        timeout_ms = self._timeout_ms(timeout)
+
+        def build(version: int) -> DeleteTopicsRequest:
+            if version >= 6:
+                return DeleteTopicsRequest(topics=[DeleteTopicState(name=n, topic_id=bytes(16)) for n in wanted], timeout_ms=timeout_ms)
+            return DeleteTopicsRequest(topic_names=wanted, timeout_ms=timeout_ms)
+
+        if not wanted:
+            return ItemResults({}, {})
+        response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
+        gone: dict[str, None] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for item in response.responses:
+            if item.error_code:
+                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="DeleteTopics")
+            else:
+                gone[item.name] = None
+        return ItemResults(gone, failed)
+
+    def create_partitions(
+        self, partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False, timeout: float | None = None
+    ) -> ItemResults[str, None]:
+        """Adds partitions to topics. Keyed records are spread anew: those of one key may lie in two partitions afterwards.
+
+        Args:
+            partitions: by topic, how many it is to have in all.
+            validate_only: check only.
+            timeout: seconds.
+
+        Returns:
+            By topic. Typical errors: InvalidPartitions, UnknownTopicOrPartition, InvalidReplicaAssignment.
+        """
+        wanted = {name: NewPartitions(given) if isinstance(given, int) else given for name, given in partitions.items()}
+        timeout_ms = self._timeout_ms(timeout)
+        entries = [
+            CreatePartitionsTopic(
+                name=name,
+                count=given.total_count,
+                assignments=None
+                if given.assignments is None
+                else [CreatePartitionsAssignment(broker_ids=list(ids)) for ids in given.assignments],
+            )
+            for name, given in wanted.items()
+        ]
+
+        def build(version: int) -> CreatePartitionsRequest:
+            return CreatePartitionsRequest(topics=entries, timeout_ms=timeout_ms, validate_only=validate_only)
+
+        if not entries:
+            return ItemResults({}, {})
+        response = self._ask(CreatePartitionsRequest, build, timeout_ms, to_controller=True, refused=not_controller("results"))
+        grown: dict[str, None] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for item in response.results:
+            if item.error_code:
+                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreatePartitions")
+            else:
+                grown[item.name] = None
+        return ItemResults(grown, failed)
+
+    def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
+        """Names of all topics this client may see, sorted.
+
+        Args:
+            include_internal: also those Kafka keeps for itself, as __consumer_offsets.
+            timeout: seconds.
+        """
+        response = self._metadata(None, self._timeout_ms(timeout))
+        return sorted(t.name for t in response.topics if t.name and not t.error_code and (include_internal or not t.is_internal))
+
+    def describe_topics(self, names: Iterable[str], *, timeout: float | None = None) -> ItemResults[str, TopicDescription]:
+        """Partitions, leaders and replicas of topics.
+
+        Args:
+            names: the topics.
+            timeout: seconds.
+
+        Returns:
+            By name. Typical errors: UnknownTopicOrPartition, InvalidTopic, TopicAuthorization.
+        """
+        wanted = names_of(names)
+        if not wanted:
+            return ItemResults({}, {})
+        response = self._metadata(wanted, self._timeout_ms(timeout))
+        found: dict[str, TopicDescription] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for topic in response.topics:
+            name = topic.name or ""
+            if topic.error_code:
+                failed[name] = errors.from_code(topic.error_code, topic=name, api="Metadata")
+            else:
+                found[name] = _describe(topic)
+        for name in wanted:
+            if name not in found and name not in failed:
+                failed[name] = errors.UnknownTopicOrPartition("the broker said nothing about it", topic=name, api="Metadata")
+        return ItemResults(found, failed)
+
+    def list_offsets(
+        self, partitions: Mapping[tuple[str, int], str | int], *, read_committed: bool = False, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, ListedOffset]:
+        """Offsets by place or time, asked of each partition's leader.
+
+        Args:
+            partitions: (topic, partition) to "earliest", "latest", "max_timestamp", or epoch milliseconds: the first record from then on.
+            read_committed: "latest" is the last stable offset.
+            timeout: seconds.
+
+        Returns:
+            By partition; offset -1 where no record matches.
+        """
+        timestamps: dict[TopicPartition, int] = {}
+        for tp, spec in partitions.items():
+            timestamp = _SPECS.get(spec) if isinstance(spec, str) else spec
+            if timestamp is None or (isinstance(spec, int) and spec < 0):
+                raise errors.UsageError(f"not {', '.join(_SPECS)} or a timestamp: {spec!r}", topic=tp[0], partition=tp[1])
+            timestamps[TopicPartition(*tp)] = timestamp
+        deadline_ms = self._deadline_ms(timeout)
+        there, failed = self._existing(timestamps, deadline_ms)
+        with self._driver as driver:
+            query = OffsetQuery(
+                driver.client,
+                driver.metadata,
+                {tp: timestamps[tp] for tp in there},
+                isolation_level=int(read_committed),
+                retry_backoff_ms=self.config.retry_backoff_ms,
+                retry_backoff_max_ms=self.config.retry_backoff_max_ms,
+                retries=self.config.retries,
+            )
+            return self._run_query(query, failed, deadline_ms)
+
+    def delete_records(
+        self, offsets: Mapping[tuple[str, int], int], *, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, int]:
+        """Deletes what lies before an offset.
+
+        Args:
+            offsets: by (topic, partition) the first offset to keep; -1 deletes everything up to the high watermark.
+            timeout: seconds.
+
+        Returns:
+            By partition its low watermark: the first offset that is left. Typical errors: OffsetOutOfRange, PolicyViolation.
+        """
+        before = {TopicPartition(*tp): offset for tp, offset in offsets.items()}
+        timeout_ms = self._timeout_ms(timeout)
+
+        def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+            topics = [
+                DeleteRecordsTopic(
+                    name=name, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in partitions]
+                )
+                for name, partitions in by_topic((tp, before[tp]) for tp in tps).items()
+            ]
+            return DeleteRecordsRequest, lambda version: DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
+
+        def read(response: Any) -> Iterable[tuple[TopicPartition, int, int]]:
+            for topic in response.topics:
+                for found in topic.partitions:
+                    yield TopicPartition(topic.name, found.partition_index), found.error_code, found.low_watermark
+
+        return self._ask_leaders(before, request, read, timeout)
+
+
+def _describe(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = [
+        PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas or ())
+        for p in topic.partitions
+    ]
+    partitions.sort(key=lambda p: p.index)
+    return TopicDescription(topic.name or "", bytes(topic.topic_id), topic.is_internal, partitions)

@@ -1,0 +1,219 @@
+"""Producers and their transactions.
+
+Source: Kafka's KafkaAdminClient.{describeProducers, listTransactions, describeTransactions, abortTransaction} (KIP-664).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kafkacore import errors
+from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, names_of
+from kafkacore.net.leaders import by_topic
+from kafkacore.protocol import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from kafkacore.types import TopicPartition
+
+
+class ProducerDescription(NamedTuple):
+    """A producer that a partition remembers.
+
+    Attributes:
+        producer_id, producer_epoch: of the producer.
+        last_sequence: of its last record; -1 for none.
+        last_timestamp_ms: of its last batch; -1 for none.
+        coordinator_epoch: of the coordinator that ended its last transaction; -1 for none.
+        transaction_start_offset: the first record of its open transaction; -1 without one.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id, as listed. state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, ..."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """The state of a transactional id. start_time_ms is -1 without an open transaction; `partitions` are those it wrote to."""
+
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int
+    partitions: list[TopicPartition]
+
+
+class TransactionsAdmin(AdminBase):
+    """The calls about transactions."""
+
+    def describe_producers(
+        self, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
+    ) -> ItemResults[TopicPartition, list[ProducerDescription]]:
+        """The producers that wrote to partitions lately, as their leaders know them.
+
+        Args:
+            partitions: (topic, partition) pairs.
+            timeout: seconds.
+
+        Returns:
+            By partition. Typical errors: UnknownTopicOrPartition, InvalidTopic.
+        """
+
+        def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+            topics = [
+                DescribeProducersTopicRequest(name=name, partition_indexes=[index for index, _ in group])
+                for name, group in by_topic((tp, None) for tp in tps).items()
+            ]
+            return DescribeProducersRequest, lambda version: DescribeProducersRequest(topics=topics)
+
+        def read(response: Any) -> Iterable[tuple[TopicPartition, int, list[ProducerDescription]]]:
+            for topic in response.topics:
+                for found in topic.partitions:
+                    producers = [
+                        ProducerDescription(
+                            each.producer_id,
+                            each.producer_epoch,
+                            each.last_sequence,
+                            each.last_timestamp,
+                            each.coordinator_epoch,
+                            each.current_txn_start_offset,
+                        )
+                        for each in found.active_producers
+                    ]
+                    yield TopicPartition(topic.name, found.partition_index), found.error_code, producers
+
+        return self._ask_leaders([TopicPartition(*tp) for tp in partitions], request, read, timeout)
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+        timeout: float | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids that the coordinators know.
+
+        Args:
+            states: only in these states, as "Ongoing"; none for all.
+            producer_ids: only of these producers; none for all.
+            longer_than_ms: only transactions open for longer (Kafka 3.8); -1 for any.
+            pattern: a regular expression (RE2) for the ids (Kafka 4.1); None for any.
+            timeout: seconds.
+
+        Raises:
+            errors.UnsupportedVersion: a broker is too old for a filter.
+            errors.KafkaError: a broker did not answer, so the list would have holes.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        wanted_states, wanted_ids = list(states), list(producer_ids)
+
+        def build(version: int) -> ListTransactionsRequest:
+            if (longer_than_ms >= 0 and version < 1) or (pattern is not None and version < 2):
+                raise errors.UnsupportedVersion("the broker cannot filter so", api="ListTransactions")
+            return ListTransactionsRequest(
+                state_filters=wanted_states,
+                producer_id_filters=wanted_ids,
+                duration_filter=longer_than_ms if version >= 1 else -1,
+                transactional_id_pattern=pattern,
+            )
+
+        nodes = self._nodes(self._left_ms(deadline_ms))
+        found = []
+        for asked in self._ask_brokers({node.id: (ListTransactionsRequest, build) for node in nodes}, self._left_ms(deadline_ms)).values():
+            if asked.error is not None:
+                raise asked.error
+            errors.raise_for(asked.response.error_code, api="ListTransactions")
+            found += [
+                TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+                for each in asked.response.transaction_states
+            ]
+        return sorted(found)
+
+    def describe_transactions(
+        self, transactional_ids: Iterable[str], *, timeout: float | None = None
+    ) -> ItemResults[str, TransactionDescription]:
+        """The state of transactional ids.
+
+        Args:
+            transactional_ids: the ids.
+            timeout: seconds.
+
+        Returns:
+            By id. Typical error: TransactionalIdNotFound.
+        """
+
+        def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
+            return DescribeTransactionsRequest, lambda version: DescribeTransactionsRequest(transactional_ids=ids)
+
+        def read(response: Any) -> Iterable[tuple[str, TransactionDescription | errors.KafkaError]]:
+            for each in response.transaction_states:
+                if each.error_code:
+                    yield each.transactional_id, errors.from_code(each.error_code, api="DescribeTransactions")
+                    continue
+                partitions = [TopicPartition(topic.topic, index) for topic in each.topics for index in topic.partitions]
+                yield (
+                    each.transactional_id,
+                    TransactionDescription(
+                        each.transaction_state,
+                        each.producer_id,
+                        each.producer_epoch,
+                        each.transaction_timeout_ms,
+                        each.transaction_start_time_ms,
+                        partitions,
+                    ),
+                )
+
+        return self._ask_coordinators(names_of(transactional_ids), TRANSACTION_KEY, request, read, timeout)
+
+    def abort_transaction(
+        self, partition: tuple[str, int], producer_id: int, producer_epoch: int, coordinator_epoch: int, *, timeout: float | None = None
+    ) -> None:
+        """Ends a transaction that hangs in one partition, without its coordinator. For repairs: see `describe_producers`.
+
+        Args:
+            partition: where it hangs.
+            producer_id, producer_epoch, coordinator_epoch: as `describe_producers` tells them.
+            timeout: seconds.
+
+        Raises:
+            errors.KafkaError: the leader refused.
+        """
+        tp = TopicPartition(*partition)
+
+        def request(tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+            marker = WritableTxnMarker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transaction_result=False,
+                topics=[WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
+                coordinator_epoch=max(coordinator_epoch, 0),  # -1 where no coordinator has ever written to the partition
+            )
+            return WriteTxnMarkersRequest, lambda version: WriteTxnMarkersRequest(markers=[marker])
+
+        def read(response: Any) -> Iterable[tuple[TopicPartition, int, None]]:
+            for marker in response.markers:
+                for topic in marker.topics:
+                    for found in topic.partitions:
+                        yield TopicPartition(topic.name, found.partition_index), found.error_code, None
+
+        self._ask_leaders([tp], request, read, timeout).check()

@@ -1,0 +1,284 @@
+"""KafkaAdminClient on the embedded broker and on Apache Kafka, with the same expectations."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from kafkacore.admin import Acl, AclFilter, Append, ConfigResource, ItemResults, Subtract
+from kafkacore.broker.handlers import SERVED
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture
+def admin(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Callable[[int], None]:
+    def check(api_key: int) -> None:
+        if "embedded" in request.node.callspec.id and api_key not in SERVED:
+            pytest.skip(f"the embedded broker does not serve API {api_key} yet")
+
+    return check
+
+
+def until(look: Callable[[], object]) -> None:
+    """Brokers of a real cluster follow the controller some moments later."""
+    for _ in range(2000):
+        if look():
+            return
+    raise AssertionError("it did not come to be")
+
+
+# ---- settings
+
+
+def test_settings_of_a_topic(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
+    served(44)
+    topic = ConfigResource("topic", make_topic(retention_ms=5000))
+    found = admin.describe_configs([topic], include_synonyms=True).check()[topic]
+    assert len(found) == 33
+    retention = found["retention.ms"]
+    assert (retention.value, retention.source, retention.type, retention.is_default) == ("5000", "topic", "long", False)
+    assert (retention.is_read_only, retention.is_sensitive) == (False, False)
+    assert [(each.name, each.value, each.source) for each in found["max.message.bytes"].synonyms] == [
+        ("message.max.bytes", "1048588", "default")
+    ]
+
+    change = {"retention.ms": None, "cleanup.policy": Append("compact"), "max.message.bytes": "3000"}
+    assert not admin.alter_configs({topic: change}, validate_only=True).errors
+    assert admin.describe_configs([topic], names=["max.message.bytes"])[topic]["max.message.bytes"].value == "1048588"
+    assert not admin.alter_configs({topic: change}).errors
+    until(lambda: admin.describe_configs([topic])[topic]["max.message.bytes"].value == "3000")
+    found = admin.describe_configs([topic], names=["retention.ms", "cleanup.policy"])[topic]
+    assert {name: entry.value for name, entry in found.items()} == {"retention.ms": "604800000", "cleanup.policy": "delete,compact"}
+    admin.alter_configs({topic: {"cleanup.policy": Subtract("delete")}}).check()
+    until(lambda: admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact")
+
+
+def test_what_cannot_be_set(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
+    served(44)
+    good, bad, missing = make_topic(), make_topic(), f"missing-{uuid.uuid4().hex}"
+    results = admin.alter_configs(
+        {
+            ("topic", good): {"retention.ms": "7"},
+            ("topic", bad): {"retention.ms": "soon"},
+            ("topic", missing): {"retention.ms": "7"},
+        }
+    )
+    assert set(results.succeeded) == {("topic", good)}
+    assert {resource.name: type(error) for resource, error in results.errors.items()} == {
+        bad: errors.InvalidConfiguration,
+        missing: errors.UnknownTopicOrPartition,
+    }
+    described = admin.describe_configs([("topic", good), ("topic", missing)])
+    assert isinstance(described.errors["topic", missing], errors.UnknownTopicOrPartition)
+    for wrong in (("planet", "x"), ("broker", "x")):
+        with pytest.raises(errors.UsageError):
+            admin.describe_configs([wrong])
+    with pytest.raises(errors.UsageError, match="a value is a text"):
+        admin.alter_configs({("topic", good): {"retention.ms": 7}})  # type: ignore[dict-item]
+
+
+def test_settings_of_brokers(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
+    served(32)
+    broker = ConfigResource("broker", str(admin.describe_cluster().nodes[0].id))
+    found = admin.describe_configs([broker], include_synonyms=True).check()[broker]
+    assert len(found) >= 340
+    node_id = found["node.id"]
+    assert (node_id.value, node_id.source, node_id.is_read_only, node_id.type) == (broker.name, "static_broker", True, "int")
+    assert found["ssl.key.password"].is_sensitive and found["ssl.key.password"].value is None
+    assert isinstance(admin.alter_configs({broker: {"node.id": "7"}}).errors[broker], errors.InvalidRequest)
+    assert broker in admin.list_config_resources(["broker"])
+
+
+# ---- offsets, records, leaders
+
+
+def test_deleting_records(
+    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
+) -> None:
+    served(21)
+    topic = make_topic()
+    with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.send_many(topic, [b"x"] * 10).result(timeout=20)
+    here, gone = TopicPartition(topic, 0), TopicPartition(topic, 9)
+    results = admin.delete_records({here: 4, gone: 1})
+    assert results[here] == 4
+    assert isinstance(results.errors[gone], errors.UnknownTopicOrPartition)
+    assert admin.list_offsets({here: "earliest"})[here].offset == 4
+    assert isinstance(admin.delete_records({here: 11}).errors[here], errors.OffsetOutOfRange)
+    assert admin.delete_records({here: -1})[here] == 10
+
+
+def test_leaders_and_replicas(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
+    served(43)
+    tp = TopicPartition(make_topic(), 0)
+    assert isinstance(admin.elect_leaders([tp]).errors[tp], errors.ElectionNotNeeded)
+    assert isinstance(admin.elect_leaders([tp], election="unclean").errors[tp], errors.ElectionNotNeeded)
+    missing = TopicPartition(tp.topic, 7)
+    assert isinstance(admin.elect_leaders([missing]).errors[missing], errors.UnknownTopicOrPartition)
+    with pytest.raises(errors.UsageError):
+        admin.elect_leaders([tp], election="free")
+    assert admin.list_partition_reassignments() == {}
+    broker = admin.describe_cluster().nodes[0].id
+    results = admin.alter_partition_reassignments({tp: [broker], missing: [broker]})
+    assert list(results.succeeded) == [tp]
+    assert isinstance(results.errors[missing], errors.UnknownTopicOrPartition)
+    assert isinstance(admin.alter_partition_reassignments({tp: None}).errors[tp], errors.NoReassignmentInProgress)
+    assert admin.list_partition_reassignments([tp, missing]) == {}
+
+
+def test_log_dirs(
+    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
+) -> None:
+    served(35)
+    tp = TopicPartition(make_topic(), 0)
+    with KafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.send(tp.topic, b"x" * 1000).result(timeout=20)
+    found = admin.describe_log_dirs().check()
+    (directory,) = found[admin.describe_cluster().nodes[0].id].values()
+    assert directory.error is None
+    assert directory.replicas[tp].size_bytes > 1000
+    assert directory.replicas[tp][1:] == (0, False)
+
+
+# ---- quotas, access
+
+
+def test_client_quotas(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
+    served(49)
+    user = uuid.uuid4().hex
+    alone, both = frozenset({("user", user)}), frozenset({("user", user), ("client-id", None)})
+    admin.alter_client_quotas({alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}).check()
+    until(lambda: both in admin.describe_client_quotas({"user": user}))
+    assert admin.describe_client_quotas({"user": user}) == {alone: {"producer_byte_rate": 1000.0}, both: {"request_percentage": 12.5}}
+    assert admin.describe_client_quotas({"user": user}, strict=True) == {alone: {"producer_byte_rate": 1000.0}}
+    assert both in admin.describe_client_quotas({"client-id": None})
+    assert alone in admin.describe_client_quotas({"user": "*"})
+    results = admin.alter_client_quotas({alone: {"no_such": 1.0}, both: {"request_percentage": None}})
+    assert isinstance(results.errors[alone], errors.InvalidRequest)
+    assert list(results.succeeded) == [both]
+    admin.alter_client_quotas({alone: {"producer_byte_rate": None}}).check()
+    until(lambda: not admin.describe_client_quotas({"user": user}))
+    with pytest.raises(errors.UnsupportedVersion):
+        admin.describe_client_quotas({"planet": "x"})
+
+
+def test_acls_without_an_authorizer(admin: KafkaAdminClient, served: Callable[[int], None]) -> None:
+    served(29)
+    with pytest.raises(errors.SecurityDisabled):
+        admin.describe_acls()
+    acl = Acl("topic", "t", "User:a", "read")
+    assert isinstance(admin.create_acls([acl]).errors[acl], errors.SecurityDisabled)
+    every = AclFilter()
+    assert isinstance(admin.delete_acls([every]).errors[every], errors.SecurityDisabled)
+    with pytest.raises(errors.UsageError, match="an operation is one of"):
+        admin.create_acls([acl._replace(operation="paint")])
+
+
+# ---- groups
+
+
+@pytest.fixture
+def group(bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]) -> Iterator[tuple[str, str]]:
+    """A group of one confluent-kafka consumer that has a partition, and its topic."""
+    served(11)
+    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": name, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        until(lambda: consumer.poll(0.05) or consumer.assignment())
+        yield name, topic
+    finally:
+        consumer.close()
+
+
+def test_a_group_with_a_member(admin: KafkaAdminClient, group: tuple[str, str]) -> None:
+    name, topic = group
+    listed = {each.group_id: each for each in admin.list_groups()}
+    assert listed[name][1:] == ("consumer", "Stable", "classic")
+    assert name in {each.group_id for each in admin.list_groups(states=["Stable"], types=["classic"])}
+    assert name not in {each.group_id for each in admin.list_groups(states=["Empty"])}
+    missing = f"missing-{name}"
+    results = admin.describe_groups([name, missing])
+    assert isinstance(results.errors[missing], errors.GroupIdNotFound)
+    described = results[name]
+    assert (described.type, described.state, described.protocol_type, described.assignor) == ("classic", "Stable", "consumer", "range")
+    (member,) = described.members
+    assert member.partitions == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert (member.client_id, member.instance_id) == ("rdkafka", None)
+    assert isinstance(admin.delete_groups([name]).errors[name], errors.GroupNotEmpty)
+    tp = TopicPartition(topic, 0)
+    assert isinstance(admin.alter_group_offsets(name, {tp: 3}).errors[tp], errors.UnknownMemberId)
+    assert isinstance(admin.delete_group_offsets(name, [tp]).errors[tp], errors.GroupSubscribedToTopic)
+
+
+def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., str], served: Callable[[int], None]) -> None:
+    served(8)
+    topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    first, second, missing = (TopicPartition(topic, index) for index in (0, 1, 7))
+    results = admin.alter_group_offsets(name, {first: 3, second: OffsetAndMetadata(5, "note", 0), missing: 1})
+    assert set(results.succeeded) == {first, second}
+    assert isinstance(results.errors[missing], errors.UnknownTopicOrPartition)
+    assert admin.list_group_offsets(name) == {first: OffsetAndMetadata(3), second: OffsetAndMetadata(5, "note", 0)}
+    assert admin.list_group_offsets(name, [first, missing], require_stable=True) == {first: OffsetAndMetadata(3), missing: None}
+    assert admin.describe_groups([name])[name].state == "Empty"
+    deleted = admin.delete_group_offsets(name, [first])
+    assert isinstance(deleted, ItemResults) and list(deleted.succeeded) == [first]
+    assert admin.list_group_offsets(name) == {second: OffsetAndMetadata(5, "note", 0)}
+    assert list(admin.delete_groups([name]).succeeded) == [name]
+    assert isinstance(admin.delete_groups([name]).errors[name], errors.GroupIdNotFound)
+    with pytest.raises(errors.GroupIdNotFound):
+        admin.delete_group_offsets(name, [first])
+
+
+# ---- transactions
+
+
+def test_transactions(
+    admin: KafkaAdminClient, bootstrap_servers: str, make_topic: Callable[..., str], served: Callable[[int], None]
+) -> None:
+    served(66)
+    tp, name = TopicPartition(make_topic(), 0), f"x-{uuid.uuid4().hex[:8]}"
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(tp.topic, b"x")
+    assert producer.flush(30) == 0
+    (listed,) = [each for each in admin.list_transactions() if each.transactional_id == name]
+    assert listed.state == "Ongoing"
+    assert listed in admin.list_transactions(states=["Ongoing"], producer_ids=[listed.producer_id])
+    assert listed not in admin.list_transactions(states=["Empty"])
+    assert listed in admin.list_transactions(pattern=name[:4] + ".*")
+    assert listed not in admin.list_transactions(longer_than_ms=3_600_000)
+    missing = f"missing-{name}"
+    results = admin.describe_transactions([name, missing])
+    assert isinstance(results.errors[missing], errors.TransactionalIdNotFound)
+    described = results[name]
+    assert (described.state, described.producer_id, described.partitions) == ("Ongoing", listed.producer_id, [tp])
+    assert described.timeout_ms == 60_000 and described.start_time_ms > 0
+    (state,) = admin.describe_producers([tp])[tp]
+    assert (state.producer_id, state.producer_epoch) == (described.producer_id, described.producer_epoch)
+    assert (state.last_sequence, state.transaction_start_offset) == (0, 0)
+    assert admin.list_offsets({tp: "latest"}, read_committed=True)[tp].offset == 0
+    admin.abort_transaction(tp, state.producer_id, state.producer_epoch, state.coordinator_epoch)
+    assert admin.list_offsets({tp: "latest"}, read_committed=True)[tp].offset == 2
+    (state,) = admin.describe_producers([tp])[tp]
+    assert state.transaction_start_offset == -1
+
+
+def test_many_topics_in_one_call(admin: KafkaAdminClient) -> None:
+    names = [f"many-{uuid.uuid4().hex[:8]}-{nth}" for nth in range(20)]
+    admin.create_topics([NewTopic(name, 1, 1) for name in names]).check()
+    until(lambda: not admin.describe_topics(names).errors)
+    assert set(admin.delete_topics(names).succeeded) == set(names)
