@@ -547,9 +547,23 @@ UNLIMITED: int
 
 def _bind_channel_states(ready: Any) -> None: ...
 
+class ReceiveMemory:
+    @property
+    def limit_bytes(self) -> int: ...
+    @property
+    def used_bytes(self) -> int: ...
+    @property
+    def available(self) -> bool: ...
+    def __new__(cls, limit_bytes: int) -> ReceiveMemory: ...
+
 class FrameReader:
-    def __init__(self, max_bytes: int = ..., where: str = "") -> None: ...
+    def __init__(
+        self, max_bytes: int = ..., where: str = "", first_step_bytes: int = ..., memory: ReceiveMemory | None = None
+    ) -> None: ...
     where: str
+    hungry: bool
+    @property
+    def filling(self) -> bool: ...
     @property
     def partial(self) -> bool: ...
     def target(self) -> tuple[Any, int, int]: ...
@@ -616,6 +630,8 @@ class SelectorCore:
     _listeners: dict[int, Any]
     _immediate: list[Any]
     _buffered: dict[Any, None]
+    _receive_memory: ReceiveMemory | None
+    _hungry: dict[Any, None]
     _lru: Any
     _max_idle_ms: int
     _idle_check_ms: int

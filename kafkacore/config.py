@@ -553,6 +553,12 @@ class BrokerConfig(_Config):
         socket_request_max_bytes: bytes of one request.
         socket_send_buffer_bytes, socket_receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1 leaves the system's default.
         connections_max_idle_ms: connections unused for so long are closed; -1 never.
+        max_connections: with so many open, further ones wait to be accepted.
+        max_connections_per_ip: an address with so many open has further ones closed at once.
+        max_connections_per_ip_overrides: other limits for some addresses or names, like "127.0.0.1:200,some.host:5".
+        max_connection_creation_rate: connections accepted per second; more wait.
+        queued_max_request_bytes: bytes that the requests of all connections may hold; while they do, no new one is read. -1 stands for a
+            quarter of the machine's memory.
         fetch_max_bytes: bytes of one Fetch answer, whatever the client asks for.
         log_message_timestamp_type: CreateTime or LogAppendTime.
         log_message_timestamp_after_max_ms: how far ahead of the broker a producer's timestamp may be.
@@ -595,6 +601,11 @@ class BrokerConfig(_Config):
     socket_send_buffer_bytes: int = _between(102_400, -1)
     socket_receive_buffer_bytes: int = _between(102_400, -1)
     connections_max_idle_ms: int = _between(600_000, -1)
+    max_connections: int = _between(INT32_MAX, 0)
+    max_connections_per_ip: int = _between(INT32_MAX, 0)
+    max_connections_per_ip_overrides: str = ""
+    max_connection_creation_rate: int = _between(INT32_MAX, 1)
+    queued_max_request_bytes: int = _between(-1, -1, INT64_MAX)
     fetch_max_bytes: int = _between(57_671_680, 1_024)
     log_message_timestamp_type: str = _one_of("CreateTime", "CreateTime", "LogAppendTime")
     log_message_timestamp_after_max_ms: int = _between(3_600_000, 0, INT64_MAX)
@@ -626,3 +637,22 @@ class BrokerConfig(_Config):
     transaction_state_log_replication_factor: int = _between(3, 1)
     transaction_state_log_min_isr: int = _between(2, 1)
     transaction_state_log_segment_bytes: int = _between(104_857_600, 1_048_576)
+
+    def _check(self) -> None:
+        super()._check()
+        self.connection_overrides()
+        if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"
+                f" ({self.socket_request_max_bytes})"
+            )
+
+    def connection_overrides(self) -> dict[str, int]:
+        """max_connections_per_ip_overrides, as host -> limit."""
+        found: dict[str, int] = {}
+        for entry in _string_list(self.max_connections_per_ip_overrides):
+            host, colon, limit = entry.rpartition(":")
+            if not colon or not host or not limit.strip().isdecimal():
+                raise ConfigError(f"max_connections_per_ip_overrides: {entry!r} is not of the form host:limit")
+            found[host.strip().removeprefix("[").removesuffix("]")] = int(limit)
+        return found

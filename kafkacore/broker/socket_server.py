@@ -33,12 +33,14 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
+from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.net.channel import ConnectionId
+from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, decode_request, encode_response
@@ -51,7 +53,11 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 10
-_BACKLOG = 128
+STALLED_REQUEST_MS = 30_000
+"""How long a half-sent request may rest while others wait for its memory."""
+RECEIVE_STEP_BYTES = 1 << 20
+"""A peer that announces a large request gets so much before it has sent any of it."""
+_BACKLOG = 1024
 _HEADER = struct.Struct(">hhi")
 
 
@@ -129,6 +135,7 @@ class Server:
         self._paused = False
         self._stopping = False
         self._owner_pid = os.getpid()
+        self._memory = ReceiveMemory(request_memory_bytes(config))
         self._reset_connections()
         _servers.add(self)
 
@@ -155,6 +162,7 @@ class Server:
         self._silenced: set[ConnectionId] = set()
         self._delays = LoopTimer(clock=self.clock)
         self._delayed: dict[ConnectionId, TimerTask] = {}
+        self._quotas = ConnectionQuotas(self.config)
 
     # ---- life
 
@@ -184,6 +192,7 @@ class Server:
             if self.running:
                 return self
             self._prepare()
+            self._reset_connections()
             listener = self._listen()
             try:
                 self._selector = self._make_selector(listener)
@@ -193,7 +202,6 @@ class Server:
             self._listener = listener
             self.port = listener.getsockname()[1]
             self._stopping = self._paused = False
-            self._reset_connections()
             if self.peers is not None:
                 self.peers.attach(self._selector)
             self._registered()
@@ -223,6 +231,9 @@ class Server:
             connections_max_idle_ms=self.config.connections_max_idle_ms,
             max_receive_bytes=self.config.socket_request_max_bytes,
             transports=transports,
+            admission=self._quotas,
+            receive_step_bytes=RECEIVE_STEP_BYTES,
+            receive_memory=self._memory,
         )
         selector.listen(listener)
         return selector
@@ -391,10 +402,20 @@ class Server:
             self._delays.advance_clock()
             for each in self.clocked:
                 each.advance_clock()
+            if self._quotas.passed(now_ms):
+                selector.rearm_listeners()
+            if not self._memory.available:
+                selector.fail_stalled(now_ms - STALLED_REQUEST_MS)
 
     def _timeout_ms(self) -> int:
         """How long the poll may wait; -1 for ever."""
         earliest_ms = self._delays.next_deadline_ms()
+        if not self._memory.available:
+            stalled_ms = self.clock.now_ms() + STALLED_REQUEST_MS
+            earliest_ms = stalled_ms if earliest_ms is None else min(earliest_ms, stalled_ms)
+        accept_ms = self._quotas.next_deadline_ms()
+        if accept_ms is not None:
+            earliest_ms = accept_ms if earliest_ms is None else min(earliest_ms, accept_ms)
         for each in self.clocked:
             deadline_ms = each.next_deadline_ms()
             if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):

@@ -84,6 +84,34 @@ cdef void pool_give(uint8_t* ptr, int shift) noexcept:
 
 
 @cython.final
+cdef class ReceiveMemory:
+    """How much the frames of a selector's connections may hold together: queued.max.request.bytes.
+
+    A frame is counted with the size it announces, from its first byte until the last view of it is gone. While `limit_bytes` or more are
+    counted, no connection begins another frame; one that begins may go beyond, or large frames would never get their turn.
+
+    Args:
+        limit_bytes: the bound, at least 1.
+
+    Source: org.apache.kafka.common.memory.SimpleMemoryPool.
+    """
+
+    cdef readonly Py_ssize_t limit_bytes
+    cdef readonly Py_ssize_t used_bytes
+
+    def __cinit__(self, Py_ssize_t limit_bytes):
+        if limit_bytes < 1:
+            raise ValueError(f"limit_bytes must be at least 1: {limit_bytes}")
+        self.limit_bytes = limit_bytes
+
+    @property
+    def available(self):
+        """Whether another frame may begin."""
+        return self.used_bytes < self.limit_bytes
+
+
+@cython.final
+@cython.no_gc                                           # ReceiveMemory refers to nothing, so there is no cycle through it
 @cython.freelist(32)
 cdef class PooledBuffer:
     """A writable buffer of `nbytes` bytes from the process-wide pool; its memory returns there when the last view of it is gone.
@@ -100,6 +128,8 @@ cdef class PooledBuffer:
     cdef uint8_t* ptr
     cdef readonly Py_ssize_t nbytes
     cdef int shift
+    cdef ReceiveMemory memory                           # where `counted` bytes are to be given back, or None
+    cdef Py_ssize_t counted
 
     def __cinit__(self, Py_ssize_t nbytes):
         if nbytes < 0:
@@ -111,6 +141,19 @@ cdef class PooledBuffer:
     def __dealloc__(self):
         if self.ptr != NULL:
             pool_give(self.ptr, self.shift)
+        if self.memory is not None:
+            self.memory.used_bytes -= self.counted
+
+    cdef void count(self, ReceiveMemory memory, Py_ssize_t nbytes) noexcept:
+        """Counts nbytes until this buffer is gone."""
+        self.memory = memory
+        self.counted = nbytes
+        memory.used_bytes += nbytes
+
+    cdef void count_for(self, PooledBuffer other) noexcept:
+        """Takes over what the other buffer counts."""
+        self.memory, self.counted = other.memory, other.counted
+        other.memory = None
 
     def __len__(self):
         return self.nbytes

@@ -37,18 +37,33 @@ cdef class FrameReader:
     Args:
         max_bytes: Largest payload accepted.
         where: Name of the peer for error messages.
+        first_step_bytes: What a large frame's buffer begins with; it doubles as bytes arrive.
+        memory: Bounds the frames of many readers; None for no bound.
+
+    Attributes:
+        hungry: The next frame waits for `memory`; nothing is to be read until there is some.
     """
 
     cdef public str where
-    cdef Py_ssize_t max
+    cdef public bint hungry
+    cdef Py_ssize_t max, first_step
+    cdef ReceiveMemory memory
     cdef PooledBuffer staging             # made at the first read: a listening broker may hold many connections that never speak
     cdef Py_ssize_t start, end            # staged bytes not yet consumed are [start, end)
     cdef PooledBuffer body                # of the frame being filled, or None
     cdef Py_ssize_t body_size, body_filled
 
-    def __cinit__(self, Py_ssize_t max_bytes=UNLIMITED, str where=""):
+    def __cinit__(self, Py_ssize_t max_bytes=UNLIMITED, str where="", Py_ssize_t first_step_bytes=FRAME_FIRST_STEP,
+                  ReceiveMemory memory=None):
         self.max = max_bytes
         self.where = where
+        self.first_step = max(first_step_bytes, FRAME_STAGING)
+        self.memory = memory
+
+    @property
+    def filling(self):
+        """True when a large frame is half here."""
+        return self.body is not None
 
     @property
     def partial(self):
@@ -133,7 +148,12 @@ cdef class FrameReader:
                 self.start = self.end = 0
             return EMPTY_FRAME if body is None else memoryview(body)
         if size + 4 > FRAME_STAGING:
-            body = PooledBuffer(min(size, FRAME_FIRST_STEP))
+            self.hungry = self.memory is not None and self.memory.used_bytes >= self.memory.limit_bytes
+            if self.hungry:
+                return None
+            body = PooledBuffer(min(size, self.first_step))
+            if self.memory is not None:
+                body.count(self.memory, size)
             memcpy(body.ptr, self.staging.ptr + self.start + 4, <size_t> staged)
             self.body = body
             self.body_size = size
@@ -145,6 +165,7 @@ cdef class FrameReader:
         """Doubles the buffer of a large frame: the peer has sent as much as the buffer held, so the next step is earned."""
         cdef PooledBuffer new = PooledBuffer(min(self.body_size, 2 * self.body.nbytes))
         memcpy(new.ptr, self.body.ptr, <size_t> self.body_filled)
+        new.count_for(self.body)
         self.body = new
         return 0
 
@@ -272,12 +293,12 @@ cdef class ChannelCore:
         """
         cdef Py_ssize_t got, wanted
         frame = self.reader.next_frame()  # one may be here already, read together with the one before it
-        if frame is not None:
+        if frame is not None or self.reader.hungry:
             return frame
         got = self.fill(&wanted)
         if got > 0:
             frame = self.reader.next_frame()
-            if frame is not None or got < wanted:
+            if frame is not None or got < wanted or self.reader.hungry:
                 return frame
             got = self.fill(&wanted)
             if got > 0:

@@ -28,6 +28,8 @@ cdef class SelectorCore:
     cdef public dict _listeners
     cdef public list _immediate
     cdef public dict _buffered
+    cdef public ReceiveMemory _receive_memory
+    cdef public dict _hungry                  # channels whose next frame waits for memory
     cdef public object _lru
     cdef public int64_t _max_idle_ms
     cdef public int64_t _idle_check_ms
@@ -88,6 +90,8 @@ cdef class SelectorCore:
         cdef list accepting = None
         self.poll_count += 1
         self.clear()
+        if self._hungry and self._receive_memory.used_bytes < self._receive_memory.limit_bytes:
+            self._feed()
         if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
             timeout_ms = 0
         elif self._idle_check_ms < LOOKING:
@@ -172,7 +176,7 @@ cdef class SelectorCore:
             self._open_step(channel, ops, now_ms)
             return 0
         if ops & ~CHANNEL_WRITE:               # to be read, or the error and hang-up bits, which a read turns into their reason
-            if channel.muted:
+            if channel.muted or channel.reader.hungry:
                 self._sync(channel)
             elif channel.served != self._serial:
                 self.read(channel, now_ms)
@@ -202,7 +206,10 @@ cdef class SelectorCore:
         self.touch(channel.id, now_ms)
         if payload is not None:
             self.completed_receives.append(NetworkReceive(channel.id, payload))
-        if (channel.plain_fd < 0 and channel.transport.buffered) or channel.reader.has_frame():
+        if channel.reader.hungry:
+            self._hungry[channel] = None
+            self._sync(channel)
+        elif (channel.plain_fd < 0 and channel.transport.buffered) or channel.reader.has_frame():
             self._buffered[channel] = None
         return 0
 

@@ -16,7 +16,7 @@ from enum import Enum, IntEnum
 from typing import Protocol
 
 from kafkacore import _codec
-from kafkacore._codec import ChannelCore, FrameReader, NetworkReceive, NetworkSend
+from kafkacore._codec import FIRST_STEP_BYTES, ChannelCore, FrameReader, NetworkReceive, NetworkSend, ReceiveMemory
 from kafkacore.errors import IllegalStateError
 from kafkacore.net.transport import READ, WRITE, PlaintextTransport, Transport
 
@@ -95,12 +95,18 @@ class KafkaChannel(ChannelCore):
     __slots__ = ()
 
     def __init__(
-        self, id: ConnectionId, transport: Transport, max_receive_bytes: int, authenticator: Authenticator | None = None
+        self,
+        id: ConnectionId,
+        transport: Transport,
+        max_receive_bytes: int,
+        authenticator: Authenticator | None = None,
+        receive_step_bytes: int = FIRST_STEP_BYTES,
+        receive_memory: ReceiveMemory | None = None,
     ) -> None:
         self.id = id
         self.transport = transport
         self.authenticator = authenticator
-        self.reader = FrameReader(max_receive_bytes, transport.peer)
+        self.reader = FrameReader(max_receive_bytes, transport.peer, receive_step_bytes, receive_memory)
         if type(transport) is PlaintextTransport:
             self.plain_fd = transport.fd
         self.send = None

@@ -8,6 +8,7 @@ Rules:
 
 1. A size is checked before anything is allocated from it: negative or above the limit is `CorruptDataError`. A large frame within the
    limit starts with a bounded buffer that doubles only as bytes really arrive.
+   What all readers of a server hold together can be bounded (`ReceiveMemory`): a frame that begins then waits.
 2. `FrameReader` never asks for bytes past the frame it is filling once that frame has its own buffer, so the payload of a large frame
    goes from the kernel straight to its final place. Small frames are read, size and body, by one call into a staging buffer.
 
@@ -18,6 +19,6 @@ Source: Kafka's NetworkReceive.
 
 from __future__ import annotations
 
-from kafkacore._codec import FIRST_STEP_BYTES, STAGING_BYTES, UNLIMITED, FrameReader
+from kafkacore._codec import FIRST_STEP_BYTES, STAGING_BYTES, UNLIMITED, FrameReader, ReceiveMemory
 
-__all__ = ["FIRST_STEP_BYTES", "STAGING_BYTES", "UNLIMITED", "FrameReader"]
+__all__ = ["FIRST_STEP_BYTES", "STAGING_BYTES", "UNLIMITED", "FrameReader", "ReceiveMemory"]

@@ -34,10 +34,10 @@ from kafkacore.clock import Clock
 from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, NetworkError
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
-from kafkacore.net.frames import UNLIMITED
+from kafkacore.net.frames import FIRST_STEP_BYTES, UNLIMITED, ReceiveMemory
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
 
-__all__ = ["EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
+__all__ = ["Admission", "EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
 
 _CONNECTING = ChannelState.CONNECTING
 _READY = ChannelState.READY
@@ -46,6 +46,19 @@ _ACCEPTS_PER_POLL = 64
 
 class IdleDisconnect(DisconnectError):
     """This side closed the connection because nobody used it."""
+
+
+class Admission(Protocol):
+    """Who may connect to a listener, and when."""
+
+    def wait_ms(self, now_ms: int) -> int:
+        """0: a connection may be taken from the listener now; more: ask again after so long; -1: after one was closed."""
+
+    def opened(self, id: ConnectionId, host: str) -> bool:
+        """A connection was taken; False closes it at once."""
+
+    def closed(self, id: ConnectionId) -> None:
+        """A connection that was let in is gone."""
 
 
 class Poller(Protocol):
@@ -181,6 +194,9 @@ class Selector(SelectorCore):
         transports: Makes transports (sockets by default).
         authenticator: Called with the id of a new channel to give its authenticator, if it needs one.
         poller: What waits (epoll where there is one).
+        admission: Decides about connections to the listeners.
+        receive_step_bytes: What the buffer of a large frame begins with.
+        receive_memory: Bounds what the frames of all accepted connections hold; what this side asked for always finds room.
 
     Attributes:
         channels: Open channels by id.
@@ -198,6 +214,9 @@ class Selector(SelectorCore):
         transports: Transports | None = None,
         authenticator: Any = None,
         poller: Poller | None = None,
+        admission: Admission | None = None,
+        receive_step_bytes: int = FIRST_STEP_BYTES,
+        receive_memory: ReceiveMemory | None = None,
     ) -> None:
         self.clock = clock
         self.channels = {}
@@ -213,6 +232,10 @@ class Selector(SelectorCore):
         self._transports: Transports = transports or SocketTransports()
         self._authenticator = authenticator
         self._max_receive_bytes = max_receive_bytes
+        self._admission = admission
+        self._receive_step_bytes = receive_step_bytes
+        self._receive_memory = receive_memory
+        self._hungry = {}  # the next frame waits for memory
         self._max_idle_ms = connections_max_idle_ms
         self._poller = poller or (EpollPoller() if hasattr(select, "epoll") else SelectorsPoller())
         self._epoll_fd = self._poller.fileno() if type(self._poller) is EpollPoller else -1
@@ -222,7 +245,7 @@ class Selector(SelectorCore):
         self._by_fd = {}
         self._memory = {}  # channels without a descriptor
         self._listeners: dict[int, tuple[socket.socket, Transports]] = {}
-        self._starved: list[int] = []  # listeners waiting for a free descriptor
+        self._starved: list[int] = []  # listeners waiting for a free descriptor, or for their admission
         self._immediate = []  # connected by the connect call itself
         self._buffered = {}  # reads that no event will announce
         self._lru: OrderedDict[ConnectionId, int] = OrderedDict()  # id -> last active; least recent first
@@ -245,7 +268,7 @@ class Selector(SelectorCore):
             OSError: The attempt failed at once.
         """
         self._require_free(id)
-        channel = self._add(id, self._transports.connect(address))
+        channel = self._add(id, self._transports.connect(address), None)
         if channel.transport.connected:
             self._immediate.append(channel)
         self._sync(channel)
@@ -287,9 +310,9 @@ class Selector(SelectorCore):
         if id in self.channels or id in self.closing:
             raise IllegalStateError(f"there is a connection {id} already")
 
-    def _add(self, id: ConnectionId, transport: Transport) -> KafkaChannel:
+    def _add(self, id: ConnectionId, transport: Transport, receive_memory: ReceiveMemory | None) -> KafkaChannel:
         authenticator: Authenticator | None = self._authenticator(id) if self._authenticator is not None else None
-        channel = KafkaChannel(id, transport, self._max_receive_bytes, authenticator)
+        channel = KafkaChannel(id, transport, self._max_receive_bytes, authenticator, self._receive_step_bytes, receive_memory)
         self.channels[id] = channel
         if transport.fd >= 0:
             self._by_fd[transport.fd] = channel
@@ -301,7 +324,7 @@ class Selector(SelectorCore):
         return channel
 
     def _established(self, id: ConnectionId, transport: Transport) -> None:
-        channel = self._add(id, transport)
+        channel = self._add(id, transport, self._receive_memory)
         channel.state = ChannelState.HANDSHAKE
         channel.interest = READ
         self._prepare(channel)
@@ -351,7 +374,7 @@ class Selector(SelectorCore):
     def _sync(self, channel: KafkaChannel) -> None:
         """Tells the poller what the channel waits for. A channel that waits for nothing is taken out, or a hang-up would spin."""
         fd = channel.transport.fd
-        wanted = channel.interest & ~READ if channel.muted else channel.interest
+        wanted = channel.interest & ~READ if channel.muted or channel.reader.hungry else channel.interest
         armed = channel.armed
         if wanted == armed:
             return
@@ -371,7 +394,7 @@ class Selector(SelectorCore):
     def _memory_ops(channel: KafkaChannel) -> int:
         transport = channel.transport
         ready = transport.ready_ops() if isinstance(transport, MemoryTransport) else READ | WRITE
-        return ready & (channel.interest & ~READ if channel.muted else channel.interest)
+        return ready & (channel.interest & ~READ if channel.muted or channel.reader.hungry else channel.interest)
 
     def _memory_ready(self) -> bool:
         return any(self._memory_ops(channel) for channel in self._memory.values())
@@ -401,7 +424,11 @@ class Selector(SelectorCore):
         if entry is None:
             return
         listener, transports = entry
+        admission = self._admission
         for _ in range(_ACCEPTS_PER_POLL):
+            if admission is not None and admission.wait_ms(self.now_ms):
+                self._starve(fd)
+                return
             try:
                 sock, peer = listener.accept()
             except BlockingIOError:
@@ -409,21 +436,44 @@ class Selector(SelectorCore):
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     # The listener stays readable; waiting on it would spin. It comes back when a connection is closed.
-                    self._poller.unregister(fd)
-                    self._starved.append(fd)
+                    self._starve(fd)
                     return
                 if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
                     continue  # that peer is gone; the next one may not be
                 raise
             self._accept_serial += 1
             id = f"{_endpoint(listener.getsockname())}-{_endpoint(peer)}-{self._accept_serial}"
+            if admission is not None and not admission.opened(id, str(peer[0]) if isinstance(peer, tuple) else ""):
+                sock.close()
+                continue
             try:
                 transport = transports.accept(sock)
             except OSError:
                 sock.close()  # reset before it was configured
+                if admission is not None:
+                    admission.closed(id)
                 continue
             self.accepted.append(id)
             self._established(id, transport)
+
+    def _starve(self, fd: int) -> None:
+        self._poller.unregister(fd)
+        self._starved.append(fd)
+
+    def _feed(self) -> None:
+        """There is memory again: the hungry channels try, and all but the first few may find it taken."""
+        hungry, self._hungry = self._hungry, {}
+        for channel in hungry:
+            channel.reader.hungry = False
+            self._sync(channel)
+            self._buffered[channel] = None
+
+    def fail_stalled(self, before_ms: int) -> None:
+        """Closes the connections whose large frame has not grown since before_ms, if others wait for memory."""
+        if self._hungry:
+            for channel in [each for each in self.channels.values() if each.reader.filling]:
+                if self._lru.get(channel.id, before_ms) < before_ms:
+                    self.fail(channel.id, NetworkError(f"{channel.transport.peer or channel.id} stopped in the middle of a request"))
 
     # ---- endings
 
@@ -466,7 +516,10 @@ class Selector(SelectorCore):
         self.channels.pop(channel.id, None)
         self._memory.pop(channel.id, None)
         self._buffered.pop(channel, None)
+        self._hungry.pop(channel, None)
         self._lru.pop(channel.id, None)
+        if self._admission is not None:
+            self._admission.closed(channel.id)
         if channel in self._immediate:
             self._immediate.remove(channel)
         if channel.id in self.connected:
@@ -482,7 +535,7 @@ class Selector(SelectorCore):
         else:
             self._early_disconnected[channel.id] = error
             self._early = True
-        self._rearm_listeners()
+        self.rearm_listeners()
 
     def _read_closing(self) -> None:
         for id, (channel, error) in list(self.closing.items()):
@@ -505,7 +558,7 @@ class Selector(SelectorCore):
                 self._forget(channel)
                 self.explicitly_muted.discard(channel)
                 channel.close()
-                self._rearm_listeners()
+                self.rearm_listeners()
             elif id in self.closing:
                 self.closing.pop(id)[0].close()
             return
@@ -530,7 +583,8 @@ class Selector(SelectorCore):
             self._forget(channel)
             self._finish(channel, error)
 
-    def _rearm_listeners(self) -> None:
+    def rearm_listeners(self) -> None:
+        """Listens again where it was given up for want of descriptors or admission."""
         while self._starved:
             fd = self._starved.pop()
             if fd in self._listeners:

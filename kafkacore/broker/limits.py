@@ -1,0 +1,116 @@
+"""How many connections a server takes, from whom and how fast; how much memory their requests may hold.
+
+Rules:
+
+1. Beyond max.connections, and faster than max.connection.creation.rate, connections stay in the listener's queue: none is refused.
+2. Beyond max.connections.per.ip an address's connections are closed as soon as they are accepted: waiting would hold up others.
+
+Source: kafka.network.ConnectionQuotas.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import ConfigError
+from kafkacore.net.channel import ConnectionId
+
+WAIT_FOR_A_CLOSE = -1
+_MILLIS = 1_000
+
+
+class ConnectionQuotas:
+    """Counts the connections of one server. Time is handed in; the server's loop asks `next_deadline_ms`."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Counts nothing yet.
+
+        Args:
+            config: the limits.
+
+        Raises:
+            ConfigError: max.connections.per.ip.overrides names an unknown host.
+        """
+        self._max = config.max_connections
+        self._max_per_ip = config.max_connections_per_ip
+        self._overrides = _resolve(config.connection_overrides())
+        self._rate = config.max_connection_creation_rate
+        self._hosts: dict[ConnectionId, str] = {}
+        self._per_host: Counter[str] = Counter()
+        self._allowance = self._rate * _MILLIS  # in thousandths of a connection; a second's worth at most
+        self._allowance_ms: int | None = None
+        self._deadline_ms: int | None = None
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """0: a connection may be taken from the listener; -1: after one was closed; else how long to wait."""
+        if len(self._hosts) >= self._max:
+            return WAIT_FOR_A_CLOSE
+        if self._allowance_ms is not None:
+            elapsed_ms = max(now_ms - self._allowance_ms, 0)
+            self._allowance = min(self._allowance + elapsed_ms * self._rate, self._rate * _MILLIS)
+        self._allowance_ms = now_ms
+        if self._allowance >= _MILLIS:
+            return 0
+        wait_ms = -((self._allowance - _MILLIS) // self._rate)
+        self._deadline_ms = now_ms + wait_ms
+        return wait_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When the rate lets the listener go on; None if it does not hold it."""
+        return self._deadline_ms
+
+    def passed(self, now_ms: int) -> bool:
+        """True, once, when that time has come."""
+        if self._deadline_ms is None or now_ms < self._deadline_ms:
+            return False
+        self._deadline_ms = None
+        return True
+
+    def opened(self, id: ConnectionId, host: str) -> bool:
+        """Counts a connection; False if its address has too many."""
+        self._allowance -= _MILLIS
+        if self._per_host[host] >= self._overrides.get(host, self._max_per_ip):
+            self.refused += 1
+            return False
+        self._hosts[id] = host
+        self._per_host[host] += 1
+        return True
+
+    def closed(self, id: ConnectionId) -> None:
+        """A connection is gone; nothing happens if it was not counted."""
+        host = self._hosts.pop(id, None)
+        if host is not None:
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+
+
+def _resolve(overrides: dict[str, int]) -> dict[str, int]:
+    """Limits by address; a name stands for all its addresses."""
+    found: dict[str, int] = {}
+    for host, limit in overrides.items():
+        try:
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConfigError(f"max_connections_per_ip_overrides: the host {host!r} is unknown: {error}") from None
+        for _, _, _, _, address in addresses:
+            found[str(address[0])] = limit
+    return found
+
+
+def request_memory_bytes(config: BrokerConfig) -> int:
+    """What the requests of all connections may hold together: queued.max.request.bytes, or a quarter of the machine's memory."""
+    if config.queued_max_request_bytes > 0:
+        return config.queued_max_request_bytes
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):  # a system that does not tell
+        machine = 0
+    return max(machine // 4, config.socket_request_max_bytes)

@@ -1,0 +1,365 @@
+"""What peers may take from a broker: connections, memory, its time."""
+
+from __future__ import annotations
+
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from brokering import batch
+from wire import Wire, produce_request
+
+from kafkacore import protocol as p
+from kafkacore._codec import FrameReader, ReceiveMemory
+from kafkacore.broker.limits import WAIT_FOR_A_CLOSE, ConnectionQuotas, request_memory_bytes
+from kafkacore.broker.server import Broker
+from kafkacore.broker.socket_server import RECEIVE_STEP_BYTES
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import ConfigError, NetworkError
+from kafkacore.net.selector import Selector
+from kafkacore.net.transport import MemoryTransport, memory_pair
+
+VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+
+
+def fetch_request(max_bytes: int = 64 << 20) -> p.FetchRequest:
+    wanted = p.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+    return p.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[p.FetchTopic(topic="t", partitions=[wanted])])
+
+
+# ---- counting ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_connections_beyond_the_limit_wait_for_one_to_close() -> None:
+    quotas = ConnectionQuotas(BrokerConfig(max_connections=2))
+    for id in ("a", "b"):
+        assert quotas.wait_ms(0) == 0
+        assert quotas.opened(id, "10.0.0.1")
+    assert quotas.wait_ms(0) == WAIT_FOR_A_CLOSE
+    quotas.closed("a")
+    quotas.closed("a")
+    quotas.closed("never opened")
+    assert len(quotas) == 1
+    assert quotas.wait_ms(0) == 0
+
+
+def test_an_address_has_its_own_limit() -> None:
+    quotas = ConnectionQuotas(BrokerConfig(max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.2:2, [::1]:0"))
+    assert quotas.opened("a", "10.0.0.1")
+    assert not quotas.opened("b", "10.0.0.1")
+    assert [quotas.opened(id, "10.0.0.2") for id in "cde"] == [True, True, False]
+    assert not quotas.opened("f", "::1")
+    assert quotas.refused == 3
+    quotas.closed("a")
+    assert quotas.opened("g", "10.0.0.1")
+
+
+def test_connections_beyond_the_rate_wait_their_share_of_a_second() -> None:
+    quotas = ConnectionQuotas(BrokerConfig(max_connection_creation_rate=4))
+    now_ms = 5_000
+    for id in range(4):
+        assert quotas.wait_ms(now_ms) == 0
+        assert quotas.opened(id, "h")
+    assert quotas.wait_ms(now_ms) == 250
+    assert quotas.next_deadline_ms() == 5_250
+    assert not quotas.passed(5_249)
+    assert quotas.wait_ms(5_100) == 150
+    assert quotas.passed(5_250)
+    assert quotas.next_deadline_ms() is None
+    assert quotas.wait_ms(5_250) == 0
+    assert quotas.opened(9, "h")
+    assert quotas.wait_ms(5_250) == 250
+    now_ms = 100_000  # a long silence saves up no more than a second's worth
+    taken = 0
+    while quotas.wait_ms(now_ms) == 0:
+        assert quotas.opened(100 + taken, "h")
+        taken += 1
+    assert taken == 4
+
+
+@pytest.mark.parametrize("overrides", ["10.0.0.1", "10.0.0.1:", ":5", "10.0.0.1:-1", "a:1,b"])
+def test_overrides_of_another_form_are_refused(overrides: str) -> None:
+    with pytest.raises(ConfigError, match="host:limit"):
+        BrokerConfig(max_connections_per_ip_overrides=overrides)
+
+
+def test_an_unknown_host_in_the_overrides_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown"):
+        ConnectionQuotas(BrokerConfig(max_connections_per_ip_overrides="no such host.invalid:5"))
+
+
+def test_the_memory_of_requests_has_a_bound_in_any_case() -> None:
+    assert request_memory_bytes(BrokerConfig(queued_max_request_bytes=200 << 20)) == 200 << 20
+    assert request_memory_bytes(BrokerConfig()) >= 104_857_600
+    with pytest.raises(ConfigError, match="queued_max_request_bytes"):
+        BrokerConfig(queued_max_request_bytes=1000)
+
+
+# ---- memory of requests --------------------------------------------------------------------------------------------------------------
+
+
+def filled(reader: FrameReader, data: bytes) -> None:
+    """Puts bytes where the reader wants them."""
+    at = 0
+    while at < len(data):
+        buffer, start, room = reader.target()
+        part = data[at : at + room]
+        memoryview(buffer)[start : start + len(part)] = part
+        reader.received(len(part))
+        at += len(part)
+        if at < len(data):
+            assert reader.next_frame() is None
+
+
+def test_a_frame_is_counted_from_its_beginning_until_its_last_view_is_gone() -> None:
+    memory = ReceiveMemory(100_000)
+    reader = FrameReader(1 << 20, "peer", 16_384, memory)
+    filled(reader, struct.pack(">i", 60_000) + bytes(30_000))  # beyond its first step: the buffer has grown
+    assert reader.filling
+    assert memory.used_bytes == 60_000
+    filled(reader, bytes(30_000))
+    frame = reader.next_frame()
+    assert frame is not None
+    assert len(frame) == 60_000
+    part = frame[5:10]
+    del frame
+    assert memory.used_bytes == 60_000
+    del part
+    assert memory.used_bytes == 0
+    filled(reader, struct.pack(">i", 50_000) + bytes(20_000))
+    assert reader.next_frame() is None
+    assert memory.used_bytes == 50_000
+    del reader
+    assert memory.used_bytes == 0
+
+
+def test_a_frame_waits_while_others_hold_the_memory() -> None:
+    memory = ReceiveMemory(50_000)
+    first, second = (FrameReader(1 << 20, "peer", 16_384, memory) for _ in range(2))
+    filled(first, struct.pack(">i", 60_000) + bytes(100))
+    assert first.next_frame() is None
+    filled(second, struct.pack(">i", 20_000) + bytes(100))
+    assert second.next_frame() is None
+    assert second.hungry
+    assert not first.hungry
+    assert memory.used_bytes == 60_000
+    assert not memory.available
+    del first
+    assert memory.available
+    assert second.next_frame() is None
+    assert not second.hungry
+    assert memory.used_bytes == 20_000
+
+
+@pytest.fixture
+def listening() -> Iterator[tuple[Selector, ManualClock, ReceiveMemory]]:
+    clock, memory = ManualClock(1_000), ReceiveMemory(50_000)
+    made = Selector(clock, connections_max_idle_ms=600_000, receive_step_bytes=16_384, receive_memory=memory)
+    yield made, clock, memory
+    made.close()
+
+
+def joined(selector: Selector, id: int) -> MemoryTransport:
+    far, near = memory_pair()
+    selector.register_transport(id, near)
+    return far
+
+
+def test_a_hungry_connection_goes_on_when_memory_comes_back(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
+    selector, _, memory = listening
+    one, two = joined(selector, 1), joined(selector, 2)
+    one.write([struct.pack(">i", 60_000), bytes(100)], 0)
+    two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
+    selector.poll(0)
+    for _ in range(5):
+        selector.poll(0)
+        assert selector.completed_receives == []
+    assert memory.used_bytes == 60_000
+    one.write([bytes(59_900)], 0)
+    while not selector.completed_receives:
+        selector.poll(0)
+    assert [receive.source for receive in selector.completed_receives] == [1]
+    selector.poll(0)  # forgets the first one's frame
+    while not selector.completed_receives:
+        selector.poll(0)
+    assert bytes(selector.completed_receives[0].payload) == b"x" * 20_000
+    selector.poll(0)
+    assert memory.used_bytes == 0
+
+
+def test_who_stops_in_the_middle_while_others_wait_is_closed(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
+    selector, clock, _ = listening
+    one, two = joined(selector, 1), joined(selector, 2)
+    one.write([struct.pack(">i", 60_000), bytes(100)], 0)
+    selector.poll(0)
+    clock.advance(29_000)
+    selector.poll(0)
+    selector.fail_stalled(selector.now_ms - 30_000)
+    clock.advance(2_000)
+    selector.poll(0)
+    selector.fail_stalled(selector.now_ms - 30_000)
+    assert 1 in selector.channels  # nobody wants the memory
+    two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
+    selector.poll(0)
+    selector.fail_stalled(selector.now_ms - 30_000)
+    selector.poll(0)
+    assert isinstance(selector.disconnected[1], NetworkError)
+    while not selector.completed_receives:
+        selector.poll(0)
+    assert selector.completed_receives[0].source == 2
+
+
+# ---- on sockets ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_too_many_is_served_when_another_ends() -> None:
+    with Broker(BrokerConfig(max_connections=2)) as broker, Wire(broker.address) as first, Wire(broker.address) as second:
+        for wire in (first, second):
+            wire.ask(VERSIONS, 3)
+        with Wire(broker.address) as third:
+            third.send(VERSIONS, 3)
+            for _ in range(3):
+                first.ask(VERSIONS, 3)
+            assert broker.call(broker.num_connections) == 2
+            second.sock.close()
+            assert third.receive(p.ApiVersionsRequest, 3)[1].error_code == 0
+
+
+def test_an_address_with_too_many_connections_is_turned_away() -> None:
+    with Broker(BrokerConfig(max_connections_per_ip=2)) as broker, Wire(broker.address) as first, Wire(broker.address) as second:
+        for wire in (first, second):
+            wire.ask(VERSIONS, 3)
+        with Wire(broker.address) as third:
+            assert third.closed_by_peer
+        first.ask(VERSIONS, 3)
+        second.sock.close()
+        while broker.call(broker.num_connections) > 1:
+            first.ask(VERSIONS, 3)
+        with Wire(broker.address) as fourth:
+            fourth.ask(VERSIONS, 3)
+
+
+def test_connections_that_come_too_fast_are_served_late() -> None:
+    with Broker(BrokerConfig(max_connection_creation_rate=20)) as broker, ExitStack() as stack:
+        begin = time.monotonic()
+        wires = [stack.enter_context(Wire(broker.address)) for _ in range(24)]
+        for wire in wires:
+            wire.ask(VERSIONS, 3)
+        assert time.monotonic() - begin > 0.15  # 20 at once, one every 50 ms after that
+
+
+def test_peers_that_announce_much_and_stop_pin_little() -> None:
+    config = BrokerConfig(queued_max_request_bytes=104_857_600)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Broker(config) as broker, ExitStack() as stack:
+        broker.call(lambda: broker.cluster.create_topic("t"))
+        stalled = [stack.enter_context(Wire(broker.address)) for _ in range(100)]
+        for wire in stalled:
+            wire.sock.sendall(struct.pack(">i", 104_857_600) + bytes(20_000))
+        with Wire(broker.address) as small:
+            while not broker.call(lambda: len(broker._selector._hungry) == len(stalled) - 1):  # type: ignore[union-attr]
+                small.ask(VERSIONS, 3)
+            assert small.ask(produce_request(batch()), 9).responses[0].partition_responses[0].error_code == 0
+            large = batch([bytes(200_000)])
+            small.send(produce_request(large), 9)  # needs memory: waits
+            assert broker.call(lambda: broker._memory.used_bytes) == 104_857_600
+            for wire in stalled:
+                wire.sock.close()
+            assert small.receive(p.ProduceRequest, 9)[1].responses[0].partition_responses[0].error_code == 0
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown_kib < 64 * 1024
+        assert RECEIVE_STEP_BYTES <= 1 << 20
+
+
+def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
+    with Broker() as broker, Wire(broker.address) as greedy, Wire(broker.address) as other:
+        broker.call(lambda: broker.cluster.create_topic("t", configs={"max.message.bytes": str(16 << 20)}))
+        data = batch([bytes(12 << 20)])
+        assert other.ask(produce_request(data), 9).responses[0].partition_responses[0].error_code == 0
+        seen: list[object] = []
+        broker.control(1, lambda request: seen.append(request))
+        greedy.sock.sendall(b"".join(greedy.frame(fetch_request(), 12) for _ in range(200)))
+        for _ in range(50):
+            other.ask(VERSIONS, 3)
+        assert len(seen) == 1  # 12 MiB do not fit into the sockets' buffers
+        for _ in range(3):
+            greedy.receive_frame()
+        assert len(seen) < 8
+
+
+# ---- many ----------------------------------------------------------------------------------------------------------------------------
+
+
+def cpu_of(broker: Broker) -> float:
+    thread = broker._thread
+    assert thread is not None
+    assert thread.ident is not None
+    return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+def raised_descriptors(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        if hard < wanted:
+            pytest.skip(f"{wanted} descriptors are not allowed here")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@pytest.mark.slow
+def test_a_thousand_idle_and_two_hundred_busy_connections() -> None:
+    raised_descriptors(4_000)
+    rounds = 30
+    with Broker(BrokerConfig(num_partitions=4)) as broker, ExitStack() as stack:
+        broker.call(lambda: broker.cluster.create_topic("t"))
+        idle = [stack.enter_context(Wire(broker.address)) for _ in range(1_000)]
+        for wire in idle:
+            wire.ask(VERSIONS, 3)
+        busy = [stack.enter_context(Wire(broker.address)) for _ in range(200)]
+        done = dict.fromkeys(busy, 0)
+        waiting = stack.enter_context(selectors.DefaultSelector())
+        data = batch([bytes(100)] * 20)
+        for nth, wire in enumerate(busy):
+            waiting.register(wire.sock, selectors.EVENT_READ, wire)
+            wire.send(produce_request(data, partition=nth % 4), 9)
+        while any(count < rounds for count in done.values()):
+            ready = waiting.select(10)
+            assert ready, "nobody makes progress"
+            assert max(done.values()) <= 3 * (min(done.values()) + 1), "somebody is left behind"
+            for key, _ in ready:
+                wire = key.data
+                _, answer = wire.receive(p.ProduceRequest, 9)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+                done[wire] += 1
+                if done[wire] < rounds:
+                    wire.send(produce_request(data, partition=busy.index(wire) % 4), 9)
+        ends = [broker.state.replicas.partition("t", index).log.end_offset for index in range(4)]
+        assert sum(ends) == 200 * rounds * 20
+
+        spent, polls = cpu_of(broker), broker.call(lambda: broker._selector.poll_count)  # type: ignore[union-attr]
+        idle[0].sock.settimeout(1)
+        with pytest.raises(TimeoutError):
+            idle[0].sock.recv(1)
+        assert cpu_of(broker) - spent < 0.01
+        assert broker.call(lambda: broker._selector.poll_count) - polls <= 3  # type: ignore[union-attr]
+        for wire in idle[::100]:
+            wire.sock.settimeout(10)
+            wire.ask(VERSIONS, 3)
+
+
+def test_a_burst_of_connections_finds_room_in_the_backlog() -> None:
+    with Broker() as broker:
+        broker.pause()
+        host, _, port = broker.address.rpartition(":")
+        with ExitStack() as stack:
+            socks = [stack.enter_context(socket.create_connection((host, int(port)), timeout=10)) for _ in range(300)]
+            broker.resume()
+            with Wire(broker.address) as wire:
+                while broker.call(broker.num_connections) < 301:
+                    wire.ask(VERSIONS, 3)
+            assert len(socks) == 300
