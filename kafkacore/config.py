@@ -586,6 +586,12 @@ class BrokerConfig(_Config):
         offsets_topic_num_partitions: of __consumer_offsets, when it is made.
         offsets_topic_replication_factor: of __consumer_offsets; at most the brokers there are when it is made.
         offsets_topic_segment_bytes: segment.bytes of __consumer_offsets.
+        offset_metadata_max_bytes: the longest metadata that a committed offset may carry.
+        offsets_retention_minutes: how long an offset is kept that nobody needs: since its group is empty, or since it was committed.
+        offsets_retention_check_interval_ms: how often that is looked at.
+        group_min_session_timeout_ms, group_max_session_timeout_ms: limits of what a classic member may ask for.
+        group_initial_rebalance_delay_ms: how long the first rebalance of a group waits for more members; Kafka waits 3000 ms.
+        group_max_size: members of a classic group.
         transaction_state_log_num_partitions: of __transaction_state, when it is made.
         transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
         transaction_state_log_min_isr: min.insync.replicas of __transaction_state; at most its replicas.
@@ -633,6 +639,13 @@ class BrokerConfig(_Config):
     offsets_topic_num_partitions: int = _between(50, 1)
     offsets_topic_replication_factor: int = _between(3, 1)
     offsets_topic_segment_bytes: int = _between(104_857_600, 1_048_576)
+    offset_metadata_max_bytes: int = _between(4_096, 0)
+    offsets_retention_minutes: int = _between(10_080, 1)
+    offsets_retention_check_interval_ms: int = _between(600_000, 1)
+    group_min_session_timeout_ms: int = _between(6_000, 1)
+    group_max_session_timeout_ms: int = _between(1_800_000, 1)
+    group_initial_rebalance_delay_ms: int = _between(0, 0)
+    group_max_size: int = _between(INT32_MAX, 1)
     transaction_state_log_num_partitions: int = _between(50, 1)
     transaction_state_log_replication_factor: int = _between(3, 1)
     transaction_state_log_min_isr: int = _between(2, 1)

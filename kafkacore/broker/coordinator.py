@@ -331,6 +331,10 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions whose shards are here and loaded."""
         return [index for index, context in self._contexts.items() if context.ready]
 
+    def held(self) -> list[int]:
+        """The partitions this broker leads, loaded or not."""
+        return list(self._contexts)
+
     def _context(self, partition: int) -> _Context[S]:
         context = self._contexts.get(partition)
         if context is None or context.failed:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.delayed import purgatory
+from kafkacore.broker.groups.service import GroupCoordinator
+from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.replicas import ReplicaManager
@@ -60,6 +62,7 @@ class BrokerState:
         clocked: what the loop looks after.
         peers: requests to the other brokers.
         fetches, produces: requests that wait, under the keys (topic, partition) of what they wait for.
+        groups: the group coordinator.
     """
 
     def __init__(
@@ -104,7 +107,9 @@ class BrokerState:
         self.replicas = ReplicaManager(node_id, cluster, config, clock, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
         cluster.listeners.append(self.replicas)
-        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs]
+        self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
+        cluster.listeners.append(self.groups)
+        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs, *self.groups.purgatories.both()]
 
     def _open_logs(self) -> None:
         self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})
@@ -126,6 +131,10 @@ class BrokerState:
     def stopping(self) -> None:
         """The broker stops serving: whoever waits in its coordinators is told, while the connections still stand."""
         self.replicas.stopping()
+
+    def _group_partitions(self) -> int:
+        topic = self.cluster.topics.get(GROUP_TOPIC)
+        return self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     def _partition_changed(self, key: tuple[str, int]) -> None:
         self.produces.check_and_complete(key)

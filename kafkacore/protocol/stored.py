@@ -73,7 +73,7 @@ class MemberMetadata(Struct):
     group_instance_id: str | None = F(STRING, "3+", nullable="3+", default=None, ignorable=True)
     client_id: str = F(STRING)
     client_host: str = F(STRING)
-    rebalance_timeout: int = F(INT32, "1+", ignorable=True)
+    rebalance_timeout: int = F(INT32, "1+", default=-1, ignorable=True)
     session_timeout: int = F(INT32)
     subscription: bytes = F(BYTES)
     assignment: bytes = F(BYTES)
@@ -88,6 +88,138 @@ class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
     leader: str | None = F(STRING, nullable="0+")
     current_state_timestamp: int = F(INT64, "2+", default=-1, ignorable=True)
     members: list[MemberMetadata] = F([MemberMetadata])
+
+
+# KIP-848 groups. The version of a key says what kind of record it is.
+
+
+class ConsumerGroupMetadataKey(Message, versions="3"):
+    """Key of a consumer group's epoch."""
+
+    group_id: str = F(STRING)
+
+
+class ConsumerGroupMetadataValue(Message, versions="0", flexible="0+"):
+    """The epoch of a group, which rises with every change of its members, their subscriptions or their topics."""
+
+    epoch: int = F(INT32)
+    metadata_hash: int = F(INT64, tag=0)
+
+
+class ConsumerGroupPartitionMetadataKey(Message, versions="4"):
+    """Key of what Kafka before 4.1 noted of a group's topics."""
+
+    group_id: str = F(STRING)
+
+
+class ConsumerGroupMemberMetadataKey(Message, versions="5"):
+    """Key of a member and what it wants."""
+
+    group_id: str = F(STRING)
+    member_id: str = F(STRING)
+
+
+class ClassicProtocol(Struct):
+    name: str = F(STRING)
+    metadata: bytes = F(BYTES)
+
+
+class ClassicMemberMetadata(Struct):
+    """Of a member that speaks the classic protocol in a consumer group."""
+
+    session_timeout_ms: int = F(INT32)
+    supported_protocols: list[ClassicProtocol] = F([ClassicProtocol])
+
+
+class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
+    """A member and what it wants.
+
+    classic_member_metadata: None for a member that speaks the consumer protocol; left out it is an empty one, as Kafka's definition has it.
+    """
+
+    instance_id: str | None = F(STRING, nullable="0+")
+    rack_id: str | None = F(STRING, nullable="0+")
+    client_id: str = F(STRING)
+    client_host: str = F(STRING)
+    subscribed_topic_names: list[str] = F([STRING])
+    subscribed_topic_regex: str | None = F(STRING, nullable="0+")
+    rebalance_timeout_ms: int = F(INT32, default=-1)
+    server_assignor: str | None = F(STRING, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = F(ClassicMemberMetadata, nullable="0+", tag=0)
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
+    """Key of the epoch of a group's target assignment."""
+
+    group_id: str = F(STRING)
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
+    """The group epoch for which the target assignment was made, and when."""
+
+    assignment_epoch: int = F(INT32)
+    assignment_timestamp: int = F(INT64, tag=0, ignorable=True)
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):
+    """Key of what a member is to have."""
+
+    group_id: str = F(STRING)
+    member_id: str = F(STRING)
+
+
+class TargetTopicPartition(Struct):
+    topic_id: bytes = F(UUID)
+    partitions: list[int] = F([INT32])
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message, versions="0", flexible="0+"):
+    """What a member is to have in the end."""
+
+    topic_partitions: list[TargetTopicPartition] = F([TargetTopicPartition])
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message, versions="8"):
+    """Key of what a member has now."""
+
+    group_id: str = F(STRING)
+    member_id: str = F(STRING)
+
+
+class CurrentTopicPartitions(Struct):
+    """assignment_epochs: the epoch in which each of the partitions was given to the member."""
+
+    topic_id: bytes = F(UUID)
+    partitions: list[int] = F([INT32])
+    assignment_epochs: list[int] | None = F([INT32], nullable="0+", tag=0)
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="0+"):
+    """What a member has now, and what it has to give up before it gets more.
+
+    state: 0 stable, 1 has partitions to give up, 2 waits for partitions that others have to give up, 127 unknown.
+    """
+
+    member_epoch: int = F(INT32)
+    previous_member_epoch: int = F(INT32)
+    state: int = F(INT8)
+    assigned_partitions: list[CurrentTopicPartitions] = F([CurrentTopicPartitions])
+    partitions_pending_revocation: list[CurrentTopicPartitions] = F([CurrentTopicPartitions])
+
+
+class ConsumerGroupRegularExpressionKey(Message, versions="16"):
+    """Key of the topics that a regular expression of a group's members stands for."""
+
+    group_id: str = F(STRING)
+    regular_expression: str = F(STRING)
+
+
+class ConsumerGroupRegularExpressionValue(Message, versions="0", flexible="0+"):
+    """The topics it matched, in which version of the metadata, and when."""
+
+    topics: list[str] = F([STRING])
+    version: int = F(INT64)
+    timestamp: int = F(INT64)
 
 
 class TransactionLogKey(Message, versions="0"):

@@ -5,7 +5,7 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from kafkacore.broker.handlers import admin, coordination, fetch, metadata, offsets, produce, txn
+from kafkacore.broker.handlers import admin, coordination, fetch, groups, metadata, offsets, produce, txn
 from kafkacore.broker.socket_server import Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
@@ -15,13 +15,23 @@ SERVED: dict[int, Served] = {
     1: Served(4, 18, fetch.fetch),
     2: Served(1, 11, offsets.list_offsets),
     3: Served(0, 13, metadata.metadata),
+    8: Served(2, 10, groups.offset_commit),
+    9: Served(1, 10, groups.offset_fetch),
     10: Served(0, 6, coordination.find_coordinator),
+    11: Served(0, 9, groups.join_group),
+    12: Served(0, 4, groups.heartbeat),
+    13: Served(0, 5, groups.leave_group),
+    14: Served(0, 5, groups.sync_group),
+    15: Served(0, 6, groups.describe_groups),
+    16: Served(0, 5, groups.list_groups),
     18: Served(0, 4, metadata.api_versions),
     19: Served(2, 7, admin.create_topics),
     20: Served(1, 6, admin.delete_topics),
     22: Served(0, 5, txn.init_producer_id),
     23: Served(2, 4, offsets.offset_for_leader_epoch),
     37: Served(0, 3, admin.create_partitions),
+    42: Served(0, 2, groups.delete_groups),
+    47: Served(0, 0, groups.offset_delete),
     60: Served(0, 2, admin.describe_cluster),
 }
 

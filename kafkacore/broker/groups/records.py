@@ -1,0 +1,158 @@
+"""What lies in __consumer_offsets: making it, and telling the kinds apart.
+
+A key's version says what kind of record it is. Values are written in the versions Kafka 4.3 writes.
+
+Source: org.apache.kafka.coordinator.group.{GroupCoordinatorRecordHelpers, GroupCoordinatorRecordSerde}.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
+from kafkacore.broker.groups.classic import ClassicGroup
+from kafkacore.errors import CorruptDataError
+from kafkacore.protocol.schema import Message
+from kafkacore.protocol.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_stored,
+    encode_stored,
+)
+
+GROUP_METADATA_VALUE_VERSION = 3
+NO_TOPIC_ID = bytes(16)
+
+KINDS: dict[int, tuple[type[Message], type[Message]]] = {
+    0: (OffsetCommitKey, OffsetCommitValue),
+    1: (OffsetCommitKey, OffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
+"""Key and value of each kind that means something here. 4 is what Kafka before 4.1 noted of topics; 9 to 15 belong to other kinds of
+groups."""
+
+_KIND = struct.Struct(">h")
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset.
+
+    Attributes:
+        offset: the next record to read.
+        leader_epoch: of the record before it; -1 if unknown.
+        metadata: the client's.
+        commit_ms: when it was committed.
+        expire_ms: when it expires by itself; -1 unless an old client said so.
+        topic_id: of the topic it was committed for; zero if the client did not say.
+        record_offset: where its record lies.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+    topic_id: bytes = NO_TOPIC_ID
+    record_offset: int = -1
+
+
+def read_record(record: ReplayedRecord) -> tuple[Message, Message | None]:
+    """Key and value of a record; None as value of one that deletes.
+
+    Raises:
+        CorruptDataError: no such kind is known, or the bytes are not what the kind says.
+    """
+    if record.key is None or len(record.key) < _KIND.size:
+        raise CorruptDataError("a record of __consumer_offsets has a key of at least 2 bytes")
+    (kind,) = _KIND.unpack_from(record.key)
+    if kind not in KINDS:
+        raise CorruptDataError(f"records of kind {kind} are not known")
+    key_type, value_type = KINDS[kind]
+    return decode_stored(key_type, record.key), None if record.value is None else decode_stored(value_type, record.value)
+
+
+def make(key: Message, value: Message | None, value_version: int = 0) -> CoordinatorRecord:
+    """A record of the newest kind of its key; without a value it deletes."""
+    return CoordinatorRecord(
+        encode_stored(key, type(key).MAX_VERSION), None if value is None else encode_stored(value, value_version)
+    )
+
+
+def offset_record(group_id: str, topic: str, partition: int, committed: OffsetAndMetadata) -> CoordinatorRecord:
+    """A committed offset. Version 1 of the value is the only one that can expire by itself."""
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_ms,
+        expire_timestamp=committed.expire_ms,
+        topic_id=committed.topic_id,
+    )
+    return make(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, 4 if committed.expire_ms < 0 else 1)
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    """Forgets an offset."""
+    return make(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+
+
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
+    """A classic group with what its members get."""
+    name = group.protocol_name or ""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.protocols[name],
+                assignment=assignments.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+    return make(GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
+
+
+def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
+    """A classic group that has just come into being."""
+    value = GroupMetadataValue(
+        protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=group.state_timestamp_ms, members=[]
+    )
+    return make(GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    """Forgets a classic group."""
+    return make(GroupMetadataKey(group=group_id), None)

@@ -1,0 +1,186 @@
+"""Other clients in groups of the embedded broker: they join, share the partitions, commit, come back, and die."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from kafkacore.testing import EmbeddedCluster
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+kafka = pytest.importorskip("kafka")
+aiokafka = pytest.importorskip("aiokafka")
+
+PARTITIONS, COUNT = 4, 200
+DEADLINE_S = 30
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(config={"group.min.session.timeout.ms": 100}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster, request):
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name)
+    cluster.create_topic(name, partitions=PARTITIONS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
+    for n in range(COUNT):
+        producer.produce(name, str(n).encode(), partition=n % PARTITIONS)
+    assert producer.flush(20) == 0
+    return name
+
+
+def until(condition, step, what):
+    """Takes steps until something holds; a step is a poll of clients, which waits for the broker a little."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        step()
+
+
+class Confluent:
+    """A member of a group by librdkafka."""
+
+    def __init__(self, cluster, topic, group, **settings):
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "heartbeat.interval.ms": 100,
+            }
+            | settings
+        )
+        self.consumer.subscribe([topic])
+        self.values = []
+
+    def step(self):
+        for message in self.consumer.consume(100, 0.05):
+            assert message.error() is None, message.error()
+            self.values.append(int(message.value()))
+
+    @property
+    def partitions(self):
+        return {each.partition for each in self.consumer.assignment()}
+
+    def committed(self, topic):
+        return [each.offset for each in self.consumer.committed([confluent_kafka.TopicPartition(topic, n) for n in range(PARTITIONS)], 10)]
+
+    def close(self):
+        self.consumer.close()
+
+
+class KafkaPython:
+    """A member of a group by kafka-python, whose heartbeats run in a thread."""
+
+    def __init__(self, cluster, topic, group, **settings):
+        self.consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=100,
+            **settings,
+        )
+        self.values = []
+
+    def step(self):
+        for records in self.consumer.poll(50).values():
+            self.values.extend(int(record.value) for record in records)
+
+    @property
+    def partitions(self):
+        return {each.partition for each in self.consumer.assignment()}
+
+    def committed(self, topic):
+        found = [self.consumer.committed(kafka.TopicPartition(topic, n)) for n in range(PARTITIONS)]
+        return [-1001 if each is None else each for each in found]
+
+    def close(self):
+        self.consumer.close()
+
+
+class Aio:
+    """A member of a group by aiokafka, on a loop of its own that runs while it is stepped."""
+
+    def __init__(self, cluster, topic, group, **settings):
+        self.loop = asyncio.new_event_loop()
+        self.values = []
+
+        async def start():
+            consumer = aiokafka.AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=cluster.bootstrap_servers,
+                group_id=group,
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                heartbeat_interval_ms=100,
+                **settings,
+            )
+            await consumer.start()
+            return consumer
+
+        self.consumer = self.loop.run_until_complete(start())
+
+    def step(self):
+        for records in self.loop.run_until_complete(self.consumer.getmany(timeout_ms=50)).values():
+            self.values.extend(int(record.value) for record in records)
+
+    @property
+    def partitions(self):
+        return {each.partition for each in self.consumer.assignment()}
+
+    def commit(self):
+        self.loop.run_until_complete(self.consumer.commit())
+
+    def committed(self, topic):
+        found = [self.loop.run_until_complete(self.consumer.committed(aiokafka.TopicPartition(topic, n))) for n in range(PARTITIONS)]
+        return [-1001 if each is None else each for each in found]
+
+    def close(self):
+        self.loop.run_until_complete(self.consumer.stop())
+        self.loop.close()
+
+
+MEMBERS = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aio}
+
+
+def commit(member):
+    if isinstance(member, Confluent):
+        member.consumer.commit(asynchronous=False)
+    elif isinstance(member, Aio):
+        member.commit()
+    else:
+        member.consumer.commit()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_group_shares_the_partitions_commits_and_goes_on_where_it_was(cluster, topic, kind):
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(MEMBERS[kind](cluster, topic, topic)))
+        until(lambda: len(first.values) == COUNT, first.step, "all records read")
+        assert sorted(first.values) == list(range(COUNT))
+        commit(first)
+        assert first.committed(topic) == [COUNT // PARTITIONS] * PARTITIONS
+
+        second = stack.enter_context(contextlib.closing(MEMBERS[kind](cluster, topic, topic)))
+
+        def step():
+            first.step()
+            second.step()
+
+        until(lambda: len(first.partitions) == len(second.partitions) == 2, step, "two partitions each")
+        assert first.partitions | second.partitions == set(range(PARTITIONS))
+        assert second.values == []  # it began where the first had committed
+
+    # everybody left; a new member begins there too
+    with contextlib.closing(MEMBERS[kind](cluster, topic, topic)) as third:
+        until(lambda: len(third.partitions) == PARTITIONS, third.step, "all partitions")
+        assert third.committed(topic) == [COUNT // PARTITIONS] * PARTITIONS
+        assert third.values == []
