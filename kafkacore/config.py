@@ -581,6 +581,7 @@ class BrokerConfig(_Config):
             take; doubles with every failure up to the maximum.
         replica_lag_time_max_ms: a follower that has not caught up for so long leaves the ISR.
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
+        max_request_partition_size_limit: partitions of one DescribeTopicPartitions answer.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
         broker_rack: told to clients with the metadata.
         offsets_topic_num_partitions: of __consumer_offsets, when it is made.
@@ -634,6 +635,7 @@ class BrokerConfig(_Config):
     socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
     replica_lag_time_max_ms: int = _between(30_000, 1)
     max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
+    max_request_partition_size_limit: int = _between(2_000, 1)
     producer_id_expiration_ms: int = _between(86_400_000, 1)
     broker_rack: str | None = None
     offsets_topic_num_partitions: int = _between(50, 1)

@@ -15,6 +15,11 @@ GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 
 
+def is_internal(name: str) -> bool:
+    """Whether a topic is one of Kafka's own. Source: org.apache.kafka.common.internals.Topic."""
+    return name in (GROUP_TOPIC, TRANSACTION_TOPIC)
+
+
 class InternalTopic(NamedTuple):
     """How one of them is made."""
 

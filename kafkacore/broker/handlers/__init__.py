@@ -5,7 +5,7 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from kafkacore.broker.handlers import admin, coordination, fetch, groups, metadata, offsets, produce, txn
+from kafkacore.broker.handlers import admin, coordination, describe, fetch, groups, metadata, offsets, produce, security, txn
 from kafkacore.broker.socket_server import Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
@@ -29,10 +29,16 @@ SERVED: dict[int, Served] = {
     20: Served(1, 6, admin.delete_topics),
     22: Served(0, 5, txn.init_producer_id),
     23: Served(2, 4, offsets.offset_for_leader_epoch),
+    29: Served(1, 3, security.describe_acls),
+    30: Served(1, 3, security.create_acls),
+    31: Served(1, 3, security.delete_acls),
+    34: Served(1, 2, describe.alter_replica_log_dirs),
+    35: Served(1, 5, describe.describe_log_dirs),
     37: Served(0, 3, admin.create_partitions),
     42: Served(0, 2, groups.delete_groups),
     47: Served(0, 0, groups.offset_delete),
     60: Served(0, 2, admin.describe_cluster),
+    75: Served(0, 0, describe.describe_topic_partitions),
 }
 
 API_VERSIONS: dict[int, tuple[int, int]] = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}

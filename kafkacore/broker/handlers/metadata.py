@@ -11,6 +11,7 @@ import re
 from kafkacore import errors
 from kafkacore.broker.cluster import Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
+from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.state import BrokerState, Call
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -104,6 +105,7 @@ def _describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:
         error_code=Code.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
         partitions=[
             MetadataResponsePartition(
                 error_code=Code.NONE if partition.leader >= 0 else Code.LEADER_NOT_AVAILABLE,

@@ -1,0 +1,168 @@
+"""What a cluster is made of: DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs.
+
+Source: kafka.server.KafkaApis, kafka.server.handlers.DescribeTopicPartitionsRequestHandler.
+"""
+
+from __future__ import annotations
+
+from kafkacore.broker.cluster import Topic, check_topic_name
+from kafkacore.broker.handlers.common import ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
+from kafkacore.broker.internal_topics import is_internal
+from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica
+from kafkacore.broker.state import BrokerState, Call
+from kafkacore.errors import Code, KafkaError
+from kafkacore.protocol import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    Cursor,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+MEMORY = "memory"
+"""How the directory of logs in memory is called."""
+
+
+# ---- DescribeTopicPartitions
+
+
+def describe_topic_partitions(
+    state: BrokerState, call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """DescribeTopicPartitions v0: topics in the order of their names from the cursor on, until max.request.partition.size.limit or the
+    request's limit is reached; then the cursor of the rest."""
+    topics = state.cluster.topics
+    names = sorted({each.name for each in request.topics} or topics)
+    first, start = "", 0
+    if request.cursor is not None:
+        first, start = request.cursor.topic_name, request.cursor.partition_index
+        is_there = first in topics if not request.topics else any(each.name == first for each in request.topics)
+        if start < 0 or not is_there:
+            return DescribeTopicPartitionsResponse(
+                topics=[_no_topic(each.name, Code.INVALID_REQUEST, NOT_ASKED) for each in request.topics]
+            )
+    left = max(min(request.response_partition_limit, state.config.max_request_partition_size_limit), 1)
+    found = []
+    for name in names:
+        if name < first:
+            continue
+        topic = topics.get(name)
+        if topic is None:
+            found.append(_no_topic(name, _why_missing(name), ALL_TOPIC_OPERATIONS))
+            continue
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic_name=name, partition_index=0))
+        begin = start if name == first else 0
+        end = min(begin + left, len(topic.partitions))
+        found.append(_described(topic, begin, end, state))
+        left -= max(end - begin, 0)
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic_name=name, partition_index=end))
+    return DescribeTopicPartitionsResponse(topics=found)
+
+
+def _why_missing(name: str) -> Code:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return code_of(error)
+    return Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _no_topic(name: str, code: Code, operations: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, is_internal=is_internal(name), partitions=[], topic_authorized_operations=operations
+    )
+
+
+def _described(topic: Topic, begin: int, end: int, state: BrokerState) -> DescribeTopicPartitionsResponseTopic:
+    alive = state.cluster.nodes
+    partitions = []
+    for index in range(begin, end):
+        partition = topic.partitions[index]
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=0 if partition.leader in alive else Code.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[node for node in partition.replicas if node not in alive],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+# ---- log directories
+
+
+def _log_dirs(state: BrokerState) -> list[LogDirDescription]:
+    """The broker's directories; logs in memory lie in one without a size."""
+    found = state.logs.dirs()
+    if found:
+        return found
+    replicas = [LogDirReplica(topic, index, partition.log.size_bytes) for (topic, index), partition in state.replicas.partitions.items()]
+    return [LogDirDescription(MEMORY, None, replicas, -1, -1)]
+
+
+def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """DescribeLogDirs v1-5. A log that was cut back to less than its high watermark is behind by the difference."""
+    wanted = None if request.topics is None else {(each.topic, index) for each in request.topics for index in each.partitions}
+    results = []
+    for log_dir in _log_dirs(state):
+        topics: dict[str, list[DescribeLogDirsPartition]] = {}
+        for topic, index, size_bytes in log_dir.replicas:
+            partition = state.replicas.partitions.get((topic, index))
+            if partition is not None and (wanted is None or (topic, index) in wanted):
+                lag = max(partition.high_watermark - partition.log.end_offset, 0)
+                topics.setdefault(topic, []).append(
+                    DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=False)
+                )
+        results.append(
+            DescribeLogDirsResult(
+                error_code=0 if log_dir.failure is None else Code.KAFKA_STORAGE_ERROR,
+                log_dir=log_dir.path,
+                topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+                total_bytes=log_dir.total_bytes,
+                usable_bytes=log_dir.usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(error_code=0, results=results)
+
+
+def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """AlterReplicaLogDirs v1-2. A broker here has one directory, so no partition can move: any other is LOG_DIR_NOT_FOUND, as in a Kafka
+    that does not have it, and in its own a partition lies already."""
+    own = {log_dir.path for log_dir in _log_dirs(state)}
+    topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for log_dir in request.dirs:
+        for topic in log_dir.topics:
+            for index in topic.partitions:
+                code = Code.LOG_DIR_NOT_FOUND
+                if log_dir.path in own:
+                    known = (topic.name, index) in state.replicas.partitions
+                    code = Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+                topics.setdefault(topic.name, []).append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(
+        results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
+    )
+

@@ -1,0 +1,118 @@
+"""What a cluster is made of, and access without an authorizer: handlers without sockets, through the codec in every version."""
+
+import pytest
+from test_handlers import Bench
+
+from kafkacore import protocol as p
+from kafkacore.errors import Code
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# ---- DescribeTopicPartitions
+
+
+def pages(bench, *topics, limit=2000, cursor=None):
+    request = p.DescribeTopicPartitionsRequest(
+        topics=[p.DescribeTopicPartitionsTopicRequest(name=name) for name in topics], response_partition_limit=limit, cursor=cursor
+    )
+    answer = bench.ask(request, 0)
+    found = [(topic.name, topic.error_code, [part.partition_index for part in topic.partitions]) for topic in answer.topics]
+    return found, answer.next_cursor and tuple(answer.next_cursor)
+
+
+def test_paging_through_partitions(bench):
+    bench.topic("b", 2)
+    bench.topic("a", 3)
+    everything = [("a", 0, [0, 1, 2]), ("b", 0, [0, 1])]
+    assert pages(bench) == pages(bench, "b", "a", "a") == (everything, None)
+    seen, cursor, rounds = [], None, 0
+    while rounds == 0 or cursor:
+        found, at = pages(bench, limit=2, cursor=cursor)
+        seen += [(name, index) for name, _, indexes in found for index in indexes]
+        cursor = at and p.Cursor(topic_name=at[0], partition_index=at[1])
+        rounds += 1
+    assert rounds == 3
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    assert pages(bench, "a", "b", limit=3) == ([("a", 0, [0, 1, 2])], ("b", 0))
+    assert pages(bench, "a", limit=-5) == ([("a", 0, [0])], ("a", 1))
+
+
+def test_the_brokers_own_limit():
+    bench = Bench(max_request_partition_size_limit=1)
+    bench.topic("a", 3)
+    assert pages(bench, "a") == ([("a", 0, [0])], ("a", 1))
+
+
+def test_cursors_that_lead_nowhere(bench):
+    bench.topic("a", 3)
+    bench.topic("b", 1)
+    refused = [("a", Code.INVALID_REQUEST, [])]
+    assert pages(bench, "a", cursor=p.Cursor(topic_name="b", partition_index=0)) == (refused, None)
+    assert pages(bench, "a", cursor=p.Cursor(topic_name="a", partition_index=-1)) == (refused, None)
+    assert pages(bench, cursor=p.Cursor(topic_name="c", partition_index=0)) == ([], None)
+    assert pages(bench, cursor=p.Cursor(topic_name="a", partition_index=9)) == ([("a", 0, []), ("b", 0, [0])], None)
+
+
+def test_topics_that_are_not_there(bench):
+    found, _ = pages(bench, "missing", "not a name")
+    assert found == [("missing", Code.UNKNOWN_TOPIC_OR_PARTITION, []), ("not a name", Code.INVALID_TOPIC_EXCEPTION, [])]
+
+
+def test_what_is_told_of_a_partition(bench):
+    topic = bench.topic("t")
+    answer = bench.ask(p.DescribeTopicPartitionsRequest(topics=[]), 0)
+    (described,) = answer.topics
+    assert (described.topic_id, described.is_internal, described.topic_authorized_operations) == (topic.topic_id, False, 3576)
+    (partition,) = described.partitions
+    assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == (1, [1], [1], [])
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
+
+
+# ---- log directories
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_logs_in_memory_lie_in_one_directory(bench, version):
+    bench.topic("t", 2)
+    bench.topic("u")
+    assert bench.produce().error_code == 0
+    answer = bench.ask(p.DescribeLogDirsRequest(topics=None), version)
+    (directory,) = answer.results
+    assert (directory.error_code, directory.log_dir) == (0, "memory")
+    sizes = {(topic.name, part.partition_index): part.partition_size for topic in directory.topics for part in topic.partitions}
+    assert set(sizes) == {("t", 0), ("t", 1), ("u", 0)}
+    assert sizes["t", 0] > 0 and sizes["t", 1] == 0
+    asked = [p.DescribableLogDirTopic(topic="t", partitions=[1, 9])]
+    (directory,) = bench.ask(p.DescribeLogDirsRequest(topics=asked), version).results
+    assert [(topic.name, [part.partition_index for part in topic.partitions]) for topic in directory.topics] == [("t", [1])]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_stay_where_they_are(bench, version):
+    bench.topic("t")
+
+    def moved(path):
+        topics = [p.AlterReplicaLogDirTopic(name="t", partitions=[0, 9])]
+        request = p.AlterReplicaLogDirsRequest(dirs=[p.AlterReplicaLogDir(path=path, topics=topics)])
+        (topic,) = bench.ask(request, version).results
+        return {part.partition_index: part.error_code for part in topic.partitions}
+
+    assert moved("/elsewhere") == {0: Code.LOG_DIR_NOT_FOUND, 9: Code.LOG_DIR_NOT_FOUND}
+    assert moved("memory") == {0: 0, 9: Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+# ---- access
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_there_is_no_authorizer(bench, version):
+    answer = bench.ask(p.DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), version)
+    assert (answer.error_code, answer.resources) == (Code.SECURITY_DISABLED, [])
+    answer = bench.ask(p.CreateAclsRequest(creations=[p.AclCreation(resource_type=2, operation=3, permission_type=3)] * 2), version)
+    assert [each.error_code for each in answer.results] == [Code.SECURITY_DISABLED] * 2
+    answer = bench.ask(p.DeleteAclsRequest(filters=[p.DeleteAclsFilter(resource_type_filter=1, operation=1, permission_type=1)]), version)
+    assert [each.error_code for each in answer.filter_results] == [Code.SECURITY_DISABLED]
