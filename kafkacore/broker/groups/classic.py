@@ -120,7 +120,7 @@ class ClassicMember:
 class ClassicGroup:
     """A group. Source: org.apache.kafka.coordinator.group.classic.ClassicGroup."""
 
-    kind = "Classic"
+    kind = "classic"
 
     def __init__(self, group_id: str, state: ClassicGroupState, wall_ms: int) -> None:
         """A group without members.

@@ -114,7 +114,7 @@ def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> O
 
 
 def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) -> Outcome | OffsetCommitResponse:
-    """OffsetCommit v2-10, topics by id from v10 on. Topics that do not exist are refused one by one."""
+    """OffsetCommit v2-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one."""
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -126,8 +126,14 @@ def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) 
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
         if known is None:
             refused.append(_refused_commit(topic, code))
-        else:
-            accepted.append(OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=topic.partitions))
+            continue
+        count = len(known.partitions)
+        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+        there = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        if missing:
+            refused.append(_refused_commit(topic._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
+        if there:
+            accepted.append(OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=there))
     if not accepted:
         return OffsetCommitResponse(topics=refused)
     send = _later(call)
