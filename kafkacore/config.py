@@ -597,6 +597,12 @@ class BrokerConfig(_Config):
         transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
         transaction_state_log_min_isr: min.insync.replicas of __transaction_state; at most its replicas.
         transaction_state_log_segment_bytes: segment.bytes of __transaction_state.
+        transaction_max_timeout_ms: the longest transaction.timeout.ms a producer may ask for.
+        transactional_id_expiration_ms: a transactional id that nobody has used for so long is forgotten.
+        transaction_remove_expired_transaction_cleanup_interval_ms: how often expired transactional ids are looked for.
+        transaction_partition_verification_enable: leaders ask the coordinator before they write a transaction's first batch (KIP-890).
+        add_partitions_to_txn_retry_backoff_ms: a leader asks again after this time while the last transaction is being ended.
+        add_partitions_to_txn_retry_backoff_max_ms: after so long it lets the producer try again instead.
     """
 
     auto_create_topics_enable: bool = True
@@ -652,6 +658,12 @@ class BrokerConfig(_Config):
     transaction_state_log_replication_factor: int = _between(3, 1)
     transaction_state_log_min_isr: int = _between(2, 1)
     transaction_state_log_segment_bytes: int = _between(104_857_600, 1_048_576)
+    transaction_max_timeout_ms: int = _between(900_000, 1)
+    transactional_id_expiration_ms: int = _between(604_800_000, 1)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = _between(3_600_000, 1)
+    transaction_partition_verification_enable: bool = True
+    add_partitions_to_txn_retry_backoff_ms: int = _between(20, 1)
+    add_partitions_to_txn_retry_backoff_max_ms: int = _between(100, 0)
 
     def _check(self) -> None:
         super()._check()

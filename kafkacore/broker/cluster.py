@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import UsageError
 from kafkacore.types import Node
 
 MAX_NAME_CHARS = 249
@@ -23,6 +24,9 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 PRODUCER_ID_FIRST = 0
 NO_LEADER = -1
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+FEATURES: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}
+"""The features brokers of this kind support, (lowest, highest) level by name; level 0 is "off"."""
 
 SOURCE_TOPIC = 1
 SOURCE_STATIC_BROKER = 4
@@ -212,6 +216,7 @@ class ClusterImage:
             first_producer_id: where producer ids begin.
         """
         self.config = config
+        self.features = {name: high for name, (_, high) in FEATURES.items()}
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
@@ -225,6 +230,21 @@ class ClusterImage:
     def controller_id(self) -> int:
         """The node that answers as controller: the lowest one alive, -1 without any."""
         return min(self.nodes, default=-1)
+
+    def finalize_features(self, levels: Mapping[str, int]) -> None:
+        """Sets features to other levels than the highest ones.
+
+        Args:
+            levels: by name.
+
+        Raises:
+            UsageError: a feature or level that is not supported.
+        """
+        for name, level in levels.items():
+            low, high = FEATURES.get(name, (0, -1))
+            if not low <= level <= high:
+                raise UsageError(f"feature {name!r} cannot have level {level}; supported are {dict(FEATURES)}")
+        self.features.update(levels)
 
     def register_broker(self, node: Node) -> None:
         """A broker came up: it leads its partitions again, each in a new epoch if it led it before.

@@ -33,7 +33,13 @@ from typing import NamedTuple, Protocol
 from kafkacore import errors
 from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
 from kafkacore.broker.log import Log, check_records, read_one_batch
-from kafkacore.broker.producers import NO_PRODUCER_ID, ProducerStates
+from kafkacore.broker.producers import (
+    NO_PRODUCER_ID,
+    AppendOrigin,
+    ProducerStates,
+    Verification,
+    coordinator_epoch,
+)
 from kafkacore.errors import KafkaError
 from kafkacore.records import Batch, read_batches
 
@@ -189,7 +195,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         """Records below it are committed and belong to no open transaction."""
         unstable = self.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        return self.high_watermark if unstable is None else min(self.high_watermark, max(unstable, self.log.start_offset))
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -305,7 +311,16 @@ class Partition:
         if len(self.isr) < self.min_isr:
             raise errors.NotEnoughReplicas(f"{len(self.isr)} replicas are in sync, {self.min_isr} must be")
 
-    def append(self, data: memoryview | bytes, acks: int, version: int, wall_ms: int, now_ms: int) -> Appended:
+    def append(
+        self,
+        data: memoryview | bytes,
+        acks: int,
+        version: int,
+        wall_ms: int,
+        now_ms: int,
+        verification: Verification | None = None,
+        verification_enabled: bool = True,
+    ) -> Appended:
         """Writes one batch of a client as leader.
 
         Args:
@@ -313,6 +328,8 @@ class Partition:
             acks: -1, 0 or 1.
             version: of the Produce request.
             wall_ms, now_ms: the time now.
+            verification: with which the coordinator has confirmed the transaction; see `ProducerStates.start_verification`.
+            verification_enabled: transaction.partition.verification.enable.
 
         Returns:
             Where it lies; for a resend of one of the producer's last five batches, where that lies.
@@ -345,17 +362,28 @@ class Partition:
                 raise errors.InvalidRecord(
                     f"producer id {producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
                 )
-            resent = self.producers.check(batch)
+            resent = self.producers.check(batch, verification=verification, verification_enabled=verification_enabled)
             if resent is not None:
                 return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True, resent.last_offset + 1)
         return self._write(batch, append_time_ms, max_timestamp_ms, wall_ms, now_ms)
 
-    def append_internal(self, data: memoryview | bytes, wall_ms: int, now_ms: int) -> Appended:
+    def append_internal(
+        self,
+        data: memoryview | bytes,
+        wall_ms: int,
+        now_ms: int,
+        *,
+        verification: Verification | None = None,
+        verification_enabled: bool = True,
+        transaction_version: int = 0,
+    ) -> Appended:
         """Writes one batch of this broker's own making as leader, under the rules of acks=all.
 
         Args:
             data: one whole batch.
             wall_ms, now_ms: the time now.
+            verification, verification_enabled: of a transactional batch, as for `append`.
+            transaction_version: of the transaction that a marker ends.
 
         Raises:
             BrokerError: nothing was written.
@@ -365,6 +393,10 @@ class Partition:
         if len(data) > self.config.max_message_bytes:
             raise errors.RecordTooLarge(f"the batch has {len(data)} bytes, max.message.bytes is {self.config.max_message_bytes}")
         batch = next(iter(read_batches(data, check_crcs=False)))
+        if batch.is_control:
+            self.producers.check_marker(batch.producer_id, batch.producer_epoch, coordinator_epoch(batch), transaction_version)
+        elif batch.producer_id != NO_PRODUCER_ID:
+            self.producers.check(batch, AppendOrigin.COORDINATOR, verification, verification_enabled=verification_enabled)
         return self._write(batch, None, batch.max_timestamp_ms, wall_ms, now_ms)
 
     def _write(self, batch: Batch, append_time_ms: int | None, max_timestamp_ms: int, wall_ms: int, now_ms: int) -> Appended:

@@ -47,12 +47,15 @@ LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 FIRST_VERSION_WITH_EPOCH_BUMP = 2
 """The transaction.version under which every transaction has an epoch of its own (KIP-890)."""
 
-_ABORT, _COMMIT = 0, 1
+ABORT, COMMIT = 0, 1
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_HEADER_BYTES, _MAGIC_OFFSET, _ATTRIBUTES_OFFSET, _PRODUCER_OFFSET = 61, 16, 21, 43
+_MAGIC, _TRANSACTIONAL = 2, 16
+_PRODUCER = struct.Struct(">qhi")
 _ABORTED_VERSION = 0
 _ABORTED = struct.Struct(">hqqqq")
 ABORTED_TXN_BYTES = _ABORTED.size
@@ -113,6 +116,28 @@ def collect_aborted(entries: Iterable[AbortedTxn], offset: int, upper_offset: in
         if entry.last_stable_offset >= upper_offset:
             return found, True
     return found, False
+
+
+def transactional_header(batch: memoryview) -> tuple[int, int, int] | None:
+    """Producer id, epoch and base sequence of the transactional batch at the start of some memory, otherwise unchecked; None if there is
+    none."""
+    if batch.nbytes < _HEADER_BYTES or batch[_MAGIC_OFFSET] != _MAGIC or not batch[_ATTRIBUTES_OFFSET + 1] & _TRANSACTIONAL:
+        return None
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_OFFSET)
+    return producer_id, epoch, sequence
+
+
+def coordinator_epoch(marker: Batch) -> int:
+    """The coordinator epoch in a control batch that ends a transaction.
+
+    Raises:
+        CorruptDataError: there is none.
+    """
+    value = marker.records()[0].value
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise CorruptDataError(f"the transaction marker at offset {marker.base_offset} has no coordinator epoch")
+    epoch: int = _MARKER_VALUE.unpack_from(value)[1]
+    return epoch
 
 
 def add_sequence(sequence: int, increment: int) -> int:
@@ -363,25 +388,23 @@ class ProducerStates:
         if batch.record_count == 0:
             return None  # compaction took the whole transaction away
         kind = batch.control_type
-        if kind not in (_ABORT, _COMMIT):
+        if kind not in (ABORT, COMMIT):
             return None
-        marker = batch.records()[0]
-        if marker.value is None or len(marker.value) < _MARKER_VALUE.size:
-            raise CorruptDataError(f"the transaction marker at offset {offset} has no coordinator epoch")
+        epoch = coordinator_epoch(batch)
         producer_id = batch.producer_id
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry()
         entry.set_epoch(batch.producer_epoch)
-        entry.coordinator_epoch = _MARKER_VALUE.unpack_from(marker.value)[1]
-        entry.last_timestamp_ms = marker.timestamp_ms
+        entry.coordinator_epoch = epoch
+        entry.last_timestamp_ms = batch.max_timestamp_ms
         self._verifications.pop(producer_id, None)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
         if first_offset is None:
             return None
         self._ongoing.pop(first_offset, None)
         self._unreplicated[first_offset] = offset
-        if kind == _COMMIT:
+        if kind == COMMIT:
             return None
         return AbortedTxn(producer_id, first_offset, offset, next(iter(self._ongoing), offset + 1))
 

@@ -20,6 +20,7 @@ from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, Topic, TopicListener
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.partition import Appended, Committed, Partition, Role
+from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 
@@ -197,15 +198,34 @@ class ReplicaManager(TopicListener):
             raise errors.UnknownTopicOrPartition(f"there is no partition {index} of topic {topic!r} here", topic=topic, partition=index)
         return found
 
-    def append(self, topic: str, index: int, data: memoryview | bytes, acks: int, version: int, wall_ms: int) -> Appended:
+    def append(
+        self,
+        topic: str,
+        index: int,
+        data: memoryview | bytes,
+        acks: int,
+        version: int,
+        wall_ms: int,
+        verification: Verification | None = None,
+    ) -> Appended:
         """Writes one batch and wakes the fetches that wait for it. See `Partition.append`."""
         partition = self.partition(topic, index)
-        appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms())
+        enabled = self.config.transaction_partition_verification_enable
+        appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms(), verification, enabled)
         if not appended.duplicate:
             self._changed(partition)
         return appended
 
-    def append_internal(self, topic: str, index: int, batch: memoryview | bytes, done: Committed) -> int:
+    def append_internal(
+        self,
+        topic: str,
+        index: int,
+        batch: memoryview | bytes,
+        done: Committed,
+        *,
+        verification: Verification | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         """Writes a batch of a coordinator, as a producer with acks=all would.
 
         Args:
@@ -213,6 +233,8 @@ class ReplicaManager(TopicListener):
             batch: one record batch.
             done: told None when the batch is committed, which with one replica is within this call; told the error if leadership ends
                 before. The batch may survive then: the next leader's log says.
+            verification: of a transactional batch, from `ProducerStates.start_verification`.
+            transaction_version: of the transaction that a marker ends.
 
         Returns:
             The offset of its first record.
@@ -221,7 +243,14 @@ class ReplicaManager(TopicListener):
             BrokerError: nothing was written and `done` is not called.
         """
         partition = self.partition(topic, index)
-        appended = partition.append_internal(batch, self._clock.wall_ms(), self._clock.now_ms())
+        appended = partition.append_internal(
+            batch,
+            self._clock.wall_ms(),
+            self._clock.now_ms(),
+            verification=verification,
+            verification_enabled=self.config.transaction_partition_verification_enable,
+            transaction_version=transaction_version,
+        )
         partition.when_committed(appended.required_offset, done)
         self._changed(partition)
         return appended.base_offset

@@ -16,6 +16,8 @@ from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
+from kafkacore.broker.txns.markers import no_group_coordinator
+from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -61,6 +63,7 @@ class BrokerState:
         timer: whatever has to happen later.
         clocked: what the loop looks after.
         peers: requests to the other brokers.
+        transactions: the transaction coordinator, and what leaders ask it.
         fetches, produces: requests that wait, under the keys (topic, partition) of what they wait for.
         groups: the group coordinator.
     """
@@ -109,6 +112,17 @@ class BrokerState:
         cluster.listeners.append(self.replicas)
         self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
         cluster.listeners.append(self.groups)
+        self.transactions = TransactionService(
+            config,
+            node_id,
+            cluster,
+            self.replicas,
+            self.timer,
+            clock,
+            lambda done: done(cluster.next_producer_id()),
+            no_group_coordinator,
+            self.peers,
+        )
         self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs, *self.groups.purgatories.both()]
 
     def _open_logs(self) -> None:

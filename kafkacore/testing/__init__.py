@@ -39,6 +39,7 @@ class EmbeddedCluster:
         *,
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         """Prepares a cluster.
 
@@ -49,9 +50,10 @@ class EmbeddedCluster:
             config: Kafka's broker settings, under dotted or snake names.
             port: of the first broker; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
+            features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
 
         Raises:
-            UsageError: more than one broker, a data_dir that is in use, or api_versions that are not served.
+            UsageError: more than one broker, a data_dir that is in use, or api_versions or features that are not served.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
@@ -64,6 +66,7 @@ class EmbeddedCluster:
         else:
             self._file = ImageFile(Path(data_dir), self.config)
             self._image, log_dirs = self._file.image, [Path(data_dir) / f"broker-{_FIRST_NODE_ID}"]
+        self._image.finalize_features(features or {})
         broker = Broker(self.config, _FIRST_NODE_ID, self._image, port=port, log_dirs=log_dirs, api_versions=api_versions)
         self._brokers = {_FIRST_NODE_ID: broker}
 

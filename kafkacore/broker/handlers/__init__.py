@@ -29,6 +29,10 @@ SERVED: dict[int, Served] = {
     20: Served(1, 6, admin.delete_topics),
     22: Served(0, 5, txn.init_producer_id),
     23: Served(2, 4, offsets.offset_for_leader_epoch),
+    24: Served(0, 5, txn.add_partitions_to_txn),
+    25: Served(0, 4, txn.add_offsets_to_txn),
+    26: Served(0, 5, txn.end_txn),
+    27: Served(1, 2, txn.write_txn_markers),
     29: Served(1, 3, security.describe_acls),
     30: Served(1, 3, security.create_acls),
     31: Served(1, 3, security.delete_acls),
@@ -38,6 +42,9 @@ SERVED: dict[int, Served] = {
     42: Served(0, 2, groups.delete_groups),
     47: Served(0, 0, groups.offset_delete),
     60: Served(0, 2, admin.describe_cluster),
+    61: Served(0, 0, txn.describe_producers),
+    65: Served(0, 0, txn.describe_transactions),
+    66: Served(0, 2, txn.list_transactions),
     75: Served(0, 0, describe.describe_topic_partitions),
 }
 

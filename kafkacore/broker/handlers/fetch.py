@@ -15,6 +15,7 @@ from kafkacore.broker.sessions import FetchContext, TopicKey
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
     FetchPartition,
@@ -96,6 +97,7 @@ class _Reading:
         log = partition.log
         diverging = FetchEpochEndOffset()
         records: list[Any] = []
+        aborted: list[AbortedTransaction] | None = None
         if wanted.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
             if epoch < 0:
@@ -104,6 +106,8 @@ class _Reading:
                 diverging = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.failed = True  # answered at once, as an error is
         isolation_level = self.request.isolation_level
+        if isolation_level == READ_COMMITTED:
+            aborted = []
         if diverging.epoch < 0 and diverging.end_offset < 0:
             limit = min(wanted.partition_max_bytes, self.max_bytes - self.read_bytes)
             at_least_one = self.read_bytes == 0
@@ -111,6 +115,11 @@ class _Reading:
                 upper_offset = partition.upper_offset(isolation_level)
                 records += log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
                 self.read_bytes += sum(view.nbytes for view in records)
+                if aborted is not None and records:
+                    aborted += [
+                        AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                        for entry in log.aborted_transactions(wanted.fetch_offset, upper_offset)
+                    ]
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
@@ -118,7 +127,7 @@ class _Reading:
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging,
-            aborted_transactions=[] if isolation_level == READ_COMMITTED else None,
+            aborted_transactions=aborted,
             records=(records[0] if len(records) == 1 else records) or b"",
         )
 
@@ -141,8 +150,7 @@ class _Reading:
 
 def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchResponse | Outcome:
     """Fetch v4-18 (topic ids from v13), with incremental sessions, min_bytes and max_wait. Followers are refused: there is one replica.
-    last_stable_offset is the high watermark, no transaction is ever listed as aborted, no preferred replica is named. cluster_id is
-    not compared."""
+    No preferred replica is named, cluster_id is not compared."""
     context = state.sessions.context(request, call.version, call.now_ms)
     if isinstance(context, Code):
         return FetchResponse(error_code=context, session_id=0, responses=[])

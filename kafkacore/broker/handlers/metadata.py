@@ -9,7 +9,7 @@ import logging
 import re
 
 from kafkacore import errors
-from kafkacore.broker.cluster import Topic, check_topic_name
+from kafkacore.broker.cluster import FEATURES, Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.state import BrokerState, Call
@@ -18,21 +18,24 @@ from kafkacore.protocol import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    SupportedFeatureKey,
 )
 
 logger = logging.getLogger(__name__)
 
+FIRST_VERSION_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """ApiVersions v0-4. Answers the table the broker was started with. No features are finalized: there are no transactions and no groups
-    yet. (Versions beyond the table never get here; see `Server`.)"""
+    """ApiVersions v0-4. Answers the table the broker was started with, and the features of the cluster. A feature whose lowest level is 0
+    is told to v4 only: clients of v3 took it for a mistake (KAFKA-17011). What is finalized is told to both."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -40,6 +43,17 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
     return ApiVersionsResponse(
         error_code=Code.NONE,
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in FEATURES.items()
+            if low > 0 or call.version >= FIRST_VERSION_WITH_LEVEL_0
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in state.cluster.features.items()
+            if level > 0
+        ],
     )
 
 

@@ -6,14 +6,18 @@ Source: kafka.server.KafkaApis.handleProduceRequest, kafka.server.ReplicaManager
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.delayed import CommitOutcome, DelayedOutcomes
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.partition import Appended
+from kafkacore.broker.producers import Verification, transactional_header
 from kafkacore.broker.sessions import TopicKey
-from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
+from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
+from kafkacore.broker.txns.verify import Support
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     LeaderIdAndEpoch,
@@ -28,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 # The message tables start at 0 so that old frames can be read and refused by name; KIP-896 ended these versions.
 FIRST_PRODUCE_VERSION = 3
+FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
+FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
 
 
 class _Written(NamedTuple):
@@ -44,21 +50,43 @@ class _Written(NamedTuple):
 def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceResponse | Outcome:
     """Produce v3-13 (v13 by topic id). v0-2 are advertised, because old clients read "compression is possible" from them, and refused here.
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
-    the high watermark has passed the batches. Transactional batches are refused."""
-    written = [
-        _write(state, call, request.acks, topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, partition)
+    the high watermark has passed the batches. The first batch of a transaction in a partition waits for the transaction's coordinator;
+    from v12 on the partition is added to the transaction by it (KIP-890)."""
+    parts = [
+        (topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, partition)
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
+    unverified = _Verifications(state, call, request, parts) if call.version >= FIRST_PRODUCE_VERSION else None
+    if unverified is None or not unverified.pending:
+        return _write_all(state, call, request, parts, {}, unverified.refused if unverified else {})
     if request.acks == 0:
-        refused = next((each for each in written if each.appended is None), None)
-        if refused is None:
+        logger.warning("closing the connection of client %s: a transaction cannot be begun with acks=0", call.client_id)
+        return Outcome.CLOSE
+    return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused))
+
+
+Parts = list[tuple[TopicKey, PartitionProduceData]]
+
+
+def _write_all(
+    state: BrokerState,
+    call: Call,
+    request: ProduceRequest,
+    parts: Parts,
+    verified: Mapping[tuple[str, int], Verification],
+    refused: Mapping[tuple[str, int], KafkaError],
+) -> ProduceResponse | Outcome:
+    written = [_write(state, call, request.acks, topic, partition, verified, refused) for topic, partition in parts]
+    if request.acks == 0:
+        failed = next((each for each in written if each.appended is None), None)
+        if failed is None:
             return Outcome.SILENT
         logger.warning(
             "closing the connection of client %s: its acks=0 Produce request failed: %s %s",
             call.client_id,
-            refused.code.name,
-            refused.message,
+            failed.code.name,
+            failed.message,
         )
         return Outcome.CLOSE
     outcomes = [each.outcome for each in written if each.outcome is not None]
@@ -70,7 +98,87 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     return Outcome.LATER
 
 
-def _write(state: BrokerState, call: Call, acks: int, topic: TopicKey, partition: PartitionProduceData) -> _Written:
+class _Verifications:
+    """The partitions of a Produce request that begin a transaction, and the coordinator's word on them.
+
+    Attributes:
+        pending: the guards by (topic, partition).
+        refused: partitions that need not be asked about.
+    """
+
+    def __init__(self, state: BrokerState, call: Call, request: ProduceRequest, parts: Parts) -> None:
+        self._state = state
+        self._call = call
+        self._transactional_id = request.transactional_id
+        self._producer = NO_PRODUCER
+        self._support = (
+            Support.ADDS_BY_WRITING
+            if call.version >= FIRST_VERSION_THAT_ADDS_PARTITIONS
+            else Support.ABORTABLE_ERROR
+            if call.version >= FIRST_VERSION_WITH_ABORTABLE_ERROR
+            else Support.NO_ABORTABLE_ERROR
+        )
+        self.pending: dict[tuple[str, int], Verification] = {}
+        self.refused: dict[tuple[str, int], KafkaError] = {}
+        for topic, part in parts:
+            if not isinstance(part.records, memoryview):
+                continue
+            header = transactional_header(part.records)
+            if header is None:
+                continue
+            try:
+                key = topic_name(state, topic), part.index
+                self._begin(key, *header)
+            except KafkaError as error:
+                self._refuse(topic, part.index, error)
+
+    def _begin(self, key: tuple[str, int], producer_id: int, epoch: int, sequence: int) -> None:
+        if self._transactional_id is None:
+            raise errors.TransactionalIdAuthorization("transactional records in a request without a transactional id")
+        producer = ProducerIdAndEpoch(producer_id, epoch)
+        if self._producer.producer_id not in (NO_PRODUCER.producer_id, producer_id):
+            raise errors.InvalidPidMapping("the request holds transactional records of more than one producer")
+        self._producer = producer
+        if not self._state.config.transaction_partition_verification_enable and self._support is not Support.ADDS_BY_WRITING:
+            return
+        partition = self._state.replicas.partition(*key)
+        partition.check_leader()
+        guard = partition.producers.start_verification(
+            producer_id, epoch, sequence, self._call.wall_ms, self._support is Support.ADDS_BY_WRITING
+        )
+        if guard is not None:
+            self.pending[key] = guard
+
+    def _refuse(self, topic: TopicKey, index: int, error: KafkaError) -> None:
+        if isinstance(topic, str):
+            self.refused[topic, index] = error
+        elif topic in self._state.cluster.topics_by_id:
+            self.refused[self._state.cluster.topics_by_id[topic].name, index] = error
+
+    def ask(self, then: Callable[[Mapping[tuple[str, int], KafkaError]], ProduceResponse | Outcome]) -> Outcome:
+        """Asks the coordinator; `then` writes what may be written."""
+        waiting = LateAnswer(self._call)
+
+        def done(refused: Mapping[tuple[str, int], KafkaError]) -> None:
+            if waiting.is_completed():
+                return                                        # the client is gone
+            outcome = then({**self.refused, **refused})
+            if isinstance(outcome, ProduceResponse):
+                waiting.respond(lambda: outcome)
+
+        self._state.transactions.verifier.ask(self._transactional_id or "", self._producer, self.pending, self._support, done)
+        return Outcome.LATER
+
+
+def _write(
+    state: BrokerState,
+    call: Call,
+    acks: int,
+    topic: TopicKey,
+    partition: PartitionProduceData,
+    verified: Mapping[tuple[str, int], Verification],
+    refused: Mapping[tuple[str, int], KafkaError],
+) -> _Written:
     try:
         if call.version < FIRST_PRODUCE_VERSION:
             raise errors.UnsupportedVersion(f"Produce v{call.version} is gone since Kafka 4.0 (KIP-896)")
@@ -79,7 +187,12 @@ def _write(state: BrokerState, call: Call, acks: int, topic: TopicKey, partition
         if not isinstance(partition.records, memoryview):  # null
             raise errors.InvalidRecord("exactly one record batch per partition is required")
         name = topic_name(state, topic)
-        appended = state.replicas.append(name, partition.index, partition.records, acks, call.version, call.wall_ms)
+        key = name, partition.index
+        if key in refused:
+            raise refused[key]
+        appended = state.replicas.append(
+            name, partition.index, partition.records, acks, call.version, call.wall_ms, verified.get(key)
+        )
     except KafkaError as error:  # its text only: with its traceback it would hold this frame, and so the records, in a cycle
         return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error))
     if acks != -1:

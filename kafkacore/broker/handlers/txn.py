@@ -1,22 +1,349 @@
-"""InitProducerId.
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers; DescribeProducers, DescribeTransactions, ListTransactions.
 
-Source: KIP-98, KIP-360; kafka.server.KafkaApis.handleInitProducerIdRequest.
+The rules are in broker/txns; here are the forms of the versions. Producers that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
+
+Source: kafka.server.KafkaApis; KIP-98, KIP-360, KIP-664, KIP-890, KIP-994, KIP-1152.
 """
 
 from __future__ import annotations
 
-from kafkacore.broker.state import BrokerState, Call
-from kafkacore.errors import Code
-from kafkacore.protocol import InitProducerIdRequest, InitProducerIdResponse
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kafkacore import errors
+from kafkacore.broker.cluster import check_topic_name
+from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.handlers.common import code_of
+from kafkacore.broker.internal_topics import GROUP_TOPIC
+from kafkacore.broker.producers import ProducerStates
+from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
+from kafkacore.broker.txns.coordinator import compile_pattern
+from kafkacore.broker.txns.markers import results_of
+from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
+from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
+from kafkacore.errors import Code, KafkaError
+from kafkacore.protocol import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTopicData,
+    DescribeTransactionsTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    ProducerState,
+    WriteTxnMarkersRequest,
+)
+
+FIRST_BATCH_VERSION = 4
+"""Of AddPartitionsToTxn: brokers ask about several transactions."""
+FIRST_END_WITH_EPOCH_BUMP = 5
+FIRST_INIT_WITH_PRODUCER_FENCED = 4
+FIRST_WITH_PRODUCER_FENCED = 2
+"""Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
 
-def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """InitProducerId v0-5 for idempotent producers: every call gives a fresh id with epoch 0, as Kafka does without a transactional id.
-    A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED until transactions exist: of all codes it is the one that
-    Java, librdkafka, kafka-python and aiokafka alike take as final; the coordinator errors would have them ask for ever."""
-    if request.transactional_id is not None:
-        code = Code.INVALID_REQUEST if request.transactional_id == "" else Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+def _code(error: KafkaError, version: int, first_with_producer_fenced: int) -> Code:
+    code = code_of(error)
+    return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED and version < first_with_producer_fenced else code
+
+
+def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | Outcome:
+    """InitProducerId v0-5. Without a transactional id every call gives a fresh producer id with epoch 0. With one the call comes to its
+    coordinator, and fences whoever used it before."""
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=Code.NONE, producer_id=state.cluster.next_producer_id(), producer_epoch=0)
+    expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    answer = LateAnswer(call)
+
+    def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            code = _code(outcome, call.version, FIRST_INIT_WITH_PRODUCER_FENCED)
+            answer.respond(lambda: InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
+        else:
+            response = InitProducerIdResponse(error_code=Code.NONE, producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+            answer.respond(lambda: response)
+
+    state.transactions.coordinator.init_producer_id(request.transactional_id, request.transaction_timeout_ms, expected, done)
+    return Outcome.LATER
+
+
+# ---- partitions and offsets
+
+
+def _targets(topics: list[AddPartitionsToTxnTopic]) -> list[TopicIndex]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _unknown(state: BrokerState, targets: list[TopicIndex]) -> dict[TopicIndex, Code]:
+    """If some partitions do not exist, nothing is attempted with the others."""
+    missing = {target for target in targets if state.transactions.leader_of(*target) is None}
+    if not missing:
+        return {}
+    return {target: Code.UNKNOWN_TOPIC_OR_PARTITION if target in missing else Code.OPERATION_NOT_ATTEMPTED for target in targets}
+
+
+def _results(codes: Mapping[TopicIndex, Code]) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=codes[name, index]) for index in indexes
+            ],
+        )
+        for name, indexes in by_topic(codes).items()
+    ]
+
+
+def add_partitions_to_txn(state: BrokerState, call: Call, request: AddPartitionsToTxnRequest) -> Outcome:
+    """AddPartitionsToTxn v0-5: one transaction of a client up to v3; from v4 on several, of brokers, to add to or to verify."""
+    batch = call.version >= FIRST_BATCH_VERSION
+    transactions = (
+        request.transactions
+        if batch
+        else [
+            AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+        ]
+    )
+    answer = LateAnswer(call)
+    results: dict[int, dict[TopicIndex, Code]] = {}
+
+    def collect(nth: int, codes: dict[TopicIndex, Code]) -> None:
+        results[nth] = codes
+        if len(results) == len(transactions):
+            finish()
+
+    def finish() -> None:
+        if batch:
+            response = AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=_results(results[nth]))
+                    for nth, each in enumerate(transactions)
+                ]
+            )
+        else:
+            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results[0]))
+        answer.respond(lambda: response)
+
+    if not transactions:
+        finish()
+    for nth, each in enumerate(transactions):
+        _add_partitions(state, call.version, each, nth, collect)
+    return Outcome.LATER
+
+
+def _add_partitions(
+    state: BrokerState,
+    version: int,
+    wanted: AddPartitionsToTxnTransaction,
+    nth: int,
+    collect: Callable[[int, dict[TopicIndex, Code]], None],
+) -> None:
+    targets = _targets(wanted.topics)
+    refused = _unknown(state, targets)
+    if refused:
+        collect(nth, refused)
+        return
+    producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
+    coordinator = state.transactions.coordinator
+
+    def all_alike(error: KafkaError | None) -> None:
+        code = Code.NONE if error is None else _code(error, version, FIRST_WITH_PRODUCER_FENCED)
+        collect(nth, dict.fromkeys(targets, code))
+
+    def verified(outcome: Mapping[TopicIndex, KafkaError | None] | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            all_alike(outcome)
+        else:
+            collect(nth, {target: Code.NONE if error is None else code_of(error) for target, error in outcome.items()})
+
+    if version >= FIRST_BATCH_VERSION and wanted.verify_only:
+        coordinator.verify_partitions(wanted.transactional_id, producer, targets, verified)
+    else:
+        client_version = 2 if version >= FIRST_BATCH_VERSION else 0
+        coordinator.add_partitions(wanted.transactional_id, producer, targets, client_version, all_alike)
+
+
+def add_offsets_to_txn(state: BrokerState, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | Outcome:
+    """AddOffsetsToTxn v0-4: takes the partition that keeps the group's offsets into the transaction."""
+    topic = state.cluster.topics.get(GROUP_TOPIC)
+    if topic is None:
+        return AddOffsetsToTxnResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE)
+    answer = LateAnswer(call)
+
+    def done(error: KafkaError | None) -> None:
+        code = Code.NONE if error is None else _code(error, call.version, FIRST_WITH_PRODUCER_FENCED)
+        answer.respond(lambda: AddOffsetsToTxnResponse(error_code=code))
+
+    state.transactions.coordinator.add_partitions(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        [(GROUP_TOPIC, partition_for(request.group_id, len(topic.partitions)))],
+        0,
+        done,
+    )
+    return Outcome.LATER
+
+
+def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome:
+    """EndTxn v0-5, answered when the decision is committed. From v5 on the producer goes on with the epoch in the answer."""
+    answer = LateAnswer(call)
+
+    def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            response = EndTxnResponse(error_code=_code(outcome, call.version, FIRST_WITH_PRODUCER_FENCED))
+        else:
+            response = EndTxnResponse(error_code=Code.NONE, producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+        answer.respond(lambda: response)
+
+    state.transactions.coordinator.end(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+        request.committed,
+        2 if call.version >= FIRST_END_WITH_EPOCH_BUMP else 0,
+        done,
+    )
+    return Outcome.LATER
+
+
+def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRequest) -> Outcome:
+    """WriteTxnMarkers v1-2, answered when the markers are committed: from coordinators, or from an administrator who ends a transaction
+    that hangs."""
+    answer = LateAnswer(call)
+    state.transactions.writer.write(request.markers, lambda codes: answer.respond(lambda: results_of(request.markers, codes)))
+    return Outcome.LATER
+
+
+# ---- looking
+
+
+def describe_producers(state: BrokerState, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """DescribeProducers v0: the producers that the leader of a partition remembers."""
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResponse(
+                name=topic.name,
+                partitions=[_describe_partition(state, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_partition(state: BrokerState, topic: str, index: int) -> DescribeProducersPartitionResponse:
+    try:
+        check_topic_name(topic)
+        partition = state.replicas.partition(topic, index)
+        partition.check_leader()
+    except KafkaError as error:
+        return DescribeProducersPartitionResponse(
+            partition_index=index, error_code=code_of(error), error_message=error.message or None, active_producers=[]
+        )
+    return DescribeProducersPartitionResponse(
+        partition_index=index, error_code=Code.NONE, active_producers=_active_producers(partition.producers)
+    )
+
+
+def _active_producers(states: ProducerStates) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.last_timestamp_ms,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=-1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+        )
+        for producer_id, entry in states.entries.items()
+    ]
+
+
+def describe_transactions(state: BrokerState, call: Call, request: DescribeTransactionsRequest) -> Outcome:
+    """DescribeTransactions v0: transactional ids whose coordinator this broker is."""
+    answer = LateAnswer(call)
+    wanted = request.transactional_ids
+    found: dict[int, DescribeTransactionsTransactionState] = {}
+
+    def finish() -> None:
+        response = DescribeTransactionsResponse(transaction_states=[found[nth] for nth in range(len(wanted))])
+        answer.respond(lambda: response)
+
+    def collect(nth: int, outcome: tuple[Transaction, frozenset[TopicIndex]] | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            found[nth] = DescribeTransactionsTransactionState(error_code=code_of(outcome), transactional_id=wanted[nth], topics=[])
+        else:
+            found[nth] = _describe_transaction(*outcome)
+        if len(found) == len(wanted):
+            finish()
+
+    if not wanted:
+        finish()
+    for nth, transactional_id in enumerate(wanted):
+        state.transactions.coordinator.describe(transactional_id, partial(collect, nth))
+    return Outcome.LATER
+
+
+def _describe_transaction(transaction: Transaction, partitions: frozenset[TopicIndex]) -> DescribeTransactionsTransactionState:
+    return DescribeTransactionsTransactionState(
+        error_code=Code.NONE,
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[DescribeTransactionsTopicData(topic=name, partitions=indexes) for name, indexes in by_topic(partitions).items()],
+    )
+
+
+def list_transactions(state: BrokerState, call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse | Outcome:
+    """ListTransactions v0-2, filtered by state, producer id, duration (v1) and a pattern of the transactional id (v2). Unknown states are
+    named in the answer; if no known one is left, nothing is listed."""
+    known = {each.label for each in TransactionState}
+    states = frozenset(request.state_filters) & known
+    unknown = [label for label in request.state_filters if label not in known]
+    try:
+        pattern = compile_pattern(request.transactional_id_pattern)
+    except errors.InvalidRegularExpression as error:
+        return ListTransactionsResponse(error_code=code_of(error), unknown_state_filters=[], transaction_states=[])
+    if unknown and not states:
+        return ListTransactionsResponse(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=[])
+    answer = LateAnswer(call)
+
+    def done(found: list[Transaction]) -> None:
+        response = ListTransactionsResponse(
+            error_code=Code.NONE,
+            unknown_state_filters=unknown,
+            transaction_states=[
+                ListTransactionsTransactionState(
+                    transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state.label
+                )
+                for each in found
+            ],
+        )
+        answer.respond(lambda: response)
+
+    wanted = Filter(states, frozenset(request.producer_id_filters), request.duration_filter, pattern)
+    state.transactions.coordinator.list(wanted, done)
+    return Outcome.LATER

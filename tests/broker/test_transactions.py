@@ -1,0 +1,418 @@
+"""Transactions over the wire: markers, the last stable offset, aborted transactions, fencing, timeouts, restarts, both protocols."""
+
+from collections import Counter
+
+import pytest
+from brokering import batch
+from wire import Wire, produce_request
+
+from kafkacore import protocol as p
+from kafkacore.broker.server import Broker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+from kafkacore.records import read_batches
+from kafkacore.testing import EmbeddedCluster
+
+TXN = "txn"
+PRODUCE = {0: 11, 1: 11, 2: 12}
+END = {0: 4, 1: 4, 2: 5}
+
+
+class Client:
+    """A transactional producer and a reader, request by request.
+
+    Args:
+        version: the transaction.version it speaks.
+    """
+
+    def __init__(self, address, version=2):
+        self.wire = Wire(address)
+        self.version = version
+        self.producer_id = self.epoch = -1
+        self.sequences = Counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.wire.sock.close()
+
+    def find(self):
+        found = self.wire.ask(p.FindCoordinatorRequest(key_type=1, coordinator_keys=[TXN]), 6)
+        assert found.coordinators[0].error_code == 0
+
+    def init(self, timeout_ms=60_000):
+        self.find()
+        got = self.wire.ask(p.InitProducerIdRequest(transactional_id=TXN, transaction_timeout_ms=timeout_ms), 5)
+        if got.error_code == 0:
+            self.producer_id, self.epoch, self.sequences = got.producer_id, got.producer_epoch, Counter()
+        return got.error_code
+
+    def add(self, *partitions, topic="t"):
+        topics = [p.AddPartitionsToTxnTopic(name=topic, partitions=list(partitions or (0,)))]
+        got = self.wire.ask(
+            p.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=TXN,
+                v3_and_below_producer_id=self.producer_id,
+                v3_and_below_producer_epoch=self.epoch,
+                v3_and_below_topics=topics,
+            ),
+            3,
+        )
+        return {
+            (topic.name, each.partition_index): each.partition_error_code
+            for topic in got.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+
+    def send(self, *values, partition=0, epoch=None, sequence=None, transactional_id=TXN):
+        """One batch of the transaction; the protocol of version 1 adds the partition first."""
+        if self.version < 2 and epoch is None:
+            assert set(self.add(partition).values()) == {0}
+        records = batch(
+            values,
+            producer_id=self.producer_id,
+            epoch=self.epoch if epoch is None else epoch,
+            sequence=self.sequences[partition] if sequence is None else sequence,
+            is_transactional=True,
+        )
+        request = produce_request(records, partition=partition)._replace(transactional_id=transactional_id)
+        got = self.wire.ask(request, PRODUCE[self.version]).responses[0].partition_responses[0]
+        if got.error_code == 0:
+            self.sequences[partition] += len(values)
+        return got.error_code
+
+    def end(self, commit=True, epoch=None):
+        got = self.wire.ask(
+            p.EndTxnRequest(
+                transactional_id=TXN,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch if epoch is None else epoch,
+                committed=commit,
+            ),
+            END[self.version],
+        )
+        if got.error_code == 0 and self.version >= 2 and epoch is None:
+            if (got.producer_id, got.producer_epoch) != (self.producer_id, self.epoch):
+                self.sequences.clear()
+            self.producer_id, self.epoch = got.producer_id, got.producer_epoch
+        return got.error_code
+
+    def fetch(self, offset=0, committed=True, partition=0):
+        part = p.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = p.FetchRequest(
+            max_wait_ms=0, min_bytes=0, isolation_level=int(committed), topics=[p.FetchTopic(topic="t", partitions=[part])]
+        )
+        return self.wire.ask(request, 12).responses[0].partitions[0]
+
+    def latest(self, committed):
+        part = p.ListOffsetsPartition(partition_index=0, timestamp=-1)
+        request = p.ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(committed), topics=[p.ListOffsetsTopic(name="t", partitions=[part])]
+        )
+        return self.wire.ask(request, 7).topics[0].partitions[0].offset
+
+    def describe(self):
+        return self.wire.ask(p.DescribeTransactionsRequest(transactional_ids=[TXN]), 0).transaction_states[0]
+
+
+def kinds(data):
+    """(values, or the control type) of each batch."""
+    return [
+        batch.control_type if batch.is_control else [record.value for record in batch.records()]
+        for batch in read_batches(data, check_crcs=True)
+    ]
+
+
+@pytest.fixture(params=[0, 1, 2])
+def version(request):
+    return request.param
+
+
+@pytest.fixture
+def cluster(version):
+    config = {"transaction.state.log.num.partitions": 3}
+    with EmbeddedCluster(features={"transaction.version": version}, config=config) as cluster:
+        cluster.create_topic("t", partitions=2)
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster, version):
+    with Client(cluster.bootstrap_servers, version) as client:
+        assert client.init() == 0
+        yield client
+
+
+def test_a_transaction_is_seen_when_it_is_committed(client):
+    assert client.send(b"a", b"b") == 0
+    assert client.send(b"c", partition=1) == 0
+    hidden = client.fetch()
+    assert (hidden.high_watermark, hidden.last_stable_offset, bytes(hidden.records)) == (2, 0, b"")
+    assert kinds(client.fetch(committed=False).records) == [[b"a", b"b"]]
+    assert (client.latest(True), client.latest(False)) == (0, 2)
+    assert client.end() == 0
+    seen = client.fetch()
+    assert (seen.high_watermark, seen.last_stable_offset, seen.aborted_transactions) == (3, 3, [])
+    assert kinds(seen.records) == [[b"a", b"b"], 1]
+    assert kinds(client.fetch(partition=1).records) == [[b"c"], 1]
+    assert client.latest(True) == 3
+
+
+def test_an_aborted_transaction_is_listed(client):
+    client.send(b"a")
+    first = client.producer_id
+    assert client.end(commit=False) == 0
+    client.send(b"b")
+    assert client.end() == 0
+    seen = client.fetch()
+    assert kinds(seen.records) == [[b"a"], 0, [b"b"], 1]
+    assert seen.aborted_transactions == [p.AbortedTransaction(producer_id=first, first_offset=0)]
+    assert client.fetch(2).aborted_transactions == []
+
+
+def test_epochs_rise_with_every_transaction_in_version_2_only(client, version):
+    epochs = [client.epoch]
+    for _ in range(3):
+        client.send(b"a")
+        assert client.end() == 0
+        epochs.append(client.epoch)
+    assert epochs == ([0, 1, 2, 3] if version == 2 else [0, 0, 0, 0])
+    markers = [each for each in read_batches(client.fetch().records, check_crcs=True) if each.is_control]
+    assert [each.producer_epoch for each in markers] == ([1, 2, 3] if version == 2 else [0, 0, 0])
+
+
+def test_a_zombie_is_fenced(client, cluster, version):
+    client.send(b"a")
+    with Client(cluster.bootstrap_servers, version) as other:
+        assert other.init() == Code.CONCURRENT_TRANSACTIONS
+        assert other.init() == 0
+        assert client.send(b"b", epoch=client.epoch) == Code.INVALID_PRODUCER_EPOCH
+        assert client.end() == Code.PRODUCER_FENCED
+        assert other.send(b"c") == 0
+        assert other.end() == 0
+        assert kinds(other.fetch().records) == [[b"a"], 0, [b"c"], 1]
+        assert len(other.fetch().aborted_transactions) == 1
+
+
+def test_a_batch_after_the_end_of_its_transaction_is_refused(client, version):
+    """The hanging transactions of KIP-890: without verification the late batch would open one."""
+    client.send(b"a")
+    producer_epoch, sequence = client.epoch, client.sequences[0]
+    client.end(commit=False)
+    late = client.send(b"late", epoch=producer_epoch, sequence=sequence)
+    if version == 2:
+        assert late == Code.INVALID_PRODUCER_EPOCH
+    else:
+        assert late == Code.TRANSACTION_ABORTABLE              # Produce v11 knows it
+    assert client.latest(True) == client.latest(False)
+
+
+def test_a_delayed_end_txn_does_not_commit_the_next_transaction(client, version):
+    client.send(b"a")
+    epoch = client.epoch
+    client.end()
+    client.send(b"b")
+    delayed = client.end(commit=True, epoch=epoch)
+    if version == 2:
+        assert delayed == Code.PRODUCER_FENCED
+        assert client.latest(True) == 2
+    else:
+        assert delayed == 0                                    # Kafka's flaw before KIP-890, kept: nothing tells the two requests apart
+        assert client.latest(True) == 4
+
+
+def test_records_need_a_transactional_id_and_a_partition_that_was_added(client, version):
+    assert client.send(b"a", epoch=client.epoch, transactional_id=None) == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    expected = 0 if version == 2 else Code.TRANSACTION_ABORTABLE
+    assert client.send(b"a", epoch=client.epoch) == expected
+
+
+def test_partitions_that_do_not_exist_spoil_the_request(client):
+    assert client.add(0, 9) == {("t", 0): Code.OPERATION_NOT_ATTEMPTED, ("t", 9): Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert client.describe().transaction_state == "Empty"
+
+
+def test_timeouts_out_of_range(client):
+    assert client.init(timeout_ms=900_001) == Code.INVALID_TRANSACTION_TIMEOUT
+    assert client.init(timeout_ms=0) == Code.INVALID_TRANSACTION_TIMEOUT
+    assert client.init(timeout_ms=900_000) == 0
+
+
+def test_what_administrators_see(client):
+    wire = client.wire
+    client.send(b"a", b"b")
+    described = client.describe()
+    assert (described.transaction_state, described.producer_id, described.transaction_timeout_ms) == ("Ongoing", client.producer_id, 60_000)
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [("t", [0])]
+    ask = p.DescribeProducersRequest(topics=[p.DescribeProducersTopicRequest(name="t", partition_indexes=[0, 7])])
+    found, missing = wire.ask(ask, 0).topics[0].partitions
+    assert missing.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    producer = found.active_producers[0]
+    assert (producer.producer_id, producer.last_sequence, producer.current_txn_start_offset) == (client.producer_id, 1, 0)
+    for version, request, expected in [
+        (0, p.ListTransactionsRequest(state_filters=["Ongoing", "Nonsense"]), [TXN]),
+        (0, p.ListTransactionsRequest(state_filters=["Empty"]), []),
+        (0, p.ListTransactionsRequest(state_filters=["Nonsense"]), []),
+        (0, p.ListTransactionsRequest(producer_id_filters=[client.producer_id + 1]), []),
+        (1, p.ListTransactionsRequest(duration_filter=100_000), []),
+        (2, p.ListTransactionsRequest(transactional_id_pattern="t.n"), [TXN]),
+        (2, p.ListTransactionsRequest(transactional_id_pattern="t"), []),
+    ]:
+        answer = wire.ask(request, version)
+        assert [each.transactional_id for each in answer.transaction_states] == expected
+        assert answer.unknown_state_filters == [label for label in request.state_filters if label == "Nonsense"]
+    assert wire.ask(p.ListTransactionsRequest(transactional_id_pattern="("), 2).error_code == Code.INVALID_REGULAR_EXPRESSION
+    unknown = wire.ask(p.DescribeTransactionsRequest(transactional_ids=["nobody", ""]), 0).transaction_states
+    assert [each.error_code for each in unknown] == [Code.TRANSACTIONAL_ID_NOT_FOUND, Code.INVALID_REQUEST]
+    client.end()
+    assert client.describe().transaction_state == "CompleteCommit"
+
+
+def test_an_administrator_ends_a_hanging_transaction(client, version):
+    client.send(b"a")
+    marker = p.WritableTxnMarker(
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        transaction_result=False,
+        topics=[p.WritableTxnMarkerTopic(name="t", partition_indexes=[0, 9])],
+        coordinator_epoch=0,
+    )
+    answer = client.wire.ask(p.WriteTxnMarkersRequest(markers=[marker]), 1).markers[0].topics[0].partitions
+    assert [each.error_code for each in answer] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert client.latest(True) == 2
+    stale = marker._replace(producer_epoch=client.epoch - 1)
+    answer = client.wire.ask(p.WriteTxnMarkersRequest(markers=[stale]), 1).markers[0].topics[0].partitions
+    assert answer[0].error_code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_brokers_ask_about_several_transactions(client):
+    client.send(b"a")
+    one = p.AddPartitionsToTxnTransaction(
+        transactional_id=TXN,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        verify_only=True,
+        topics=[p.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])],
+    )
+    other = one._replace(transactional_id="nobody", verify_only=False)
+    first, second = client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[one, other]), 5).results_by_transaction
+    assert [each.partition_error_code for each in first.topic_results[0].results_by_partition] == [0, Code.TRANSACTION_ABORTABLE]
+    assert [each.partition_error_code for each in second.topic_results[0].results_by_partition] == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert client.wire.ask(p.AddPartitionsToTxnRequest(transactions=[]), 4).results_by_transaction == []
+
+
+def test_features_are_announced(cluster, version):
+    with Wire(cluster.bootstrap_servers) as wire:
+        ask = p.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        for request_version, supported in ((3, []), (4, [("transaction.version", 0, 2)])):
+            answer = wire.ask(ask, request_version)
+            found = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
+            assert [each for each in found if each[0] == "transaction.version"] == supported
+            levels = {each.name: each.max_version_level for each in answer.finalized_features}
+            assert levels.get("transaction.version", 0) == version
+            assert answer.finalized_features_epoch >= 0
+
+
+# ---- time and restarts
+
+
+class Stage:
+    """A broker whose clock is moved by hand."""
+
+    def __init__(self, **config):
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
+        self.broker = Broker(BrokerConfig(transaction_state_log_num_partitions=3, **config), clock=self.clock)
+
+    def __enter__(self):
+        self.broker.start()
+        self.broker.call(lambda: self.broker.cluster.create_topic("t", 2))
+        return self
+
+    def __exit__(self, *exc):
+        self.broker.stop()
+
+    def move(self, ms):
+        def step():
+            self.clock.advance(ms)
+            self.broker.state.timer.advance_clock()
+
+        self.broker.call(step)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_is_open_for_too_long_is_aborted(version):
+    with Stage() as stage, Client(stage.broker.address, version) as client:
+        assert client.init(timeout_ms=5000) == 0
+        client.send(b"a")
+        stage.move(5000)
+        assert client.describe().transaction_state == "Ongoing"
+        stage.move(2)
+        assert client.describe().transaction_state == "CompleteAbort"
+        assert client.latest(True) == 2
+        # To a producer of version 2 the abort looks like the end of its own transaction, as in Kafka.
+        assert client.end() == (Code.INVALID_TXN_STATE if version == 2 else Code.PRODUCER_FENCED)
+        assert client.init() == 0
+
+
+def test_transactional_ids_expire():
+    hour = 3_600_000
+    with Stage(transactional_id_expiration_ms=10 * hour, connections_max_idle_ms=-1) as stage, Client(stage.broker.address) as client:
+        client.init()
+        for _ in range(9):
+            stage.move(hour)
+        assert client.describe().error_code == 0
+        for _ in range(2):
+            stage.move(hour)
+        assert client.describe().error_code == Code.TRANSACTIONAL_ID_NOT_FOUND
+        assert client.send(b"a") == Code.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_decision_survives_its_coordinator(committed):
+    """The decision is in the log, the markers are not: the coordinator that loads it completes the transaction."""
+    with Stage() as stage:
+        with Client(stage.broker.address) as client:
+            client.init()
+            client.send(b"a")
+            sender = stage.broker.state.transactions.coordinator._markers
+            stage.broker.call(lambda: setattr(sender, "send", lambda *_: None))  # the broker dies before it sends one
+            client.end(commit=committed)
+            assert client.describe().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")
+            assert client.init() == Code.CONCURRENT_TRANSACTIONS
+            assert client.latest(True) == 0
+        stage.broker.stop()
+        del sender.send
+        stage.broker.start()
+        with Client(stage.broker.address) as client:
+            client.find()
+            assert client.describe().transaction_state == ("CompleteCommit" if committed else "CompleteAbort")
+            assert client.latest(True) == 2
+            assert kinds(client.fetch().records)[-1] == int(committed)
+            assert client.init() == 0
+
+
+def test_an_open_transaction_survives_and_times_out_after_a_restart():
+    with Stage() as stage:
+        with Client(stage.broker.address) as client:
+            client.init(timeout_ms=5000)
+            client.send(b"a")
+        stage.broker.stop()
+        stage.clock.advance(3000)
+        stage.broker.start()
+        with Client(stage.broker.address) as client:
+            client.find()
+            assert client.describe().transaction_state == "Ongoing"
+            stage.move(2002)
+            assert client.describe().transaction_state == "CompleteAbort"
+            assert client.latest(True) == 2
+
+
+def test_a_deleted_topic_does_not_hold_a_transaction_up():
+    with Stage() as stage, Client(stage.broker.address) as client:
+        client.init()
+        client.send(b"a")
+        stage.broker.call(lambda: stage.broker.cluster.delete_topic(stage.broker.cluster.topic("t")))
+        assert client.end() == 0
+        assert client.describe().transaction_state == "CompleteCommit"

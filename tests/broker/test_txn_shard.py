@@ -1,0 +1,471 @@
+"""The transaction coordinator's state machine: Kafka's table of EndTxn, fencing, epochs that run out, timeouts, records; a model."""
+
+from functools import partial
+from itertools import pairwise
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
+
+from kafkacore import errors
+from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
+from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch
+from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
+from kafkacore.errors import Code
+from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
+
+OK, FENCED, ITS, BUSY = 0, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE, Code.CONCURRENT_TRANSACTIONS
+
+
+def committed(keeper, producer, commit=True, client=2):
+    """A whole transaction; who the producer is afterwards."""
+    keeper.add(producer, P0, client=client)
+    after = keeper.end(producer, commit, client)
+    keeper.complete()
+    return after
+
+
+# ---- InitProducerId
+
+
+def test_every_init_fences_the_producer_before():
+    keeper = Keeper()
+    first = keeper.init()
+    assert first == ProducerIdAndEpoch(1000, 0)
+    second = keeper.init()
+    assert second == next_epoch(first)
+    assert keeper.outcome(lambda: keeper.add(first)) == FENCED
+    assert keeper.outcome(lambda: keeper.add(ProducerIdAndEpoch(5, 1))) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert keeper.outcome(lambda: keeper.add(second)) == OK
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_open_transaction_is_aborted_before_the_next_producer_comes(version):
+    keeper = Keeper(version)
+    client = 2 if version == 2 else 0
+    first = keeper.init()
+    keeper.add(first, P0, P1, client=client)
+    assert keeper.outcome(keeper.init) == BUSY
+    assert keeper.state == "PrepareAbort"
+    assert keeper.txn.producer_epoch == 1                      # markers of the abort shut the first producer out
+    assert keeper.outcome(keeper.init) == BUSY
+    keeper.complete()
+    assert keeper.state == "CompleteAbort"
+    assert keeper.init() == next_epoch(first, 2)
+    assert keeper.outcome(lambda: keeper.end(first, True, client)) == FENCED
+
+
+def test_a_producer_may_go_on_with_its_own_identity():
+    keeper = Keeper()
+    first = keeper.init()
+    second = keeper.init(expected=first)
+    assert second == next_epoch(first)
+    assert keeper.init(expected=first) == second               # the answer was lost
+    keeper.init()                                              # somebody else
+    assert keeper.outcome(lambda: keeper.init(expected=second)) == FENCED
+    assert keeper.outcome(lambda: keeper.init(expected=ProducerIdAndEpoch(1, 0))) == FENCED
+
+
+def test_a_retried_init_is_fenced_after_a_reload_as_in_kafka():
+    keeper = Keeper()
+    first = keeper.init()
+    keeper.init(expected=first)
+    keeper.reload()
+    assert keeper.outcome(lambda: keeper.init(expected=first)) == FENCED
+
+
+def test_a_new_transactional_id_takes_a_producer_that_lost_its_own():
+    keeper = Keeper()
+    assert keeper.init(expected=ProducerIdAndEpoch(55, 3)) == ProducerIdAndEpoch(1000, 0)
+
+
+def with_epoch(keeper, epoch):
+    """The producer of a transactional id whose epochs are nearly used up."""
+    keeper.init()
+    keeper.shard.transactions[TXN] = keeper.txn.moved(TransactionState.EMPTY, T0, producer_epoch=epoch)
+    return ProducerIdAndEpoch(keeper.txn.producer_id, epoch)
+
+
+def test_a_producer_id_without_epochs_left_is_replaced():
+    keeper = Keeper(1)
+    last = with_epoch(keeper, MAX_EPOCH - 1)
+    fresh = keeper.init(expected=last)
+    assert fresh == ProducerIdAndEpoch(1001, 0)
+    assert keeper.txn.previous_producer_id == last.producer_id
+    assert keeper.init(expected=last) == fresh                 # the answer was lost
+    assert keeper.init() == next_epoch(fresh)
+
+
+def test_ending_a_transaction_with_the_last_epoch_gives_a_new_producer_id():
+    keeper = Keeper(2)
+    last = with_epoch(keeper, MAX_EPOCH - 1)
+    keeper.add(last)
+    fresh = keeper.end(last, True)
+    assert fresh == ProducerIdAndEpoch(1001, 0)
+    assert (keeper.txn.producer_id, keeper.txn.producer_epoch) == (last.producer_id, MAX_EPOCH)  # markers go out under the old id
+    keeper.complete()
+    assert (keeper.txn.producer_id, keeper.txn.producer_epoch, keeper.txn.next_producer_id) == (1001, 0, -1)
+    assert keeper.end(last, True) == fresh                     # the answer was lost
+    assert keeper.outcome(lambda: keeper.end(last, False)) == ITS
+    assert committed(keeper, fresh) == next_epoch(fresh)
+
+
+def test_fencing_the_last_epoch_leaves_room_for_the_markers():
+    keeper = Keeper(2)
+    last = with_epoch(keeper, MAX_EPOCH - 1)
+    keeper.add(last)
+    assert keeper.outcome(keeper.init) == BUSY
+    assert keeper.txn.producer_epoch == MAX_EPOCH
+    keeper.complete()
+    assert keeper.init() == ProducerIdAndEpoch(1001, 1)
+
+
+# ---- EndTxn
+
+
+def in_state(version, state):
+    """A keeper with a transactional id in a state, and the producer that has the current epoch."""
+    keeper = Keeper(version)
+    client = 2 if version == 2 else 0
+    producer = keeper.init()
+    if state == "Empty":
+        return keeper, producer, client
+    keeper.add(producer, client=client)
+    if state == "Ongoing":
+        return keeper, producer, client
+    producer = keeper.end(producer, "Commit" in state, client)
+    if state.startswith("Complete"):
+        keeper.complete()
+    assert keeper.state == state
+    return keeper, producer, client
+
+
+@pytest.mark.parametrize(
+    ("state", "abort_retry", "abort", "commit_retry", "commit"),
+    [
+        ("Empty", FENCED, "bump", FENCED, ITS),
+        ("Ongoing", FENCED, "bump", FENCED, "bump"),
+        ("CompleteAbort", OK, "bump", ITS, ITS),
+        ("CompleteCommit", ITS, "bump", OK, ITS),
+        ("PrepareAbort", BUSY, BUSY, BUSY, BUSY),
+        ("PrepareCommit", BUSY, BUSY, BUSY, BUSY),
+    ],
+)
+def test_the_table_of_end_txn_with_version_2(state, abort_retry, abort, commit_retry, commit):
+    for commits, by, expected in ((False, -1, abort_retry), (False, 0, abort), (True, -1, commit_retry), (True, 0, commit)):
+        keeper, producer, _ = in_state(2, state)
+        asked, before = next_epoch(producer, by), keeper.txn
+        if expected == "bump":
+            assert keeper.end(asked, commits) == next_epoch(asked)
+            assert keeper.state == ("PrepareCommit" if commits else "PrepareAbort")
+        elif expected == OK:
+            assert keeper.end(asked, commits) == producer
+            assert keeper.txn == before
+        else:
+            assert keeper.outcome(partial(keeper.end, asked, commits)) == expected
+            assert keeper.txn == before
+    keeper, producer, _ = in_state(2, state)
+    assert keeper.outcome(lambda: keeper.end(next_epoch(producer), True)) in (FENCED, BUSY)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize(
+    ("state", "abort", "commit"),
+    [
+        ("Empty", ITS, ITS),
+        ("Ongoing", "PrepareAbort", "PrepareCommit"),
+        ("CompleteAbort", OK, ITS),
+        ("CompleteCommit", ITS, OK),
+        ("PrepareAbort", BUSY, BUSY),
+        ("PrepareCommit", BUSY, BUSY),
+    ],
+)
+def test_the_table_of_end_txn_before_version_2(version, state, abort, commit):
+    for commits, expected in ((False, abort), (True, commit)):
+        keeper, producer, client = in_state(version, state)
+        assert keeper.outcome(partial(keeper.end, next_epoch(producer, -1), commits, 0)) == FENCED
+        if isinstance(expected, str):
+            assert keeper.end(producer, commits, client) == producer  # the epoch stays
+            assert keeper.state == expected
+        else:
+            assert keeper.outcome(partial(keeper.end, producer, commits, 0)) == expected
+
+
+def test_a_delayed_end_does_not_end_the_next_transaction():
+    """The flaw of Kafka before KIP-890: a request that was resent arrives twice, the second time in the next transaction."""
+    keeper = Keeper(2)
+    producer = keeper.init()
+    later = committed(keeper, producer)
+    keeper.add(later)                                          # the next transaction, in the next epoch
+    assert keeper.outcome(lambda: keeper.end(producer, True)) == FENCED
+    assert keeper.state == "Ongoing"
+
+    old = Keeper(1)
+    producer = old.init()
+    committed(old, producer, client=0)
+    old.add(producer, client=0)
+    assert old.outcome(lambda: old.end(producer, True, 0)) == OK  # as in Kafka: nothing tells the two apart
+    assert old.state == "PrepareCommit"
+
+
+def test_an_old_client_on_a_new_cluster_keeps_its_epoch():
+    keeper = Keeper(2)
+    producer = keeper.init()
+    assert committed(keeper, producer, client=0) == producer
+    assert committed(keeper, producer, commit=False, client=0) == producer
+    assert keeper.txn.client_version == 0
+
+
+# ---- partitions, timeouts, expiry
+
+
+def test_partitions_gather_and_begin_the_transaction():
+    keeper = Keeper()
+    producer = keeper.init()
+    keeper.add(producer, P0)
+    keeper.now_ms += 5
+    keeper.add(producer, P1)
+    assert (keeper.txn.start_ms, keeper.txn.update_ms) == (T0, T0 + 5)
+    assert keeper.txn.partitions == {P0, P1}
+    records = len(keeper.log)
+    keeper.add(producer, P0)
+    assert len(keeper.log) == records                          # nothing new, nothing written
+
+
+def test_verification_finds_what_is_missing():
+    keeper = Keeper(1)
+    producer = keeper.init()
+    keeper.add(producer, P0, client=0)
+    found = keeper.shard.verify_partitions(TXN, producer, [P0, P1])
+    assert found[P0] is None
+    assert found[P1].code == Code.TRANSACTION_ABORTABLE
+    with pytest.raises(errors.ProducerFenced):
+        keeper.shard.verify_partitions(TXN, next_epoch(producer, -1), [P0])
+    keeper.end(producer, True, 0)
+    with pytest.raises(errors.ConcurrentTransactions):
+        keeper.shard.verify_partitions(TXN, producer, [P0])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_timed_out_is_aborted_and_its_producer_fenced(version):
+    keeper = Keeper(version)
+    producer = keeper.init()
+    keeper.add(producer, client=2 if version == 2 else 0)
+    began = keeper.txn
+    keeper.now_ms += 60_001
+    keeper.apply(keeper.shard.abort_timed_out(began, keeper.now_ms))
+    assert (keeper.state, keeper.txn.producer_epoch) == ("PrepareAbort", 1)
+    keeper.complete()
+    assert keeper.outcome(lambda: keeper.add(producer)) == FENCED
+
+
+def test_a_timeout_of_an_earlier_transaction_does_nothing():
+    keeper = Keeper()
+    producer = keeper.init()
+    keeper.add(producer)
+    began = keeper.txn
+    producer = keeper.end(producer, True)
+    keeper.complete()
+    keeper.now_ms += 1
+    keeper.add(producer)
+    assert keeper.shard.abort_timed_out(began, keeper.now_ms).records == []
+    assert keeper.state == "Ongoing"
+
+
+def test_unused_transactional_ids_expire_but_not_inside_a_transaction():
+    keeper = Keeper()
+    producer = keeper.init()
+    assert keeper.shard.expire(T0 + 999, 1000).records == []
+    keeper.add(producer)
+    assert keeper.shard.expire(T0 + 5000, 1000).records == []
+    keeper.end(producer, False)
+    assert keeper.shard.expire(T0 + 5000, 1000).records == []
+    keeper.complete()
+    assert keeper.apply(keeper.shard.expire(T0 + 1000, 1000)) == 1
+    assert TXN not in keeper.shard.transactions
+    assert keeper.outcome(lambda: keeper.add(producer)) == Code.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_markers_are_ticked_off():
+    keeper = Keeper()
+    producer = keeper.init()
+    keeper.add(producer, P0, P1)
+    keeper.end(producer, True)
+    prepared = keeper.txn
+    assert not keeper.shard.marked(prepared, [P0])
+    assert keeper.shard.partitions_of(prepared) == {P1}
+    assert keeper.shard.marked(prepared, [P1])
+    keeper.apply(keeper.shard.complete(prepared, T0))
+    assert keeper.state == "CompleteCommit"
+    assert not keeper.shard.marked(prepared, [P1])             # a late confirmation
+    assert keeper.shard.complete(prepared, T0).records == []
+
+
+def test_filters():
+    keeper = Keeper()
+    producer = keeper.init()
+    keeper.add(producer)
+
+    def lists(wall_ms=T0, **wanted):
+        return bool(keeper.shard.list(Filter(**wanted), wall_ms))
+
+    assert lists()
+    assert lists(states=frozenset({"Ongoing"})) and not lists(states=frozenset({"Empty"}))
+    assert lists(producer_ids=frozenset({1000})) and not lists(producer_ids=frozenset({1}))
+    assert lists(T0 + 11, duration_ms=10) and not lists(T0 + 10, duration_ms=10)
+
+
+# ---- records
+
+
+def test_records_have_kafkas_form():
+    keeper = Keeper()
+    producer = keeper.init()
+    keeper.add(producer, P0, P1, ("other", 7))
+    key, value = keeper.log[0]
+    assert decode_stored(TransactionLogKey, key).transactional_id == TXN
+    empty = decode_stored(TransactionLogValue, value)
+    assert (value[:2], empty.transaction_status, empty.transaction_partitions) == (b"\0\1", 0, None)
+    ongoing = decode_stored(TransactionLogValue, keeper.log[1].value)
+    assert [(each.topic, each.partition_ids) for each in ongoing.transaction_partitions] == [("other", [7]), ("topic", [0, 1])]
+    assert (ongoing.client_transaction_version, ongoing.previous_producer_id) == (2, 1000)
+    keeper.version = 0
+    keeper.end(producer, True)
+    assert keeper.log[2].value[:2] == b"\0\0"
+
+
+@pytest.mark.parametrize("status", [6, 7, 8, -1])
+def test_a_state_that_is_never_stored_is_corrupt(status):
+    good = Transaction(TXN, 5, state=TransactionState.ONGOING).record(1)
+    value = bytearray(good.value)
+    at = 2 + 8 + 2 + 4                                         # version, producer id, epoch, timeout
+    assert value[at] == TransactionState.ONGOING
+    value[at] = status & 0xFF
+    with pytest.raises(errors.CorruptDataError):
+        Transaction.from_value(TXN, bytes(value))
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\7" + bytes(40), b"\0\1" + bytes(3)])
+def test_a_broken_value_is_corrupt(value):
+    with pytest.raises(errors.CorruptDataError):
+        Transaction.from_value(TXN, value)
+
+
+# ---- model
+
+
+class Coordinator(RuleBasedStateMachine):
+    """Producers old and new, of both protocols, markers that take their time, reloads: whatever they do,
+
+    - a reload finds what was known,
+    - only moves of the table happen,
+    - a transaction that was committed is never aborted, nor the other way round,
+    - one (producer id, epoch) is never given to two producers.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.keeper = Keeper(2)
+        self.producers = []
+        self.given = set()
+        self.seen = 0
+
+    def attempt(self, act):
+        before = len(self.keeper.log)
+        try:
+            return act()
+        except errors.KafkaError as error:
+            assert error.code in (
+                Code.PRODUCER_FENCED,
+                Code.INVALID_TXN_STATE,
+                Code.CONCURRENT_TRANSACTIONS,
+                Code.INVALID_PRODUCER_ID_MAPPING,
+            )
+            return None
+        finally:
+            assert len(self.keeper.log) - before <= 1
+
+    def producer(self, nth):
+        return self.producers[nth % len(self.producers)]
+
+    @rule(version=st.sampled_from([0, 1, 2]))
+    def upgrade(self, version):
+        self.keeper.version = version
+
+    @rule()
+    def init(self):
+        got = self.attempt(self.keeper.init)
+        if got is not None:
+            assert got not in self.given
+            self.given.add(got)
+            self.producers.append(got)
+
+    @precondition(lambda self: self.producers)
+    @rule(nth=st.integers(0, 50))
+    def init_again(self, nth):
+        before = (self.keeper.txn.producer_id, self.keeper.txn.producer_epoch)
+        got = self.attempt(lambda: self.keeper.init(expected=self.producer(nth)))
+        if got is not None and got != before:
+            assert got not in self.given
+            self.given.add(got)
+            self.producers.append(got)
+
+    @precondition(lambda self: self.producers)
+    @rule(nth=st.integers(0, 50), partition=st.sampled_from([P0, P1]), client=st.sampled_from([0, 2]))
+    def add(self, nth, partition, client):
+        self.attempt(lambda: self.keeper.add(self.producer(nth), partition, client=client))
+
+    @precondition(lambda self: self.producers)
+    @rule(nth=st.integers(0, 50), commit=st.booleans(), client=st.sampled_from([0, 2]))
+    def end(self, nth, commit, client):
+        got = self.attempt(lambda: self.keeper.end(self.producer(nth), commit, client))
+        if got is not None and got not in self.producers:
+            assert got not in self.given
+            self.given.add(got)
+            self.producers.append(got)
+
+    @precondition(lambda self: self.producers and self.keeper.txn.state.is_prepared)
+    @rule()
+    def markers(self):
+        self.keeper.complete()
+
+    @precondition(lambda self: self.producers)
+    @rule()
+    def time_out(self):
+        self.keeper.now_ms += 100_000
+        self.attempt(lambda: self.keeper.apply(self.keeper.shard.abort_timed_out(self.keeper.txn, self.keeper.now_ms)))
+
+    @rule()
+    def reload(self):
+        self.keeper.reload()
+
+    @invariant()
+    def the_log_tells_everything(self):
+        replayed = self.keeper.replayed()
+        assert replayed.transactions == self.keeper.shard.transactions
+        assert replayed.unmarked.keys() == self.keeper.shard.unmarked.keys()
+
+    @invariant()
+    def only_legal_moves_and_one_outcome(self):
+        states = [Transaction.from_value(TXN, record.value) for record in self.keeper.log[max(self.seen - 1, 0) :]]
+        for before, after in pairwise(states):
+            assert before.state in VALID_PREVIOUS[after.state]
+            epochs = (before.producer_id, before.producer_epoch), (after.producer_id, after.producer_epoch)
+            assert epochs[1] >= epochs[0]                      # neither ids nor epochs go back
+            if before.state.is_prepared:
+                wanted = "Commit" if before.state is TransactionState.PREPARE_COMMIT else "Abort"
+                assert after.state.label == "Complete" + wanted
+        self.seen = len(self.keeper.log)
+
+
+Coordinator.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCoordinator = Coordinator.TestCase
+
+
+def test_a_tombstone_forgets():
+    keeper = Keeper()
+    keeper.init()
+    keeper.shard.replay(ReplayedRecord(9, -1, -1, *CoordinatorRecord(keeper.log[0].key, None)))
+    assert keeper.shard.transactions == {}
