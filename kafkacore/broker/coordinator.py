@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
+from kafkacore.broker.producers import Verification
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.clock import Clock
 from kafkacore.errors import BrokerError, KafkaError
@@ -362,9 +363,11 @@ class CoordinatorRuntime(Generic[S]):
         producer_epoch: int,
         operation: Callable[[S], CoordinatorResult[T]],
         done: Callable[[T | KafkaError], None],
+        verification: Verification | None = None,
     ) -> None:
-        """As `write`, but the records belong to a producer's transaction: they count when `complete_transaction` commits it."""
-        self._write(partition, operation, done, producer_id, producer_epoch)
+        """As `write`, but the records belong to a producer's transaction: they count when `complete_transaction` commits it. Needs the
+        guard of `ProducerStates.start_verification` unless the transaction has records in this partition already."""
+        self._write(partition, operation, done, producer_id, producer_epoch, verification)
 
     def _write(
         self,
@@ -373,13 +376,14 @@ class CoordinatorRuntime(Generic[S]):
         done: Callable[[T | KafkaError], None],
         producer_id: int,
         producer_epoch: int,
+        verification: Verification | None = None,
     ) -> None:
         def run(context: _Context[S]) -> None:
             result = operation(context.shard)
             try:
                 if result.records:
                     batch = self._batch(result.records, producer_id, producer_epoch)
-                    base_offset = self._append(context, batch, len(result.records))
+                    base_offset = self._append(context, batch, len(result.records), verification=verification)
                     if result.replay:
                         for nth, record in enumerate(result.records):
                             context.shard.replay(ReplayedRecord(base_offset + nth, producer_id, producer_epoch, *record))
@@ -413,6 +417,7 @@ class CoordinatorRuntime(Generic[S]):
         coordinator_epoch: int,
         committed: bool,
         done: Callable[[KafkaError | None], None],
+        transaction_version: int = 0,
     ) -> None:
         """Writes the marker that ends a producer's transaction in this partition.
 
@@ -422,6 +427,7 @@ class CoordinatorRuntime(Generic[S]):
             coordinator_epoch: of the transaction coordinator that says so.
             committed: commit or abort.
             done: called when the marker is committed, or with the error.
+            transaction_version: of the transaction.
         """
 
         def run(context: _Context[S]) -> None:
@@ -432,7 +438,7 @@ class CoordinatorRuntime(Generic[S]):
                 coordinator_epoch=coordinator_epoch,
                 timestamp_ms=self._clock.wall_ms(),
             )
-            self._append(context, marker, 1)
+            self._append(context, marker, 1, transaction_version=transaction_version)
             context.shard.replay_end_marker(producer_id, producer_epoch, committed)
             self._finish_when_committed(context, None, done)
 
@@ -478,7 +484,15 @@ class CoordinatorRuntime(Generic[S]):
                 raise errors.RecordTooLarge(f"an operation's records exceed {_MAX_BATCH_BYTES} bytes")
         return builder.build()
 
-    def _append(self, context: _Context[S], batch: memoryview, records: int) -> int:
+    def _append(
+        self,
+        context: _Context[S],
+        batch: memoryview,
+        records: int,
+        *,
+        verification: Verification | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         """Appends a batch. Its commit may be told within append_internal or later, and is told in the order of the log."""
         pending: list[Any] = [None, False]  # the offset after the batch, and whether it is committed
 
@@ -494,7 +508,14 @@ class CoordinatorRuntime(Generic[S]):
 
         context.in_flight.append(pending)
         try:
-            base_offset = self._replicas.append_internal(self.topic, context.partition, batch, committed)
+            base_offset = self._replicas.append_internal(
+                self.topic,
+                context.partition,
+                batch,
+                committed,
+                verification=verification,
+                transaction_version=transaction_version,
+            )
         except BaseException:
             context.in_flight.remove(pending)
             raise

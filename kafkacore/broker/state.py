@@ -16,7 +16,6 @@ from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
-from kafkacore.broker.txns.markers import no_group_coordinator
 from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
@@ -120,7 +119,7 @@ class BrokerState:
             self.timer,
             clock,
             lambda done: done(cluster.next_producer_id()),
-            no_group_coordinator,
+            self.groups.write_marker,
             self.peers,
         )
         self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs, *self.groups.purgatories.both()]

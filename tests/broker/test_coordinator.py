@@ -53,12 +53,12 @@ class SlowReplicas(ReplicaManager):
         super().__init__(1, image, config, clock, LogManager.in_memory(), lambda key: None)
         self.uncommitted, self.refusal, self.hold = [], None, False
 
-    def append_internal(self, topic, index, batch, done):
+    def append_internal(self, topic, index, batch, done, **options):
         if self.refusal is not None:
             raise self.refusal
         if not self.hold:
-            return super().append_internal(topic, index, batch, done)
-        base_offset = super().append_internal(topic, index, batch, lambda error: None)
+            return super().append_internal(topic, index, batch, done, **options)
+        base_offset = super().append_internal(topic, index, batch, lambda error: None, **options)
         self.uncommitted.append(done)
         return base_offset
 
@@ -66,7 +66,7 @@ class SlowReplicas(ReplicaManager):
 class Stage:
     def __init__(self, partitions=3):
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
-        self.config = BrokerConfig(offsets_topic_num_partitions=partitions)
+        self.config = BrokerConfig(offsets_topic_num_partitions=partitions, transaction_partition_verification_enable=False)
         self.image = ClusterImage(self.config)
         self.image.register_broker(Node(1, "127.0.0.1", 9092))
         self.replicas = SlowReplicas(self.image, self.config, self.clock)

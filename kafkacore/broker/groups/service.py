@@ -43,6 +43,7 @@ from kafkacore.protocol import (
     OffsetFetchResponseTopics,
     SyncGroupRequest,
     SyncGroupResponse,
+    WritableTxnMarker,
 )
 from kafkacore.timer import LoopTimer
 
@@ -177,6 +178,18 @@ class GroupCoordinator(TopicListener):
     def commit(self, version: int, request: OffsetCommitRequest, done: Callable[[OffsetCommitResponse | KafkaError], None]) -> None:
         """OffsetCommit of topics that exist. The empty group id is allowed, for the sake of very old clients."""
         self._write(request.group_id, lambda shard: shard.commit(version, request), done)
+
+    def write_marker(self, partition: int, marker: WritableTxnMarker, done: Callable[[KafkaError | None], None]) -> None:
+        """Ends a producer's transaction in a partition of __consumer_offsets: its offsets come into force, or are forgotten."""
+        self.runtime.complete_transaction(
+            partition,
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            done,
+            marker.transaction_version,
+        )
 
     def fetch_offsets(
         self,

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kafkacore import errors
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.producers import ABORT, COMMIT
 from kafkacore.broker.txns.peers import Peers
@@ -297,8 +296,3 @@ def known_code(number: int) -> Code:
         return Code(number)
     except ValueError:
         return Code.UNKNOWN_SERVER_ERROR
-
-
-def no_group_coordinator(index: int, marker: WritableTxnMarker, done: Callable[[KafkaError | None], None]) -> None:
-    """The place of the group coordinator on a broker that has none."""
-    done(errors.NotLeaderOrFollower(f"partition {index} of {GROUP_TOPIC} is not served here"))
