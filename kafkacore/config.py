@@ -580,6 +580,13 @@ class BrokerConfig(_Config):
         socket_connection_setup_timeout_ms, socket_connection_setup_timeout_max_ms: how long an attempt to connect to another broker may
             take; doubles with every failure up to the maximum.
         replica_lag_time_max_ms: a follower that has not caught up for so long leaves the ISR.
+        replica_fetch_wait_max_ms, replica_fetch_min_bytes: a follower's Fetch waits so long for so much.
+        replica_fetch_max_bytes: bytes a follower fetches of one partition at a time.
+        replica_fetch_response_max_bytes: bytes it fetches from one leader at a time.
+        replica_fetch_backoff_ms: the longest rest of a partition that could not be fetched.
+        replica_socket_timeout_ms: how long another broker may take to answer a follower.
+        replica_selector_class: the rack-aware selector sends consumers to an in-sync replica in their rack; without it they
+            stay with the leader.
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
         max_request_partition_size_limit: partitions of one DescribeTopicPartitions answer.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
@@ -640,6 +647,13 @@ class BrokerConfig(_Config):
     socket_connection_setup_timeout_ms: int = _between(10_000, 1)
     socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
     replica_lag_time_max_ms: int = _between(30_000, 1)
+    replica_fetch_wait_max_ms: int = _between(500, 1)
+    replica_fetch_min_bytes: int = _between(1, 1)
+    replica_fetch_max_bytes: int = _between(1_048_576, 0)
+    replica_fetch_response_max_bytes: int = _between(10_485_760, 0)
+    replica_fetch_backoff_ms: int = _between(1_000, 0)
+    replica_socket_timeout_ms: int = _between(30_000, 1)
+    replica_selector_class: str | None = _one_of(None, "org.apache.kafka.common.replica.RackAwareReplicaSelector")
     max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
     max_request_partition_size_limit: int = _between(2_000, 1)
     producer_id_expiration_ms: int = _between(86_400_000, 1)

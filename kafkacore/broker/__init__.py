@@ -6,6 +6,7 @@ cluster.py    topics, settings, leaders: the controller's image
 partition.py  one partition: role, epochs, high watermark, ISR, append
 replicas.py   the partitions of one broker
 peers.py      requests to other brokers
+fetcher.py    followers copy their leaders' logs
 delayed.py    fetches and writes that wait
 sessions.py   incremental fetch sessions
 state.py      what the handlers see of the broker, and of one request

@@ -145,6 +145,30 @@ class CommitOutcome:
         return self.code is not Code.REQUEST_TIMED_OUT
 
 
+class DeletionOutcome:
+    """Whether the logs of all live replicas begin at an offset.
+
+    Attributes:
+        code: what to answer; REQUEST_TIMED_OUT until it is known.
+    """
+
+    __slots__ = ("_find", "_start_offset", "code", "partition")
+
+    def __init__(self, partition: Partition, start_offset: int, find: Callable[[str, int], Partition]) -> None:
+        self.partition = partition
+        self.code = Code.REQUEST_TIMED_OUT
+        self._start_offset = start_offset
+        self._find = find
+
+    def known(self) -> bool:
+        if self.code is Code.REQUEST_TIMED_OUT:
+            if not self.partition.is_leader:
+                self.code = _no_leader(self.partition, self._find)
+            elif self.partition.low_watermark >= self._start_offset:
+                self.code = Code.NONE
+        return self.code is not Code.REQUEST_TIMED_OUT
+
+
 def _no_leader(partition: Partition, find: Callable[[str, int], Partition]) -> Code:
     """Why a partition that was led here is not any more: it moved, or it is gone."""
     try:

@@ -28,7 +28,7 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
@@ -544,8 +544,91 @@ class Partition:
         """
         return self.is_leader and self._advance(now_ms)
 
+    # ---- following
+
+    def append_as_follower(self, data: Any, high_watermark: int, log_start_offset: int, wall_ms: int) -> bool:
+        """Writes what the leader sent, as it is.
+
+        Args:
+            data: whole batches that begin at the end of this log; may be empty or None.
+            high_watermark, log_start_offset: the leader's.
+            wall_ms: the time now.
+
+        Returns:
+            Whether the log's end or start or the high watermark moved.
+
+        Raises:
+            CorruptDataError: the batches are damaged; the good ones before stay.
+            KafkaStorage: they cannot be written.
+        """
+        log = self.log
+        before = log.end_offset, self.high_watermark, log.start_offset
+        if data is not None and len(data):
+            log.append_replicated(data, wall_ms)
+        reached = min(high_watermark, log.end_offset)
+        if reached > self.high_watermark:
+            self._set_high_watermark(reached)
+        if log_start_offset > log.start_offset:
+            log.advance_start(min(log_start_offset, self.high_watermark))
+        return (log.end_offset, self.high_watermark, log.start_offset) != before
+
+    def truncate(self, offset: int) -> None:
+        """Drops the records from an offset on, and the leader epochs that begin there."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+
+    def restart_at(self, offset: int) -> None:
+        """Drops all records; the leader's log begins later than this one ended."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
+
+    def truncation_offset(self, epoch: int, end_offset: int) -> int:
+        """Where this log stops being the leader's, as far as one answer of the leader tells.
+
+        Args:
+            epoch, end_offset: the leader's largest epoch not above the one asked for, and where it ended there.
+
+        Source: KIP-279; org.apache.kafka.server.AbstractFetcherThread.getOffsetTruncationState.
+        """
+        own_end = self.log.end_offset
+        if end_offset < 0:
+            return min(self.high_watermark, own_end)
+        if epoch < 0:
+            return min(end_offset, own_end)
+        own_epoch, own_epoch_end = self.log.end_offset_for_epoch(epoch)
+        if own_epoch < 0 and own_epoch_end < 0:
+            return min(end_offset, own_end)
+        if own_epoch != epoch:
+            # The leader names an epoch that is not here: back to the end of the one before, and the next fetch asks about that.
+            return min(own_epoch_end, own_end)
+        return min(own_epoch_end, end_offset, own_end)
+
     # ---- reading
 
     def upper_offset(self, isolation_level: int) -> int:
         """How far a consumer may read: the last stable offset for read_committed, else the high watermark."""
         return self.last_stable_offset if isolation_level == READ_COMMITTED else self.high_watermark
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log's start up, as leader.
+
+        Args:
+            offset: the new start; -1 for the high watermark.
+
+        Returns:
+            The new start.
+
+        Raises:
+            OffsetOutOfRange: it lies above the high watermark.
+            NotLeaderOrFollower: another broker leads.
+            PolicyViolation: the topic is compacted, and nothing else deletes its records.
+        """
+        self.check_leader()
+        if "delete" not in self.config.cleanup_policy:
+            raise errors.PolicyViolation(f"records of a topic with cleanup.policy={self.config.cleanup_policy} cannot be deleted")
+        wanted = self.high_watermark if offset == -1 else offset
+        if wanted < 0 or wanted > self.high_watermark:
+            raise errors.OffsetOutOfRange(f"offset {offset} is not between 0 and the high watermark {self.high_watermark}", offset=offset)
+        if wanted > self.log.start_offset:
+            self.log.advance_start(wanted)
+        return wanted

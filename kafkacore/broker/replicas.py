@@ -2,9 +2,9 @@
 
     image --update--> Partition.apply --> leader:   serves, watches its followers, proposes ISRs
                                           follower: is fetched for
-    append, a follower's fetch, an answer of the leader --> Partition --> _changed(key) --> waiting operations are tried again
+    append, a follower's fetch, an answer of the leader --> Partition --> changed --> waiting operations are tried again
 
-Whatever may complete a waiting operation ends in `_changed`, after the partition is in its new state. Operations that complete may append
+Whatever may complete a waiting operation ends in `changed`, after the partition is in its new state. Operations that complete may append
 again; what that changes is queued and looked at by the outermost call, so nothing recurses.
 
 Source: kafka.server.ReplicaManager.
@@ -18,11 +18,13 @@ from typing import Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, Topic, TopicListener
+from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.partition import Appended, Committed, Partition, Role
 from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.timer import LoopTimer, TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class ReplicaManager(TopicListener):
         cluster: ClusterImage,
         config: BrokerConfig,
         clock: Clock,
+        timer: LoopTimer,
         logs: LogManager,
         on_change: Callable[[PartitionKey], object],
     ) -> None:
@@ -58,6 +61,7 @@ class ReplicaManager(TopicListener):
             cluster: the image.
             config: settings.
             clock: the time.
+            timer: for the check of ISRs.
             logs: where the logs of the partitions are.
             on_change: told the key of a partition that changed, so that operations waiting for it are tried again.
         """
@@ -69,7 +73,11 @@ class ReplicaManager(TopicListener):
         self.offline: set[PartitionKey] = set()
         """Partitions whose log could not be opened."""
         self.listeners: list[LeadershipListener] = []
+        self.fetchers: ReplicaFetchers | None = None
+        """What copies the partitions that others lead; None where there are no others."""
+        self._isr_check: TimerTask | None = None
         self._clock = clock
+        self._timer = timer
         self._on_change = on_change
         self._dirty: dict[PartitionKey, Partition | None] = {}
         self._settling = False
@@ -97,7 +105,7 @@ class ReplicaManager(TopicListener):
         for key in keys:
             partition = self.partitions.get(key)
             if partition is not None:
-                self._changed(partition)
+                self.changed(partition)
 
     def started(self) -> None:
         """The broker serves again, with what it holds."""
@@ -106,6 +114,11 @@ class ReplicaManager(TopicListener):
 
     def stopping(self) -> None:
         """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""
+        if self.fetchers is not None:
+            self.fetchers.close()
+        if self._isr_check is not None:
+            self._isr_check.cancel()
+            self._isr_check = None
         for partition in self.partitions.values():
             was_leader = partition.is_leader
             partition.resign(errors.NotLeaderOrFollower(f"broker {self.node_id} stops"))
@@ -121,7 +134,7 @@ class ReplicaManager(TopicListener):
             index: the partition.
         """
         if not self.logs.is_open:
-            return                                            # the broker is stopped; `started` catches up
+            return  # the broker is stopped; `started` catches up
         key = topic.name, index
         registration = topic.partitions[index]
         partition = self.partitions.get(key)
@@ -150,22 +163,47 @@ class ReplicaManager(TopicListener):
                 listener.became_leader(*key, partition.leader_epoch)
         elif was_leader and not partition.is_leader:
             self._tell_resigned(key)
-        self._changed(partition)
+        if self.fetchers is not None:
+            if partition.is_leader:
+                self.fetchers.unfollow(key)
+            else:
+                self.fetchers.follow(partition)
+        if partition.remotes:
+            self._plan_isr_check()
+        self.changed(partition)
 
     def _drop(self, key: PartitionKey) -> None:
         partition = self.partitions.pop(key, None)
         if partition is None:
             return
         was_leader = partition.is_leader
+        if self.fetchers is not None:
+            self.fetchers.unfollow(key)
         partition.resign(errors.UnknownTopicOrPartition(f"partition {key[0]}-{key[1]} is gone"))
         if was_leader:
             self._tell_resigned(key)
         self.logs.delete(*key)
-        self._changed(partition)
+        self.changed(partition)
 
     def _tell_resigned(self, key: PartitionKey) -> None:
         for listener in self.listeners:
             listener.resigned(*key)
+
+    def _plan_isr_check(self) -> None:
+        if self._isr_check is None:
+            self._isr_check = TimerTask(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_isrs)
+            self._timer.add(self._isr_check)
+
+    def _check_isrs(self) -> None:
+        """Twice per replica.lag.time.max.ms: followers that lag leave the ISR, and high watermarks need not wait for them."""
+        self._isr_check = None
+        now_ms = self._clock.now_ms()
+        for partition in list(self.partitions.values()):
+            if partition.remotes:
+                self._plan_isr_check()
+                partition.maybe_shrink_isr(now_ms)
+                if partition.look_again(now_ms):
+                    self.changed(partition)
 
     def is_isr_eligible(self, node_id: int, broker_epoch: int) -> bool:
         """Whether a follower may be in an ISR: its broker is alive."""
@@ -213,7 +251,7 @@ class ReplicaManager(TopicListener):
         enabled = self.config.transaction_partition_verification_enable
         appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms(), verification, enabled)
         if not appended.duplicate:
-            self._changed(partition)
+            self.changed(partition)
         return appended
 
     def append_internal(
@@ -252,8 +290,27 @@ class ReplicaManager(TopicListener):
             transaction_version=transaction_version,
         )
         partition.when_committed(appended.required_offset, done)
-        self._changed(partition)
+        self.changed(partition)
         return appended.base_offset
+
+    def delete_records(self, topic: str, index: int, offset: int) -> tuple[Partition, int]:
+        """Moves the start of a log up. See `Partition.delete_records`.
+
+        Returns:
+            The partition, and where its log is to begin on all replicas.
+        """
+        partition = self.partition(topic, index)
+        start_offset = partition.delete_records(offset)
+        self.changed(partition)
+        return partition, start_offset
+
+    def follower_fetched(
+        self, partition: Partition, node_id: int, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int
+    ) -> None:
+        """A follower asked for what comes after an offset. See `Partition.follower_fetched`."""
+        now_ms = self._clock.now_ms()
+        if partition.follower_fetched(node_id, offset, log_start_offset, leader_end_offset, broker_epoch, now_ms):
+            self.changed(partition)
 
     def clean_up(self, wall_ms: int, producer_id_expiration_ms: int) -> None:
         """Applies retention and forgets idle producers."""
@@ -261,10 +318,10 @@ class ReplicaManager(TopicListener):
             config = partition.config
             expires = "delete" in config.cleanup_policy
             if expires and partition.log.delete_old_segments(config.retention_ms, config.retention_bytes, wall_ms):
-                self._changed(partition)
+                self.changed(partition)
             partition.producers.expire(wall_ms, producer_id_expiration_ms)
 
-    def _changed(self, partition: Partition) -> None:
+    def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
         self._dirty[partition.key] = partition
         if self._settling:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
-from kafkacore.broker.delayed import purgatory
+from kafkacore.broker.delayed import DelayedFetch, purgatory
 from kafkacore.broker.groups.service import GroupCoordinator
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.log import LogManager
@@ -63,7 +63,8 @@ class BrokerState:
         clocked: what the loop looks after.
         peers: requests to the other brokers.
         transactions: the transaction coordinator, and what leaders ask it.
-        fetches, produces: requests that wait, under the keys (topic, partition) of what they wait for.
+        fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for.
+        follower_fetches: the last Fetch of each follower that had to wait.
         groups: the group coordinator.
     """
 
@@ -101,12 +102,14 @@ class BrokerState:
         self.timer = LoopTimer(clock=clock)
         self.fetches = purgatory("Fetch", clock)
         self.produces = purgatory("Produce", clock)
+        self.deletions = purgatory("DeleteRecords", clock)
+        self.follower_fetches: dict[int, DelayedFetch] = {}
         self.peers = PeerClient(node_id, config, clock, lambda node: cluster.nodes.get(node))
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.logs = LogManager(config, log_dirs, self.worker, clock)
         self._open_logs()
-        self.replicas = ReplicaManager(node_id, cluster, config, clock, self.logs, self._partition_changed)
+        self.replicas = ReplicaManager(node_id, cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
         cluster.listeners.append(self.replicas)
         self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
@@ -122,7 +125,8 @@ class BrokerState:
             self.groups.write_marker,
             self.peers,
         )
-        self.clocked: list[Clocked] = [self.fetches, self.produces, self.timer, self.peers, self.logs, *self.groups.purgatories.both()]
+        purgatories = (self.fetches, self.produces, self.deletions, *self.groups.purgatories.both())
+        self.clocked: list[Clocked] = [*purgatories, self.timer, self.peers, self.logs]
 
     def _open_logs(self) -> None:
         self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})
@@ -151,12 +155,15 @@ class BrokerState:
 
     def _partition_changed(self, key: tuple[str, int]) -> None:
         self.produces.check_and_complete(key)
+        self.deletions.check_and_complete(key)
         self.fetches.check_and_complete(key)
 
     def cancel_waits(self) -> None:
         """The broker stops: nobody is left to be answered."""
         self.fetches.cancel_all()
+        self.follower_fetches.clear()
         self.produces.cancel_all()
+        self.deletions.cancel_all()
 
 
 class Call:

@@ -50,7 +50,7 @@ class SlowReplicas(ReplicaManager):
     """Appends are committed when the test says so, and refused when it says so."""
 
     def __init__(self, image, config, clock):
-        super().__init__(1, image, config, clock, LogManager.in_memory(), lambda key: None)
+        super().__init__(1, image, config, clock, LoopTimer(clock=clock), LogManager.in_memory(), lambda key: None)
         self.uncommitted, self.refusal, self.hold = [], None, False
 
     def append_internal(self, topic, index, batch, done, **options):

@@ -303,7 +303,7 @@ def test_a_wrong_largest_timestamp_is_corrected(bench, wrong):
 def test_a_lost_leadership_is_told_with_the_current_leader(bench):
     topic = bench.topic()
     bench.cluster.register_broker(Node(2, "other", 9093))
-    bench.elect(topic, leader=2, epoch=5)
+    bench.elect(topic, leader=2, epoch=5, replicas=[2])
     answer = bench.ask(produce_request(batch()), 10)
     part = answer.responses[0].partition_responses[0]
     assert (part.error_code, part.current_leader.leader_id, part.current_leader.leader_epoch) == (Code.NOT_LEADER_OR_FOLLOWER, 2, 5)
@@ -369,7 +369,7 @@ def test_fetch_errors(bench):
     assert (fenced.error_code, fenced.current_leader.leader_epoch) == (Code.FENCED_LEADER_EPOCH, 3)
     assert only(bench.fetch(epoch=4)).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert only(bench.fetch(epoch=3)).error_code == 0
-    assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.REPLICA_NOT_AVAILABLE
+    assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.UNKNOWN_LEADER_EPOCH
 
 
 def test_fetch_limits(bench):

@@ -27,6 +27,7 @@ SERVED: dict[int, Served] = {
     18: Served(0, 4, metadata.api_versions),
     19: Served(2, 7, admin.create_topics),
     20: Served(1, 6, admin.delete_topics),
+    21: Served(0, 2, offsets.delete_records),
     22: Served(0, 5, txn.init_producer_id),
     23: Served(2, 4, offsets.offset_for_leader_epoch),
     24: Served(0, 5, txn.add_partitions_to_txn),

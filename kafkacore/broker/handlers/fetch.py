@@ -5,7 +5,7 @@ Source: kafka.server.KafkaApis.handleFetchRequest, kafka.server.ReplicaManager.f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.delayed import DelayedFetch
@@ -25,34 +25,95 @@ from kafkacore.protocol import (
     PartitionData,
 )
 
+NO_REPLICA = -1
+# A client that tells its rack may be sent to a follower, and so may read from one (KIP-392).
+FIRST_VERSION_FROM_FOLLOWERS = 11
+FIRST_VERSION_WITH_REPLICA_STATE = 15
 
-def _partition(state: BrokerState, topic: TopicKey, wanted: FetchPartition) -> Partition:
-    """The partition a fetch names, as its leader."""
-    partition = state.replicas.partition(topic_name(state, topic), wanted.partition)
-    partition.check_leader(wanted.current_leader_epoch)
-    return partition
+
+class _Reader(NamedTuple):
+    """Who fetches.
+
+    Attributes:
+        replica_id: the follower; -1 for a consumer.
+        replica_epoch: the incarnation of the follower's broker; -1 if it does not say.
+        rack: of a consumer; empty if it does not say.
+        isolation_level: of a consumer.
+        leader_only: nobody but the leader may answer.
+    """
+
+    replica_id: int
+    replica_epoch: int
+    rack: str
+    isolation_level: int
+    leader_only: bool
+
+    @classmethod
+    def of(cls, request: FetchRequest, version: int) -> _Reader:
+        told = version >= FIRST_VERSION_WITH_REPLICA_STATE
+        replica_id = max(request.replica_state.replica_id if told else request.replica_id, NO_REPLICA)
+        replica_epoch = request.replica_state.replica_epoch if told else -1
+        leader_only = replica_id >= 0 or version < FIRST_VERSION_FROM_FOLLOWERS
+        return cls(replica_id, replica_epoch, request.rack_id, request.isolation_level, leader_only)
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a broker copies, rather than a consumer reads."""
+        return self.replica_id >= 0
+
+    def find(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition) -> Partition:
+        """The partition a fetch names, if this broker may serve it to this reader."""
+        partition = state.replicas.partition(topic_name(state, topic), wanted.partition)
+        if isinstance(topic, bytes) and partition.topic.topic_id != topic:
+            raise errors.InconsistentTopicId("the topic was made anew under its name")
+        if self.leader_only:
+            partition.check_leader(wanted.current_leader_epoch)
+        else:
+            partition.check_epoch(wanted.current_leader_epoch)
+        if self.is_follower and self.replica_id not in partition.remotes:
+            # The epochs agree, so one of the two does not know of a reassignment yet: it is to ask again.
+            raise errors.UnknownLeaderEpoch(f"broker {self.replica_id} is none of the replicas {list(partition.replicas)}")
+        return partition
+
+    def upper_offset(self, partition: Partition) -> int:
+        """How far this reader may read."""
+        return partition.log.end_offset if self.is_follower else partition.upper_offset(self.isolation_level)
+
+
+def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOffset | None:
+    """Where the fetcher's log stops being this one; None if it does not (KIP-595)."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    if epoch < 0:
+        raise errors.OffsetOutOfRange(f"the log knows no epoch {wanted.last_fetched_epoch}", offset=wanted.fetch_offset)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
 
 
 class _WaitingPartition:
     """A partition of a fetch that waits."""
 
-    __slots__ = ("isolation_level", "state", "topic", "wanted")
+    __slots__ = ("reader", "state", "topic", "wanted")
 
-    def __init__(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition, isolation_level: int) -> None:
+    def __init__(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition, reader: _Reader) -> None:
         self.state = state
         self.topic = topic
         self.wanted = wanted
-        self.isolation_level = isolation_level
+        self.reader = reader
 
     def bytes_available(self) -> int | None:
         try:
-            partition = _partition(self.state, self.topic, self.wanted)
+            partition = self.reader.find(self.state, self.topic, self.wanted)
+            if _divergence(partition, self.wanted) is not None:
+                return None
         except KafkaError:
             return None
         offset, log = self.wanted.fetch_offset, partition.log
         if not log.start_offset <= offset <= log.end_offset:
             return None
-        return min(log.bytes_between(offset, partition.upper_offset(self.isolation_level)), self.wanted.partition_max_bytes)
+        return min(log.bytes_between(offset, self.reader.upper_offset(partition)), self.wanted.partition_max_bytes)
 
 
 class _Reading:
@@ -63,23 +124,28 @@ class _Reading:
         self.version = call.version
         self.request = request
         self.context = context
+        self.reader = _Reader.of(request, call.version)
         self.max_bytes = min(request.max_bytes, state.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.leaders: set[int] = set()
         self.read_bytes = 0
-        self.failed = False
+        self.at_once = False  # something was found that is not to wait: an error, a divergence, a better replica
 
-    def read(self) -> list[tuple[TopicKey, PartitionData]]:
-        """Reads every partition, in the session's order, until max_bytes are found; the first batch found comes whole (KIP-74)."""
+    def read(self, first: bool) -> list[tuple[TopicKey, PartitionData]]:
+        """Reads every partition, in the session's order, until max_bytes are found; the first batch found comes whole (KIP-74).
+
+        Args:
+            first: the request has just come, and tells where a follower is; not so after a wait.
+        """
         self.leaders.clear()
         self.read_bytes = 0
-        self.failed = False
+        self.at_once = False
         answers: list[tuple[TopicKey, PartitionData]] = []
         for (topic, index), wanted in self.context.partitions:
             try:
-                answer = self._read_partition(topic, wanted)
+                answer = self._read_partition(topic, wanted, first)
             except KafkaError as error:
-                self.failed = True
+                self.at_once = True
                 code = code_of(error)
                 leader = LeaderIdAndEpoch()
                 if code in STALE_LEADER and self.version >= 12:
@@ -92,27 +158,26 @@ class _Reading:
             answers.append((topic, answer))
         return answers
 
-    def _read_partition(self, topic: TopicKey, wanted: FetchPartition) -> PartitionData:
-        partition = _partition(self.state, topic, wanted)
+    def _read_partition(self, topic: TopicKey, wanted: FetchPartition, first: bool) -> PartitionData:
+        reader = self.reader
+        partition = reader.find(self.state, topic, wanted)
         log = partition.log
-        diverging = FetchEpochEndOffset()
         records: list[Any] = []
-        aborted: list[AbortedTransaction] | None = None
-        if wanted.last_fetched_epoch >= 0:
-            epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-            if epoch < 0:
-                raise errors.OffsetOutOfRange(f"the log knows no epoch {wanted.last_fetched_epoch}", offset=wanted.fetch_offset)
-            if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-                diverging = FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
-                self.failed = True  # answered at once, as an error is
-        isolation_level = self.request.isolation_level
-        if isolation_level == READ_COMMITTED:
-            aborted = []
-        if diverging.epoch < 0 and diverging.end_offset < 0:
+        aborted: list[AbortedTransaction] | None = [] if reader.isolation_level == READ_COMMITTED and not reader.is_follower else None
+        preferred = NO_REPLICA
+        diverging = _divergence(partition, wanted)
+        if diverging is not None:
+            self.at_once = True
+        else:
+            preferred = preferred_read_replica(self.state, partition, reader.rack, wanted.fetch_offset)
+        if preferred >= 0:
+            self.at_once = True
+        elif diverging is None:
             limit = min(wanted.partition_max_bytes, self.max_bytes - self.read_bytes)
             at_least_one = self.read_bytes == 0
+            end_offset = log.end_offset
             if limit > 0 or at_least_one:
-                upper_offset = partition.upper_offset(isolation_level)
+                upper_offset = reader.upper_offset(partition)
                 records += log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
                 self.read_bytes += sum(view.nbytes for view in records)
                 if aborted is not None and records:
@@ -120,14 +185,19 @@ class _Reading:
                         AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
                         for entry in log.aborted_transactions(wanted.fetch_offset, upper_offset)
                     ]
+            if reader.is_follower and first:
+                self.state.replicas.follower_fetched(
+                    partition, reader.replica_id, wanted.fetch_offset, wanted.log_start_offset, end_offset, reader.replica_epoch
+                )
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.start_offset,
-            diverging_epoch=diverging,
+            diverging_epoch=diverging or FetchEpochEndOffset(),
             aborted_transactions=aborted,
+            preferred_read_replica=preferred,
             records=(records[0] if len(records) == 1 else records) or b"",
         )
 
@@ -149,38 +219,49 @@ class _Reading:
 
 
 def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchResponse | Outcome:
-    """Fetch v4-18 (topic ids from v13), with incremental sessions, min_bytes and max_wait. Followers are refused: there is one replica.
-    No preferred replica is named, cluster_id is not compared."""
+    """Fetch v4-18 (topic ids from v13), with incremental sessions, min_bytes and max_wait. Brokers copy with it: a follower may read all
+    there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if replica.selector.class
+    says so, and may read from any replica. cluster_id is not compared."""
     context = state.sessions.context(request, call.version, call.now_ms)
     if isinstance(context, Code):
         return FetchResponse(error_code=context, session_id=0, responses=[])
-    if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
-        return _refuse_follower(context)
     reading = _Reading(state, call, request, context)
-    answers = reading.read()
-    if request.max_wait_ms <= 0 or not context.partitions or reading.failed or reading.read_bytes >= reading.min_bytes:
+    reader = reading.reader
+    answers = reading.read(first=True)
+    if reader.is_follower:
+        # Its long Fetch waits on another connection while it has more to ask for: with the answer it can ask for all together.
+        waiting_fetch = state.follower_fetches.pop(reader.replica_id, None)
+        if waiting_fetch is not None:
+            waiting_fetch.force_complete()
+    if request.max_wait_ms <= 0 or not context.partitions or reading.at_once or reading.read_bytes >= reading.min_bytes:
         return reading.response(answers)
 
-    waiting = [_WaitingPartition(state, topic, wanted, request.isolation_level) for (topic, _), wanted in context.partitions]
+    waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in context.partitions]
     keys = [(topic_name(state, topic), index) for (topic, index), _ in context.partitions]
-    operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: call.answer(lambda: reading.response(reading.read())))
+    operation = DelayedFetch(
+        request.max_wait_ms, reading.min_bytes, waiting, lambda: call.answer(lambda: reading.response(reading.read(first=False)))
+    )
     call.operation = operation
+    if reader.is_follower:
+        state.follower_fetches[reader.replica_id] = operation
     state.fetches.try_complete_else_watch(operation, keys)
     return Outcome.LATER
 
 
-def _refuse_follower(context: FetchContext) -> FetchResponse:
-    refused: dict[TopicKey, list[PartitionData]] = {}
-    for (topic, index), _ in context.partitions:
-        answer = PartitionData(
-            partition_index=index, error_code=Code.REPLICA_NOT_AVAILABLE, high_watermark=-1, aborted_transactions=None, records=b""
-        )
-        refused.setdefault(topic, []).append(answer)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(topic_id=topic, partitions=each)
-            if isinstance(topic, bytes)
-            else FetchableTopicResponse(topic=topic, partitions=each)
-            for topic, each in refused.items()
-        ]
-    )
+def preferred_read_replica(state: BrokerState, partition: Partition, rack: str, offset: int) -> int:
+    """Who should serve a consumer rather than this leader: an in-sync replica in its rack; -1 if there is none, or nobody asked.
+
+    Source: KIP-392; kafka.server.ReplicaManager.findPreferredReadReplica, org.apache.kafka.common.replica.RackAwareReplicaSelector.
+    """
+    if not rack or state.config.replica_selector_class is None or not partition.is_leader or state.config.broker_rack == rack:
+        return NO_REPLICA
+    nodes = state.cluster.nodes
+    near = [
+        (replica.log_end_offset, replica.last_caught_up_ms, node)
+        for node, replica in partition.remotes.items()
+        if node in partition.isr
+        and replica.log_start_offset <= offset <= replica.log_end_offset
+        and node in nodes
+        and nodes[node].rack == rack
+    ]
+    return max(near)[2] if near else NO_REPLICA

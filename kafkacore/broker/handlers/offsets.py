@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch.
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
 
 Source: kafka.server.KafkaApis, kafka.server.ReplicaManager.
 """
@@ -6,12 +6,19 @@ Source: kafka.server.KafkaApis, kafka.server.ReplicaManager.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from kafkacore import errors
+from kafkacore.broker.delayed import DelayedOutcomes, DeletionOutcome
 from kafkacore.broker.handlers.common import code_of
-from kafkacore.broker.state import BrokerState, Call
-from kafkacore.errors import KafkaError
+from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -29,7 +36,8 @@ _SPECIAL_TIMESTAMP_SINCE = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_L
 
 def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """ListOffsets v1-11: earliest, latest, by timestamp, max timestamp (-3). The log is all local: -4 is the earliest offset, -5 and -6
-    (tiered storage) answer -1. Timestamps newer than the version answer UNSUPPORTED_VERSION."""
+    (tiered storage) answer -1. A follower is told the end of the log as the latest offset. Timestamps newer than the version answer
+    UNSUPPORTED_VERSION."""
     topics = []
     for topic in request.topics:
         answers = []
@@ -38,7 +46,7 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
             try:
                 if mentions[wanted.partition_index] > 1:
                     raise errors.InvalidRequest(f"partition {wanted.partition_index} of {topic.name} is named twice")
-                answers.append(_list_offset(state, call.version, request.isolation_level, topic.name, wanted))
+                answers.append(_list_offset(state, call.version, request, topic.name, wanted))
             except KafkaError as error:
                 answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code_of(error)))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -46,11 +54,14 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
 
 
 def _list_offset(
-    state: BrokerState, version: int, isolation_level: int, topic: str, wanted: ListOffsetsPartition
+    state: BrokerState, version: int, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     partition = state.replicas.partition(topic, wanted.partition_index)
     partition.check_leader(wanted.current_leader_epoch)
-    log, upper_offset = partition.log, partition.upper_offset(isolation_level)
+    log, is_follower = partition.log, request.replica_id >= 0
+    upper_offset = log.end_offset if is_follower else partition.upper_offset(request.isolation_level)
+    # Right after an election the high watermark may lie below records that were committed: better no answer than one that goes back.
+    behind = not is_follower and partition.epoch_start_offset > partition.high_watermark
     asked = wanted.timestamp
     timestamp_ms, offset, epoch = -1, -1, -1
     if asked < 0:
@@ -60,11 +71,15 @@ def _list_offset(
     if asked in (EARLIEST, EARLIEST_LOCAL):
         offset, epoch = log.start_offset, log.epoch_at(log.start_offset)
     elif asked == LATEST:
+        if behind:
+            raise _not_available(version)
         offset, epoch = upper_offset, partition.leader_epoch
     elif asked == MAX_TIMESTAMP or asked >= 0:
         found = log.max_timestamp(upper_offset) if asked == MAX_TIMESTAMP else log.offset_for_timestamp(asked, upper_offset)
         if found is not None:
             offset, timestamp_ms, epoch = found
+        elif behind:
+            raise _not_available(version)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
         error_code=0,
@@ -72,6 +87,11 @@ def _list_offset(
         offset=offset,
         leader_epoch=epoch if version >= 4 else -1,
     )
+
+
+def _not_available(version: int) -> errors.BrokerError:
+    message = "the high watermark has not reached the beginning of the leader's epoch yet"
+    return errors.OffsetNotAvailable(message) if version >= 5 else errors.LeaderNotAvailable(message)
 
 
 def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
@@ -89,3 +109,41 @@ def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLe
                 answers.append(EpochEndOffset(error_code=code_of(error), partition=wanted.partition, leader_epoch=-1, end_offset=-1))
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def delete_records(state: BrokerState, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Outcome:
+    """DeleteRecords v0-2: the log begins later; -1 stands for the high watermark. The answer waits, for the request's timeout at most,
+    until the logs of all live replicas begin there, and tells the earliest of their beginnings."""
+    outcomes = {
+        (topic.name, wanted.partition_index): _delete_records(state, topic.name, wanted.partition_index, wanted.offset)
+        for topic in request.topics
+        for wanted in topic.partitions
+    }
+    waiting = [outcome for outcome in outcomes.values() if isinstance(outcome, DeletionOutcome)]
+    if all(outcome.known() for outcome in waiting):
+        return _deleted(outcomes)
+    operation = DelayedOutcomes(request.timeout_ms, waiting, lambda: call.answer(lambda: _deleted(outcomes)))
+    call.operation = operation
+    state.deletions.try_complete_else_watch(operation, [outcome.partition.key for outcome in waiting])
+    return Outcome.LATER
+
+
+def _delete_records(state: BrokerState, topic: str, index: int, offset: int) -> DeletionOutcome | Code:
+    try:
+        if topic in (GROUP_TOPIC, TRANSACTION_TOPIC):
+            raise errors.InvalidTopic(f"{topic} is internal; its records cannot be deleted")
+        partition, start_offset = state.replicas.delete_records(topic, index, offset)
+    except KafkaError as error:
+        return code_of(error)
+    return DeletionOutcome(partition, start_offset, state.replicas.partition)
+
+
+def _deleted(outcomes: Mapping[tuple[str, int], DeletionOutcome | Code]) -> DeleteRecordsResponse:
+    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for (topic, index), outcome in outcomes.items():
+        code = outcome.code if isinstance(outcome, DeletionOutcome) else outcome
+        low_watermark = outcome.partition.low_watermark if isinstance(outcome, DeletionOutcome) and code is Code.NONE else -1
+        topics.setdefault(topic, []).append(
+            DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=code)
+        )
+    return DeleteRecordsResponse(topics=[DeleteRecordsTopicResult(name=topic, partitions=results) for topic, results in topics.items()])

@@ -352,6 +352,7 @@ class Log:
 
     def truncate_to(self, offset: int) -> bool:
         """Drops records from an offset on, as a follower does whose leader has others there; a batch that holds the offset goes as a whole.
+        So do leader epochs that begin there without a record: this broker led, wrote nothing, and another leader begins another epoch.
 
         Args:
             offset: where the log ends afterwards, if it was longer. Below the log's start everything goes, and the log begins there.
@@ -363,6 +364,7 @@ class Log:
             KafkaStorage: the files could not be cut.
         """
         if offset >= self.end_offset:
+            self._forget_epochs(self.end_offset)
             return False
         if not self.segments or self.segments[0].base_offset > offset:
             self.truncate_fully_and_start_at(offset)
@@ -393,16 +395,21 @@ class Log:
         self.storage.drop(gone[::-1], 0)
         self.start_offset = self.end_offset = offset
         self.producers.clear()
+        self._forget_epochs(0)
         self._end_at(offset)
 
     def _end_at(self, offset: int) -> None:
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
-        while self.epochs and self.epochs[-1][1] >= offset:
-            self.epochs.pop()
-        self.storage.epochs_changed(self.epochs)
+        self._forget_epochs(offset)
         self.storage.truncated(self)
+
+    def _forget_epochs(self, offset: int) -> None:
+        if self.epochs and self.epochs[-1][1] >= offset:
+            while self.epochs and self.epochs[-1][1] >= offset:
+                self.epochs.pop()
+            self.storage.epochs_changed(self.epochs)
 
     def advance_start(self, offset: int) -> bool:
         """The log begins later: records below an offset are not readable any more, and segments wholly below it are deleted.
