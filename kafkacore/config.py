@@ -610,6 +610,9 @@ class BrokerConfig(_Config):
         transaction_partition_verification_enable: leaders ask the coordinator before they write a transaction's first batch (KIP-890).
         add_partitions_to_txn_retry_backoff_ms: a leader asks again after this time while the last transaction is being ended.
         add_partitions_to_txn_retry_backoff_max_ms: after so long it lets the producer try again instead.
+        broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
+        broker_session_timeout_ms: a broker silent for so long loses what it leads.
+        unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
     """
 
     auto_create_topics_enable: bool = True
@@ -678,6 +681,9 @@ class BrokerConfig(_Config):
     transaction_partition_verification_enable: bool = True
     add_partitions_to_txn_retry_backoff_ms: int = _between(20, 1)
     add_partitions_to_txn_retry_backoff_max_ms: int = _between(100, 0)
+    broker_heartbeat_interval_ms: int = _between(2_000, 1)
+    broker_session_timeout_ms: int = _between(9_000, 1)
+    unclean_leader_election_enable: bool = False
 
     def _check(self) -> None:
         super()._check()

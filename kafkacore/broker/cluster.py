@@ -1,8 +1,13 @@
-"""The controller's image of a cluster: its brokers, topics, their settings, and who leads what.
+"""What one node knows of its cluster: brokers, topics, their settings, who leads what. Built from the records of the metadata log.
 
-Everything here belongs to one thread. Operations raise the broker error a client should see; the handlers turn it into a code.
+Rules:
 
-Source: org.apache.kafka.image.{ClusterImage, TopicsImage}, org.apache.kafka.controller.ReplicationControlManager.
+1. An image changes by `apply` alone, record after record in the order of the log: who has the same records has the same image.
+2. An image belongs to one thread: a broker's to its owner thread, the controller's to whoever holds the controller's lock.
+3. Registrations are never changed but replaced, so what a listener or an answer holds stays what it was.
+4. Reading raises the broker error a client should see; the handlers turn it into a code. Changing is the controller's work.
+
+Source: org.apache.kafka.image.{MetadataImage, MetadataDelta, TopicsImage, ClusterImage}.
 """
 
 from __future__ import annotations
@@ -10,23 +15,24 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import UsageError
+from kafkacore.errors import InternalError
+from kafkacore.protocol import metadata_log as m
+from kafkacore.protocol.metadata_log import MetadataRecord
 from kafkacore.types import Node
 
 MAX_NAME_CHARS = 249
-MAX_PARTITIONS_PER_REQUEST = 10_000
-PRODUCER_ID_FIRST = 0
 NO_LEADER = -1
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
-FEATURES: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}
-"""The features brokers of this kind support, (lowest, highest) level by name; level 0 is "off"."""
+FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
+"""The features brokers of this kind support, (lowest, highest) level by name; level 0 is "off". Of metadata.version 30 is Kafka 4.3, 7 the
+oldest that Kafka 4 knows."""
 
 SOURCE_TOPIC = 1
 SOURCE_STATIC_BROKER = 4
@@ -43,6 +49,12 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
 def _choice(*values: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in values:
@@ -50,12 +62,6 @@ def _choice(*values: str) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
 
 
 class TopicSetting(NamedTuple):
@@ -85,6 +91,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     "segment.index.bytes": TopicSetting(_integer(4, 2**31 - 1), "log_index_size_max_bytes"),
     "segment.jitter.ms": TopicSetting(_integer(0, _INT64_MAX), "log_roll_jitter_ms"),
     "segment.ms": TopicSetting(_integer(1, _INT64_MAX), "log_roll_ms"),
+    "unclean.leader.election.enable": TopicSetting(_boolean, "unclean_leader_election_enable"),
 }
 """The topic settings that are implemented; any other is refused with INVALID_CONFIG rather than ignored."""
 
@@ -108,6 +115,7 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    unclean_leader_election_enable: bool = False
     cleanup_policy: str = "delete"
     compression_type: str = "producer"
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -148,20 +156,90 @@ class TopicConfig:
             yield name, str(value).lower() if isinstance(value, bool) else str(value), source
 
 
-@dataclass
+@dataclass(frozen=True)
+class BrokerRegistration:
+    """A broker that has registered, alive or not.
+
+    Attributes:
+        id: of the node.
+        epoch: the offset of its registration in the metadata log; requests of an older one are fenced.
+        incarnation_id: new in every life of the broker.
+        endpoints: where it listens.
+        features: supported levels, (lowest, highest) by name.
+        rack: where it stands, for placement and clients.
+        fenced: it may neither lead nor be in sync: it has not caught up yet, or is thought dead.
+        in_controlled_shutdown: it is handing over what it leads.
+        log_dirs: ids of its directories.
+    """
+
+    id: int
+    epoch: int
+    incarnation_id: bytes
+    endpoints: tuple[m.BrokerEndpoint, ...]
+    features: Mapping[str, tuple[int, int]]
+    rack: str | None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: tuple[bytes, ...] = ()
+
+    @property
+    def node(self) -> Node:
+        """As clients see it."""
+        return Node(self.id, self.endpoints[0].host, self.endpoints[0].port, self.rack)
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead and be in sync."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+@dataclass(frozen=True)
 class PartitionRegistration:
-    """Who holds and who leads one partition."""
+    """Who holds and who leads one partition.
+
+    Attributes:
+        replicas: the brokers that hold it, the preferred leader first.
+        isr: those of them that are in sync.
+        leader: one of the ISR; -1 if none of them is alive.
+        leader_epoch: rises with every leader, also when there is none.
+        partition_epoch: rises with every change; a leader that wants to change the ISR names the one it knows.
+        adding_replicas, removing_replicas: of a reassignment in progress; both are among the replicas.
+        leader_recovery_state: 1 after an unclean election, until the leader says it has recovered.
+    """
 
     replicas: list[int]
     isr: list[int]
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
+    adding_replicas: list[int] = field(default_factory=list)
+    removing_replicas: list[int] = field(default_factory=list)
+    leader_recovery_state: int = 0
+
+    def merge(self, record: m.PartitionChangeRecord) -> PartitionRegistration:
+        """What it is after a change. Source: org.apache.kafka.metadata.PartitionRegistration.merge."""
+        led = record.leader != m.NO_LEADER_CHANGE
+        recovery = record.leader_recovery_state
+        return PartitionRegistration(
+            replicas=self.replicas if record.replicas is None else record.replicas,
+            isr=self.isr if record.isr is None else record.isr,
+            leader=record.leader if led else self.leader,
+            leader_epoch=self.leader_epoch + led,
+            partition_epoch=self.partition_epoch + 1,
+            adding_replicas=self.adding_replicas if record.adding_replicas is None else record.adding_replicas,
+            removing_replicas=self.removing_replicas if record.removing_replicas is None else record.removing_replicas,
+            leader_recovery_state=self.leader_recovery_state if recovery < 0 else recovery,
+        )
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether replicas are being added or removed."""
+        return bool(self.adding_replicas or self.removing_replicas)
 
 
 @dataclass
 class Topic:
-    """One topic."""
+    """One topic; partition i is partitions[i]."""
 
     name: str
     topic_id: bytes
@@ -169,14 +247,91 @@ class Topic:
     partitions: list[PartitionRegistration]
 
 
-class TopicListener:
-    """What a broker does when the image changes; the base does nothing."""
+class Acl(NamedTuple):
+    """One access control entry, by Kafka's numbers."""
 
-    def topic_changed(self, topic: Topic) -> None:
-        """A topic came into being, got more partitions, or other leaders."""
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """A topic is gone."""
+
+QuotaEntity = frozenset[tuple[str, "str | None"]]
+"""Whom a quota is for: (type, name) pairs; None is the default of the type."""
+
+
+@dataclass(frozen=True)
+class PartitionChange:
+    """A partition before and after a batch of records; `before` is None for a new one."""
+
+    topic: Topic
+    index: int
+    before: PartitionRegistration | None
+    now: PartitionRegistration
+
+
+class ImageDelta:
+    """What one batch of records changed in an image.
+
+    Attributes:
+        image: after the change.
+        created_topics: new topics; their partitions are among the changed ones too.
+        deleted_topics: as they were; nothing of them is among the changed partitions.
+        configs: the resources with changed settings, (type, name).
+        brokers: the ids of brokers that registered, left, or changed their state.
+        features: the names of features with new levels.
+        quotas: the entities with changed quotas.
+        acls: whether access control entries changed.
+
+    Source: org.apache.kafka.image.MetadataDelta.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.created_topics: list[Topic] = []
+        self.deleted_topics: list[Topic] = []
+        self.configs: set[tuple[int, str]] = set()
+        self.brokers: set[int] = set()
+        self.features: set[str] = set()
+        self.quotas: set[QuotaEntity] = set()
+        self.acls = False
+        self._before: dict[tuple[bytes, int], PartitionRegistration | None] = {}
+
+    def note_partition(self, topic: Topic, index: int, before: PartitionRegistration | None) -> None:
+        """Keeps what a partition was before the batch's first change of it."""
+        self._before.setdefault((topic.topic_id, index), before)
+
+    def note_deletion(self, topic: Topic) -> None:
+        """A topic is gone, and all that the batch said of it before."""
+        for index in range(len(topic.partitions)):
+            self._before.pop((topic.topic_id, index), None)
+        if topic in self.created_topics:
+            self.created_topics.remove(topic)
+        else:
+            self.deleted_topics.append(topic)
+
+    @property
+    def partitions(self) -> list[PartitionChange]:
+        """The new and changed partitions, in the order of the records."""
+        topics = self.image.topics_by_id
+        return [
+            PartitionChange(topics[topic_id], index, before, topics[topic_id].partitions[index])
+            for (topic_id, index), before in self._before.items()
+        ]
+
+
+class ImageListener:
+    """What is told of every change of an image; the base does nothing."""
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        """A batch of records was applied."""
+
+
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
 
 
 def check_topic_name(name: str) -> None:
@@ -193,202 +348,64 @@ def check_topic_name(name: str) -> None:
         raise errors.InvalidTopic(f"topic name {name!r} contains characters other than letters, digits, '.', '_' and '-'")
 
 
-def _new_uuid() -> bytes:
-    return uuid.uuid4().bytes
+def new_uuid() -> bytes:
+    """A random id that is none of Kafka's reserved ones (0 and 1) and whose text does not begin with a dash."""
+    while True:
+        made = uuid.uuid4().bytes
+        if uuid_text(made)[0] != "-":
+            return made
+
+
+def uuid_text(value: bytes) -> str:
+    """An id as Kafka writes it: 22 characters of base64."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
 class ClusterImage:
-    """Brokers, topics and producer ids of one cluster."""
+    """One cluster, as far as the applied records tell.
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        cluster_id: str | None = None,
-        new_uuid: Callable[[], bytes] = _new_uuid,
-        first_producer_id: int = PRODUCER_ID_FIRST,
-    ) -> None:
+    Attributes:
+        config: gives the defaults of topics.
+        cluster_id: of the cluster.
+        next_offset: of the first record of the metadata log that is not applied yet.
+        brokers: all that are registered.
+        nodes: those of them that are not fenced, as clients see them.
+        topics, topics_by_id: by name and by id.
+        configs: settings by (type, name) of their resource.
+        features: finalized levels by name.
+        client_quotas: values by name, by entity.
+        acls: entries by id.
+        next_producer_id: the first of the next block.
+        listeners: told after every batch.
+    """
+
+    def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
         """An empty cluster.
 
         Args:
-            config: gives the defaults of new topics.
+            config: gives the defaults of topics.
             cluster_id: a random one if left out.
-            new_uuid: makes topic ids.
-            first_producer_id: where producer ids begin.
         """
         self.config = config
-        self.features = {name: high for name, (_, high) in FEATURES.items()}
-        self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.cluster_id = cluster_id or uuid_text(new_uuid())
+        self.next_offset = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.listeners: list[TopicListener] = []
-        self._new_uuid = new_uuid
-        self._next_producer_id = first_producer_id
-        self._next_replica = 0
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.acls: dict[bytes, Acl] = {}
+        self.next_producer_id = 0
+        self.listeners: list[ImageListener] = []
+
+    # ---- reading
 
     @property
     def controller_id(self) -> int:
-        """The node that answers as controller: the lowest one alive, -1 without any."""
+        """The node that answers as controller: the lowest one alive, -1 without any. Every broker passes requests on to the controller."""
         return min(self.nodes, default=-1)
-
-    def finalize_features(self, levels: Mapping[str, int]) -> None:
-        """Sets features to other levels than the highest ones.
-
-        Args:
-            levels: by name.
-
-        Raises:
-            UsageError: a feature or level that is not supported.
-        """
-        for name, level in levels.items():
-            low, high = FEATURES.get(name, (0, -1))
-            if not low <= level <= high:
-                raise UsageError(f"feature {name!r} cannot have level {level}; supported are {dict(FEATURES)}")
-        self.features.update(levels)
-
-    def register_broker(self, node: Node) -> None:
-        """A broker came up: it leads its partitions again, each in a new epoch if it led it before.
-
-        Args:
-            node: its id and address.
-        """
-        self.nodes[node.id] = node
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                if partition.leader == NO_LEADER and node.id in partition.isr:
-                    partition.leader = node.id
-                    partition.leader_epoch += 1
-            self._tell_changed(topic)
-
-    def unregister_broker(self, node_id: int) -> None:
-        """A broker went down: its partitions have no leader until it is back (nobody else holds them)."""
-        self.nodes.pop(node_id, None)
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                if partition.leader == node_id:
-                    partition.leader = NO_LEADER
-            self._tell_changed(topic)
-
-    def next_producer_id(self) -> int:
-        """A producer id nobody has had."""
-        producer_id = self._next_producer_id
-        self._next_producer_id += 1
-        return producer_id
-
-    def create_topic(
-        self,
-        name: str,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        configs: Mapping[str, str | None] | None = None,
-        assignments: Mapping[int, list[int]] | None = None,
-        validate_only: bool = False,
-    ) -> Topic:
-        """Creates a topic.
-
-        Args:
-            name: its name.
-            num_partitions: -1 for the broker's default.
-            replication_factor: -1 for the broker's default.
-            configs: topic settings by Kafka's names.
-            assignments: partition -> brokers, instead of the two numbers.
-            validate_only: check, but change nothing.
-
-        Returns:
-            The topic.
-
-        Raises:
-            BrokerError: with the code Kafka gives, and the reason.
-
-        Source: ReplicationControlManager.createTopic.
-        """
-        check_topic_name(name)
-        if name in self.topics:
-            raise errors.TopicExists(f"topic {name!r} already exists")
-        if "." in name or "_" in name:
-            alike = name.replace(".", "_")
-            collision = next((other for other in self.topics if other.replace(".", "_") == alike), None)
-            if collision is not None:
-                raise errors.InvalidTopic(f"topic {name!r} collides with {collision!r}: '.' and '_' are the same in metric names")
-        if assignments:
-            if num_partitions != -1 or replication_factor != -1:
-                raise errors.InvalidRequest("give either replica assignments or numbers of partitions and replicas, not both")
-            replicas = self._check_assignments(assignments)
-        else:
-            replicas = self._place(num_partitions, replication_factor)
-        topic = Topic(name, self._new_uuid(), TopicConfig.build(configs or {}, self.config), [])
-        for nodes in replicas:
-            topic.partitions.append(PartitionRegistration(nodes, list(nodes), nodes[0]))
-        if not validate_only:
-            self.topics[name] = self.topics_by_id[topic.topic_id] = topic
-            self._tell_changed(topic)
-        return topic
-
-    def _place(self, num_partitions: int, replication_factor: int) -> list[list[int]]:
-        if num_partitions == -1:
-            num_partitions = self.config.num_partitions
-        if replication_factor == -1:
-            replication_factor = min(self.config.default_replication_factor, max(len(self.nodes), 1))
-        if num_partitions <= 0:
-            raise errors.InvalidPartitions(f"a topic has at least one partition, not {num_partitions}")
-        if num_partitions > MAX_PARTITIONS_PER_REQUEST:
-            raise errors.PolicyViolation(f"at most {MAX_PARTITIONS_PER_REQUEST} partitions can be created at a time, not {num_partitions}")
-        if replication_factor <= 0:
-            raise errors.InvalidReplicationFactor(f"a partition has at least one replica, not {replication_factor}")
-        nodes = sorted(self.nodes)
-        if replication_factor > len(nodes):
-            raise errors.InvalidReplicationFactor(f"{replication_factor} replicas need as many brokers; there are {len(nodes)}")
-        start, self._next_replica = self._next_replica, self._next_replica + num_partitions
-        return [[nodes[(start + index + nth) % len(nodes)] for nth in range(replication_factor)] for index in range(num_partitions)]
-
-    def _check_assignments(self, assignments: Mapping[int, list[int]]) -> list[list[int]]:
-        if sorted(assignments) != list(range(len(assignments))):
-            raise errors.InvalidReplicaAssignment("assignments must name the partitions 0 to n-1, each once")
-        for index, nodes in assignments.items():
-            if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(self.nodes):
-                raise errors.InvalidReplicaAssignment(f"partition {index} is assigned to {nodes}; the brokers are {sorted(self.nodes)}")
-            if len(nodes) != len(assignments[0]):
-                raise errors.InvalidReplicaAssignment("all partitions of a topic have the same number of replicas")
-        return [list(assignments[index]) for index in range(len(assignments))]
-
-    def create_partitions(self, name: str, count: int, assignments: list[list[int]] | None = None, validate_only: bool = False) -> None:
-        """Adds partitions to a topic.
-
-        Args:
-            name: the topic.
-            count: how many it has afterwards.
-            assignments: the brokers of each new partition.
-            validate_only: check, but change nothing.
-
-        Raises:
-            BrokerError: with the code Kafka gives, and the reason.
-        """
-        topic = self.topic(name)
-        added = count - len(topic.partitions)
-        if added <= 0:
-            raise errors.InvalidPartitions(f"topic {name!r} has {len(topic.partitions)} partitions; {count} would not be more")
-        if assignments is None:
-            replicas = self._place(added, len(topic.partitions[0].replicas))
-        else:
-            if len(assignments) != added:
-                raise errors.InvalidReplicaAssignment(f"{added} partitions are new, but {len(assignments)} are assigned")
-            replicas = self._check_assignments(dict(enumerate(assignments)))
-        if not validate_only:
-            for nodes in replicas:
-                topic.partitions.append(PartitionRegistration(nodes, list(nodes), nodes[0]))
-            self._tell_changed(topic)
-
-    def restore_topic(self, topic: Topic) -> None:
-        """Puts a topic back that was there when the cluster stopped."""
-        self.topics[topic.name] = topic
-        self.topics_by_id[topic.topic_id] = topic
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Deletes a topic and its data."""
-        del self.topics[topic.name]
-        del self.topics_by_id[topic.topic_id]
-        for listener in self.listeners:
-            listener.topic_deleted(topic)
 
     def topic(self, name: str) -> Topic:
         """The topic of a name.
@@ -401,6 +418,282 @@ class ClusterImage:
             raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}", topic=name)
         return found
 
-    def _tell_changed(self, topic: Topic) -> None:
+    def partition(self, name: str, index: int) -> PartitionRegistration:
+        """One partition.
+
+        Raises:
+            UnknownTopicOrPartition: there is none.
+        """
+        partitions = self.topic(name).partitions
+        if not 0 <= index < len(partitions):
+            raise errors.UnknownTopicOrPartition(f"topic {name!r} has {len(partitions)} partitions", topic=name, partition=index)
+        return partitions[index]
+
+    def is_active(self, node_id: int) -> bool:
+        """Whether a broker is registered, unfenced and not shutting down."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.active
+
+    # ---- changing
+
+    def apply(self, records: Sequence[MetadataRecord], next_offset: int) -> ImageDelta:
+        """Applies a batch of records and tells the listeners.
+
+        Args:
+            records: in the order of the log.
+            next_offset: of the record that follows them.
+
+        Returns:
+            What changed.
+
+        Raises:
+            InternalError: a record contradicts the image.
+        """
+        delta = ImageDelta(self)
+        for record in records:
+            _REPLAYS[type(record)](self, record, delta)
+        self.next_offset = next_offset
         for listener in self.listeners:
-            listener.topic_changed(topic)
+            listener.image_changed(delta)
+        return delta
+
+    def _set_broker(self, broker: BrokerRegistration, delta: ImageDelta) -> None:
+        self.brokers[broker.id] = broker
+        if broker.fenced:
+            self.nodes.pop(broker.id, None)
+        else:
+            self.nodes[broker.id] = broker.node
+        delta.brokers.add(broker.id)
+
+    def _register_broker(self, record: m.RegisterBrokerRecord, delta: ImageDelta) -> None:
+        self._set_broker(
+            BrokerRegistration(
+                record.broker_id,
+                record.broker_epoch,
+                record.incarnation_id,
+                tuple(record.end_points),
+                {feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in record.features},
+                record.rack,
+                record.fenced,
+                record.in_controlled_shutdown,
+                tuple(record.log_dirs),
+            ),
+            delta,
+        )
+
+    def _known_broker(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            raise InternalError(f"the metadata log speaks of broker {broker_id} with epoch {epoch}, which is not registered")
+        return broker
+
+    def _unregister_broker(self, record: m.UnregisterBrokerRecord, delta: ImageDelta) -> None:
+        self._known_broker(record.broker_id, record.broker_epoch)
+        del self.brokers[record.broker_id]
+        self.nodes.pop(record.broker_id, None)
+        delta.brokers.add(record.broker_id)
+
+    def _fence_broker(self, record: m.FenceBrokerRecord, delta: ImageDelta) -> None:
+        self._set_broker(replace(self._known_broker(record.id, record.epoch), fenced=True), delta)
+
+    def _unfence_broker(self, record: m.UnfenceBrokerRecord, delta: ImageDelta) -> None:
+        self._set_broker(replace(self._known_broker(record.id, record.epoch), fenced=False), delta)
+
+    def _change_broker(self, record: m.BrokerRegistrationChangeRecord, delta: ImageDelta) -> None:
+        broker = self._known_broker(record.broker_id, record.broker_epoch)
+        changes: dict[str, Any] = {}
+        if record.fenced:
+            changes["fenced"] = record.fenced > 0
+        if record.in_controlled_shutdown:
+            changes["in_controlled_shutdown"] = True
+        if record.log_dirs:
+            changes["log_dirs"] = tuple(record.log_dirs)
+        self._set_broker(replace(broker, **changes), delta)
+
+    def _create_topic(self, record: m.TopicRecord, delta: ImageDelta) -> None:
+        if record.name in self.topics or record.topic_id in self.topics_by_id:
+            raise InternalError(f"the metadata log creates topic {record.name!r} twice")
+        topic = Topic(record.name, record.topic_id, self._topic_config(record.name), [])
+        self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        delta.created_topics.append(topic)
+
+    def _topic_of(self, topic_id: bytes) -> Topic:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise InternalError(f"the metadata log speaks of topic id {uuid_text(topic_id)}, which does not exist")
+        return topic
+
+    def _remove_topic(self, record: m.RemoveTopicRecord, delta: ImageDelta) -> None:
+        topic = self._topic_of(record.topic_id)
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.topic_id]
+        if self.configs.pop((RESOURCE_TOPIC, topic.name), None):
+            delta.configs.add((RESOURCE_TOPIC, topic.name))
+        delta.note_deletion(topic)
+
+    def _create_partition(self, record: m.PartitionRecord, delta: ImageDelta) -> None:
+        topic, index = self._topic_of(record.topic_id), record.partition_id
+        if index != len(topic.partitions):
+            raise InternalError(f"the metadata log creates partition {index} of {topic.name!r}, which has {len(topic.partitions)}")
+        topic.partitions.append(
+            PartitionRegistration(
+                record.replicas,
+                record.isr,
+                record.leader,
+                record.leader_epoch,
+                record.partition_epoch,
+                record.adding_replicas,
+                record.removing_replicas,
+                record.leader_recovery_state,
+            )
+        )
+        delta.note_partition(topic, index, None)
+
+    def _change_partition(self, record: m.PartitionChangeRecord, delta: ImageDelta) -> None:
+        topic, index = self._topic_of(record.topic_id), record.partition_id
+        if not 0 <= index < len(topic.partitions):
+            raise InternalError(f"the metadata log changes partition {index} of {topic.name!r}, which has {len(topic.partitions)}")
+        before = topic.partitions[index]
+        topic.partitions[index] = before.merge(record)
+        delta.note_partition(topic, index, before)
+
+    def _set_config(self, record: m.ConfigRecord, delta: ImageDelta) -> None:
+        resource = record.resource_type, record.resource_name
+        values = dict(self.configs.get(resource, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            self.configs[resource] = values
+        else:
+            self.configs.pop(resource, None)
+        topic = self.topics.get(record.resource_name)
+        if record.resource_type == RESOURCE_TOPIC and topic is not None:
+            topic.config = self._topic_config(topic.name)
+        delta.configs.add(resource)
+
+    def _topic_config(self, name: str) -> TopicConfig:
+        return TopicConfig.build(self.configs.get((RESOURCE_TOPIC, name), {}), self.config)
+
+    def _set_feature(self, record: m.FeatureLevelRecord, delta: ImageDelta) -> None:
+        if record.feature_level > 0:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, None)
+        delta.features.add(record.name)
+
+    def _set_producer_ids(self, record: m.ProducerIdsRecord, delta: ImageDelta) -> None:
+        self.next_producer_id = record.next_producer_id
+
+    def _set_client_quota(self, record: m.ClientQuotaRecord, delta: ImageDelta) -> None:
+        entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+        values = dict(self.client_quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self.client_quotas[entity] = values
+        else:
+            self.client_quotas.pop(entity, None)
+        delta.quotas.add(entity)
+
+    def _add_acl(self, record: m.AccessControlEntryRecord, delta: ImageDelta) -> None:
+        self.acls[record.id] = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        delta.acls = True
+
+    def _remove_acl(self, record: m.RemoveAccessControlEntryRecord, delta: ImageDelta) -> None:
+        if self.acls.pop(record.id, None) is None:
+            raise InternalError(f"the metadata log removes access control entry {uuid_text(record.id)}, which does not exist")
+        delta.acls = True
+
+    def _nothing(self, record: MetadataRecord, delta: ImageDelta) -> None:
+        """A record that changes no image."""
+
+    # ---- the image as records
+
+    def records(self) -> Iterator[MetadataRecord]:
+        """Records that make the same image out of an empty one, as in a snapshot. Source: org.apache.kafka.image.MetadataImage.write."""
+        for name, level in self.features.items():
+            yield m.FeatureLevelRecord(name=name, feature_level=level)
+        for broker in self.brokers.values():
+            yield m.RegisterBrokerRecord(
+                broker_id=broker.id,
+                incarnation_id=broker.incarnation_id,
+                broker_epoch=broker.epoch,
+                end_points=list(broker.endpoints),
+                features=[
+                    m.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+                    for name, (low, high) in broker.features.items()
+                ],
+                rack=broker.rack,
+                fenced=broker.fenced,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
+                log_dirs=list(broker.log_dirs),
+            )
+        for topic in self.topics.values():
+            yield m.TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            for index, partition in enumerate(topic.partitions):
+                yield partition_record(topic.topic_id, index, partition)
+        for (resource_type, resource_name), values in self.configs.items():
+            for name, value in values.items():
+                yield m.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+        for entity, quotas in self.client_quotas.items():
+            for key, quota in quotas.items():
+                yield m.ClientQuotaRecord(
+                    entity=[m.ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in sorted(entity, key=str)],
+                    key=key,
+                    value=quota,
+                )
+        if self.next_producer_id:
+            yield m.ProducerIdsRecord(broker_id=-1, next_producer_id=self.next_producer_id)
+        for acl_id, acl in self.acls.items():
+            yield m.AccessControlEntryRecord(id=acl_id, **acl._asdict())
+
+
+def partition_record(topic_id: bytes, index: int, partition: PartitionRegistration) -> m.PartitionRecord:
+    """The record of a partition as it is. Directories are unassigned: each broker keeps its own."""
+    return m.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        removing_replicas=partition.removing_replicas,
+        adding_replicas=partition.adding_replicas,
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=[UNASSIGNED_DIRECTORY] * len(partition.replicas),
+    )
+
+
+UNASSIGNED_DIRECTORY = bytes(16)
+
+_REPLAYS: dict[type[MetadataRecord], Callable[[ClusterImage, Any, ImageDelta], None]] = {
+    m.RegisterBrokerRecord: ClusterImage._register_broker,
+    m.UnregisterBrokerRecord: ClusterImage._unregister_broker,
+    m.FenceBrokerRecord: ClusterImage._fence_broker,
+    m.UnfenceBrokerRecord: ClusterImage._unfence_broker,
+    m.BrokerRegistrationChangeRecord: ClusterImage._change_broker,
+    m.TopicRecord: ClusterImage._create_topic,
+    m.RemoveTopicRecord: ClusterImage._remove_topic,
+    m.PartitionRecord: ClusterImage._create_partition,
+    m.PartitionChangeRecord: ClusterImage._change_partition,
+    m.ConfigRecord: ClusterImage._set_config,
+    m.FeatureLevelRecord: ClusterImage._set_feature,
+    m.ProducerIdsRecord: ClusterImage._set_producer_ids,
+    m.ClientQuotaRecord: ClusterImage._set_client_quota,
+    m.AccessControlEntryRecord: ClusterImage._add_acl,
+    m.RemoveAccessControlEntryRecord: ClusterImage._remove_acl,
+    m.NoOpRecord: ClusterImage._nothing,
+}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kafkacore.broker.cluster import ClusterImage, Topic
+from kafkacore.broker.cluster import ClusterImage
 from kafkacore.config import BrokerConfig
+from kafkacore.protocol import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -52,18 +53,18 @@ def internal_topics(config: BrokerConfig) -> dict[str, InternalTopic]:
     }
 
 
-def find_or_create(cluster: ClusterImage, config: BrokerConfig, name: str) -> Topic:
-    """An internal topic. With fewer brokers than its replication factor it gets a replica on each, and needs no more than those in sync.
-
-    Raises:
-        BrokerError: it cannot be made.
-    """
-    found = cluster.topics.get(name)
-    if found is not None:
-        return found
+def creation_of(cluster: ClusterImage, config: BrokerConfig, name: str) -> CreateTopicsRequest:
+    """The request that makes an internal topic. With fewer brokers than its replication factor it gets a replica on each, and needs no
+    more than those in sync."""
     wanted = internal_topics(config)[name]
     replicas = max(min(wanted.replication_factor, len(cluster.nodes)), 1)
-    configs: dict[str, str | None] = dict(wanted.configs)
+    configs = dict(wanted.configs)
     if "min.insync.replicas" in configs:
         configs["min.insync.replicas"] = str(min(config.transaction_state_log_min_isr, replicas))
-    return cluster.create_topic(name, wanted.partitions, replicas, configs)
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=wanted.partitions,
+        replication_factor=replicas,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    return CreateTopicsRequest(topics=[topic])

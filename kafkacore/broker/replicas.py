@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kafkacore import errors
-from kafkacore.broker.cluster import ClusterImage, Topic, TopicListener
+from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.partition import Appended, Committed, Partition, Role
@@ -41,7 +41,7 @@ class LeadershipListener(Protocol):
         """This broker does not lead it any more: it follows, the partition is gone, or the broker stops."""
 
 
-class ReplicaManager(TopicListener):
+class ReplicaManager(ImageListener):
     """All partitions of one broker."""
 
     def __init__(
@@ -82,18 +82,16 @@ class ReplicaManager(TopicListener):
         self._dirty: dict[PartitionKey, Partition | None] = {}
         self._settling = False
         logs.high_watermarks = lambda: {key: partition.high_watermark for key, partition in self.partitions.items()}
-        for topic in cluster.topics.values():
-            self.topic_changed(topic)
+        self.started()
 
     # ---- the image
 
-    def topic_changed(self, topic: Topic) -> None:
-        for index in range(len(topic.partitions)):
-            self.update(topic, index)
-
-    def topic_deleted(self, topic: Topic) -> None:
-        for index in range(len(topic.partitions)):
-            self._drop((topic.name, index))
+    def image_changed(self, delta: ImageDelta) -> None:
+        for topic in delta.deleted_topics:
+            for index in range(len(topic.partitions)):
+                self._drop((topic.name, index))
+        for change in delta.partitions:
+            self.update(change.topic, change.index)
 
     def reopen(self) -> None:
         """The log manager was closed and started again: gets the logs anew."""
@@ -110,7 +108,8 @@ class ReplicaManager(TopicListener):
     def started(self) -> None:
         """The broker serves again, with what it holds."""
         for topic in self.cluster.topics.values():
-            self.topic_changed(topic)
+            for index in range(len(topic.partitions)):
+                self.update(topic, index)
 
     def stopping(self) -> None:
         """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""

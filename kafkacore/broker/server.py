@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.link import LocalControllerLink
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.socket_server import Server
@@ -19,6 +22,9 @@ from kafkacore.types import Node
 __all__ = ["Broker", "Control", "Delay", "Disconnect", "Drop", "Fault"]
 
 logger = logging.getLogger(__name__)
+
+CONTROLLED_SHUTDOWN_MAX_MS = 5_000
+"""How long a stopping broker waits for the others to take over."""
 
 
 class Broker(Server):
@@ -33,7 +39,7 @@ class Broker(Server):
         self,
         config: BrokerConfig | None = None,
         node_id: int = 1,
-        cluster: ClusterImage | None = None,
+        controller: ControllerHost | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -46,7 +52,7 @@ class Broker(Server):
         Args:
             config: settings; Kafka's defaults if left out.
             node_id: its id in the cluster.
-            cluster: the image it shares with others; its own if left out.
+            controller: of the cluster it belongs to; one of its own if left out.
             host: the address to listen on and to tell clients.
             port: 0 lets the system choose; the choice holds for every later start.
             log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
@@ -60,19 +66,26 @@ class Broker(Server):
         config = config or BrokerConfig()
         super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
-        self.cluster = cluster or ClusterImage(config)
+        controller = controller or ControllerHost(config, clock=self.clock)
+        connect = functools.partial(LocalControllerLink, controller)
         self.state: BrokerState = BrokerState(
-            config, node_id, self.cluster, self.api_versions, self.clock, log_dirs=log_dirs, post=self.post
+            config, node_id, controller.cluster_id, connect, self.api_versions, self.clock, log_dirs=log_dirs, post=self.post
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         self._retention: TimerTask | None = None
+        self._shutdown_deadline: TimerTask | None = None
+
+    @property
+    def cluster(self) -> ClusterImage:
+        """The broker's image of its cluster; it belongs to the broker's thread."""
+        return self.state.cluster
 
     def _prepare(self) -> None:
         self.state.prepare()
 
     def _registered(self) -> None:
-        self.cluster.register_broker(Node(self.node_id, self.host, self.port, self.config.broker_rack))
+        self.state.controller.start(Node(self.node_id, self.host, self.port, self.config.broker_rack))
 
     def _began(self) -> None:
         self._plan_retention()
@@ -86,25 +99,36 @@ class Broker(Server):
         self._plan_retention()
         self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
 
+    def _begin_to_stop(self) -> None:
+        """A controlled shutdown, unless this broker hangs or the others do."""
+        self._shutdown_deadline = TimerTask(CONTROLLED_SHUTDOWN_MAX_MS, self._set_stopping)
+        self.state.timer.add(self._shutdown_deadline)
+        self.state.controller.shut_down(self._set_stopping)
+
     def _ending(self) -> None:
-        if self._retention is not None:
-            self._retention.cancel()
+        for task in (self._retention, self._shutdown_deadline):
+            if task is not None:
+                task.cancel()
         self.state.stopping()
         self.state.cancel_waits()
         self.state.sessions.clear()
-        self.cluster.unregister_broker(self.node_id)
         self.state.worker.stop()
 
     def _ended(self) -> None:
+        # After the sockets are gone: what this broker still leads goes to others, which nobody who was connected here is told.
+        self.state.controller.close()
         self.state.ended()
 
-    def stop(self) -> None:
+    def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections, ends the thread and closes the logs; the data stays.
+
+        Args:
+            clean: first have other brokers take over what this one leads.
 
         Raises:
             KafkaTimeoutError: the thread is stuck in a control function.
         """
-        super().stop()
+        super().stop(clean)
         if self._owner_pid == os.getpid():
             self.state.ended()  # of a broker that was never started
 

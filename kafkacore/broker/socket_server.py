@@ -150,6 +150,10 @@ class Server:
     def _began(self) -> None:
         """Called in the thread before its first poll."""
 
+    def _begin_to_stop(self) -> None:
+        """Called in the thread when a clean stop is wished: ends with `_set_stopping`, now or later."""
+        self._set_stopping()
+
     def _ending(self) -> None:
         """Called in the thread when it stops, while the connections still stand."""
 
@@ -204,7 +208,11 @@ class Server:
             self._stopping = self._paused = False
             if self.peers is not None:
                 self.peers.attach(self._selector)
-            self._registered()
+            try:
+                self._registered()
+            except BaseException:
+                self._close(self._selector)
+                raise
             thread_name = "kafkacore-" + self.name.replace(" ", "-")
             self._thread = threading.Thread(target=self._run, args=(self._selector,), name=thread_name, daemon=True)
             self._thread.start()
@@ -238,8 +246,11 @@ class Server:
         selector.listen(listener)
         return selector
 
-    def stop(self) -> None:
+    def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections and ends the thread; the data stays. Nothing happens if it does not run.
+
+        Args:
+            clean: first hand over what others can do instead; False is a death as sudden as it can be in a living process.
 
         Raises:
             KafkaTimeoutError: the thread is stuck in a control function.
@@ -253,7 +264,7 @@ class Server:
             if thread is None:
                 return
             if thread.is_alive():
-                self.post(self._set_stopping)
+                self.post(self._begin_to_stop if clean and not self._paused else self._set_stopping)
                 thread.join(STOP_TIMEOUT_S)
                 if thread.is_alive():
                     raise KafkaTimeoutError(f"the thread of {self.name} did not end within {STOP_TIMEOUT_S} s")

@@ -9,18 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
 from kafkacore.broker.groups.service import GroupCoordinator
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
+from kafkacore.broker.producer_ids import ProducerIds
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.sessions import FetchSessionCache
 from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.protocol.schema import Response
+from kafkacore.errors import KafkaError
+from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer
 
 logger = logging.getLogger(__name__)
@@ -54,11 +57,19 @@ class Outcome(enum.Enum):
     CLOSE = "the connection is closed"
 
 
+Connect = Callable[[int, ClusterImage, LoopTimer, Post], ControllerLink]
+"""Makes a broker's link to its controller, given the broker's id, image, timer and way to leave messages for its thread."""
+
+
 class BrokerState:
     """The parts of one broker. Everything is used by the broker's thread only.
 
     Attributes:
+        cluster: this broker's image of the cluster; it follows the controller's log.
+        controller: the way to the controller, who alone changes the cluster.
+        producer_ids: ids for idempotent producers.
         clock: the time.
+        post: leaves a message for the broker's thread, from any thread.
         timer: whatever has to happen later.
         clocked: what the loop looks after.
         peers: requests to the other brokers.
@@ -72,19 +83,21 @@ class BrokerState:
         self,
         config: BrokerConfig,
         node_id: int,
-        cluster: ClusterImage,
+        cluster_id: str,
+        connect: Connect,
         api_versions: Mapping[int, tuple[int, int]],
         clock: Clock,
         *,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
-        post: Callable[[Callable[[], None]], None] = lambda message: message(),
+        post: Post = lambda message: message(),
     ) -> None:
-        """Builds the parts and joins the cluster's image.
+        """Builds the parts and begins to follow the controller.
 
         Args:
             config: settings.
             node_id: this broker.
-            cluster: the image it shares with the other brokers of its cluster.
+            cluster_id: of its cluster.
+            connect: makes the link to the controller.
             api_versions: the advertised versions, (min, max) by API key.
             clock: for what waits.
             log_dirs: where the logs lie; None keeps them in memory.
@@ -96,7 +109,7 @@ class BrokerState:
         """
         self.config = config
         self.node_id = node_id
-        self.cluster = cluster
+        self.cluster = ClusterImage(config, cluster_id)
         self.api_versions = dict(api_versions)
         self.clock = clock
         self.timer = LoopTimer(clock=clock)
@@ -104,29 +117,32 @@ class BrokerState:
         self.produces = purgatory("Produce", clock)
         self.deletions = purgatory("DeleteRecords", clock)
         self.follower_fetches: dict[int, DelayedFetch] = {}
-        self.peers = PeerClient(node_id, config, clock, lambda node: cluster.nodes.get(node))
+        self.peers = PeerClient(node_id, config, clock, lambda node: self.cluster.nodes.get(node))
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.logs = LogManager(config, log_dirs, self.worker, clock)
         self._open_logs()
-        self.replicas = ReplicaManager(node_id, cluster, config, clock, self.timer, self.logs, self._partition_changed)
+        self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
-        cluster.listeners.append(self.replicas)
+        self.cluster.listeners.append(self.replicas)
         self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
-        cluster.listeners.append(self.groups)
+        self.cluster.listeners.append(self.groups)
         self.transactions = TransactionService(
             config,
             node_id,
-            cluster,
+            self.cluster,
             self.replicas,
             self.timer,
             clock,
-            lambda done: done(cluster.next_producer_id()),
+            lambda done: self.producer_ids.take(done),
             self.groups.write_marker,
             self.peers,
         )
         purgatories = (self.fetches, self.produces, self.deletions, *self.groups.purgatories.both())
         self.clocked: list[Clocked] = [*purgatories, self.timer, self.peers, self.logs]
+        self.post = post
+        self.controller = connect(node_id, self.cluster, self.timer, post)
+        self.producer_ids = ProducerIds(self.controller, node_id)
 
     def _open_logs(self) -> None:
         self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})
@@ -234,3 +250,18 @@ class LateAnswer:
     def abandon(self) -> None:
         """The peer is gone."""
         self._completed = True
+
+
+def forward(state: BrokerState, call: Call, request: Request, version: int, answer: Callable[[Response | KafkaError], Response]) -> Outcome:
+    """Has the controller carry out a request, and answers when this broker knows the result.
+
+    Args:
+        state: this broker's.
+        call: whom to answer.
+        request: for the controller.
+        version: of its API.
+        answer: makes the response out of the controller's, or out of the reason why there is none.
+    """
+    late = LateAnswer(call)
+    state.controller.submit(request, version, lambda result: late.respond(lambda: answer(result)))
+    return Outcome.LATER

@@ -10,20 +10,27 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from kafkacore.broker.cluster import ClusterImage, PartitionRegistration
+from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.handlers import API_VERSIONS
-from kafkacore.broker.image_file import ImageFile
 from kafkacore.broker.server import Broker, Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import UnknownTopicOrPartition, UsageError
+from kafkacore.errors import UsageError, raise_for
+from kafkacore.protocol import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kafkacore.protocol.schema import Request, Response
 
 __all__ = ["Delay", "Disconnect", "Drop", "EmbeddedCluster"]
-
-T = TypeVar("T")
 
 _FIRST_NODE_ID = 1
 
@@ -45,8 +52,8 @@ class EmbeddedCluster:
 
         Args:
             brokers: how many; 1 for now.
-            data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each, and the cluster
-                goes on where it stopped.
+            data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
+                `controller`, and the cluster goes on where it stopped.
             config: Kafka's broker settings, under dotted or snake names.
             port: of the first broker; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
@@ -60,15 +67,12 @@ class EmbeddedCluster:
         if brokers != 1:
             raise UsageError(f"brokers={brokers}: a cluster of several brokers is not implemented yet; brokers=1 works")
         self.config = config if isinstance(config, BrokerConfig) else BrokerConfig.from_user(config)
-        self._file: ImageFile | None = None
-        if data_dir is None:
-            self._image, log_dirs = ClusterImage(self.config), None
-        else:
-            self._file = ImageFile(Path(data_dir), self.config)
-            self._image, log_dirs = self._file.image, [Path(data_dir) / f"broker-{_FIRST_NODE_ID}"]
-        self._image.finalize_features(features or {})
-        broker = Broker(self.config, _FIRST_NODE_ID, self._image, port=port, log_dirs=log_dirs, api_versions=api_versions)
+        directory = None if data_dir is None else Path(data_dir)
+        self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
+        log_dirs = None if directory is None else [directory / f"broker-{_FIRST_NODE_ID}"]
+        broker = Broker(self.config, _FIRST_NODE_ID, self._controller, port=port, log_dirs=log_dirs, api_versions=api_versions)
         self._brokers = {_FIRST_NODE_ID: broker}
+        self._hanging: set[int] = set()
 
     def start(self) -> EmbeddedCluster:
         """Starts all brokers.
@@ -76,16 +80,16 @@ class EmbeddedCluster:
         Returns:
             Itself.
         """
+        self._controller.open()
         for broker in self._brokers.values():
             broker.start()
-        if self._file is not None:
-            self._ask(self._file.save)
         return self
 
     def close(self) -> None:
         """Stops all brokers; data in memory is gone with this object. May be called twice."""
         for broker in self._brokers.values():
             broker.stop()
+        self._controller.close()
 
     def __enter__(self) -> EmbeddedCluster:
         return self.start()
@@ -101,7 +105,7 @@ class EmbeddedCluster:
     @property
     def cluster_id(self) -> str:
         """The id clients see."""
-        return self._image.cluster_id
+        return self._controller.cluster_id
 
     def _broker(self, broker: int) -> Broker:
         found = self._brokers.get(broker)
@@ -109,9 +113,13 @@ class EmbeddedCluster:
             raise UsageError(f"there is no broker {broker}; there are {sorted(self._brokers)}")
         return found
 
-    def _ask(self, fn: Callable[[], T]) -> T:
-        """Runs a function where the image may be touched: with several brokers this will be the controller's thread."""
-        return next(iter(self._brokers.values())).call(fn)
+    def _submit(self, request: Request) -> Response:
+        """Has the controller carry out a request, and waits until every broker that serves knows the result."""
+        response, _ = self._controller.submit(request, request.MAX_VERSION)
+        for node_id, broker in self._brokers.items():
+            if broker.running and node_id not in self._hanging:
+                broker.call(lambda: None)  # behind the message that the controller left
+        return response
 
     def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
         """Creates a topic.
@@ -125,7 +133,15 @@ class EmbeddedCluster:
         Raises:
             BrokerError: as a broker would refuse it (`TopicExists`, `InvalidTopic`, ...).
         """
-        self._ask(lambda: self._image.create_topic(name, partitions, replication_factor, configs))
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        response = self._submit(CreateTopicsRequest(topics=[topic]))
+        assert isinstance(response, CreateTopicsResponse)
+        raise_for(response.topics[0].error_code, response.topics[0].error_message, topic=name)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic.
@@ -133,15 +149,18 @@ class EmbeddedCluster:
         Raises:
             UnknownTopicOrPartition: there is none of that name.
         """
-        self._ask(lambda: self._image.delete_topic(self._image.topic(name)))
+        response = self._submit(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]))
+        assert isinstance(response, DeleteTopicsResponse)
+        raise_for(response.responses[0].error_code, response.responses[0].error_message, topic=name)
 
     def topics(self) -> dict[str, int]:
         """The topics and how many partitions each has."""
-        return self._ask(lambda: {name: len(topic.partitions) for name, topic in self._image.topics.items()})
+        return self._controller.read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
 
     def stop_broker(self, broker: int) -> None:
         """Closes a broker's port and connections; its data stays."""
         self._broker(broker).stop()
+        self._hanging.discard(broker)
 
     def start_broker(self, broker: int) -> None:
         """Starts a stopped broker on its old port."""
@@ -150,10 +169,12 @@ class EmbeddedCluster:
     def pause_broker(self, broker: int) -> None:
         """Lets a broker hang: connections stay open, nothing is answered."""
         self._broker(broker).pause()
+        self._hanging.add(broker)
 
     def resume_broker(self, broker: int) -> None:
         """Ends `pause_broker`; what was sent meanwhile is served."""
         self._broker(broker).resume()
+        self._hanging.discard(broker)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
         """Makes another broker the leader of a partition.
@@ -175,26 +196,16 @@ class EmbeddedCluster:
         for broker in self._brokers.values():
             broker.control(api_key, fn)
 
-    def _registration(self, topic: str, partition: int) -> PartitionRegistration:
-        partitions = self._image.topic(topic).partitions
-        if not 0 <= partition < len(partitions):
-            raise UnknownTopicOrPartition(f"topic {topic!r} has {len(partitions)} partitions", topic=topic, partition=partition)
-        return partitions[partition]
-
     def leader(self, topic: str, partition: int) -> int | None:
         """The leader's id; None without one."""
-        leader = self._ask(lambda: self._registration(topic, partition).leader)
+        leader = self._controller.read(lambda image: image.partition(topic, partition).leader)
         return leader if leader >= 0 else None
 
     def isr(self, topic: str, partition: int) -> list[int]:
         """The ids of the in-sync replicas."""
-        return self._ask(lambda: list(self._registration(topic, partition).isr))
+        return self._controller.read(lambda image: list(image.partition(topic, partition).isr))
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """The offset below which records are on all in-sync replicas."""
-
-        def look() -> int:
-            holder = self._brokers[self._registration(topic, partition).isr[0]]
-            return holder.state.replicas.partition(topic, partition).high_watermark
-
-        return self._ask(look)
+        holder = self._brokers[self.isr(topic, partition)[0]]
+        return holder.call(lambda: holder.state.replicas.partition(topic, partition).high_watermark)

@@ -1,95 +1,190 @@
-"""Topics: names, numbers, settings, placement, leaders."""
+"""The image of a cluster: what records make of it, and what listeners are told."""
 
 import pytest
 
-from kafkacore import errors
-from kafkacore.broker.cluster import ClusterImage, TopicConfig, TopicListener
+from kafkacore.broker.cluster import ClusterImage, ImageListener, TopicConfig
+from kafkacore.broker.controller import Controller
 from kafkacore.config import BrokerConfig
-from kafkacore.types import Node
+from kafkacore.errors import InternalError, UnknownTopicOrPartition
+from kafkacore.protocol import metadata_log as m
+from kafkacore.protocol.metadata_log import decode_record, encode_record
+
+ID, OTHER_ID, ACL_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
 
 
-@pytest.fixture
-def image():
-    image = ClusterImage(BrokerConfig(num_partitions=3))
-    image.register_broker(Node(1, "h", 1))
+class Recorder(ImageListener):
+    def __init__(self):
+        self.deltas = []
+
+    def image_changed(self, delta):
+        self.deltas.append(delta)
+
+
+def registered(broker_id, epoch, **fields):
+    endpoint = m.BrokerEndpoint(name="PLAINTEXT", host="h", port=9000 + broker_id)
+    return m.RegisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch, incarnation_id=ID, end_points=[endpoint], **fields)
+
+
+def partition(index, topic_id=ID, replicas=(1, 2), **fields):
+    values = {"isr": list(replicas), "leader": replicas[0], "leader_epoch": 0, "partition_epoch": 0, **fields}
+    return m.PartitionRecord(partition_id=index, topic_id=topic_id, replicas=list(replicas), **values)
+
+
+EVERYTHING = [
+    m.FeatureLevelRecord(name="metadata.version", feature_level=30),
+    registered(1, 1, fenced=False, rack="a", features=[m.BrokerFeature(name="group.version", max_supported_version=1)]),
+    registered(2, 2),
+    m.TopicRecord(name="t", topic_id=ID),
+    m.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="7"),
+    partition(0),
+    partition(1, replicas=(2, 1), leader=-1, adding_replicas=[1], removing_replicas=[2], leader_recovery_state=1),
+    m.ConfigRecord(resource_type=4, resource_name="", name="num.partitions", value="3"),
+    m.ClientQuotaRecord(entity=[m.ClientQuotaEntity(entity_type="user", entity_name=None)], key="request_percentage", value=5.5),
+    m.AccessControlEntryRecord(id=ACL_ID, resource_type=2, resource_name="t", pattern_type=3, principal="User:a", host="*", operation=3),
+    m.ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=1000),
+    m.NoOpRecord(),
+]
+
+
+def image_of(records):
+    image = ClusterImage(BrokerConfig(), "cluster")
+    image.apply([decode_record(encode_record(record)) for record in records], len(records))
     return image
 
 
-def test_defaults_come_from_the_broker(image):
-    topic = image.create_topic("t")
-    assert len(topic.partitions) == 3
-    assert topic.config.max_message_bytes == 1_048_588
-    assert topic.topic_id != bytes(16)
-    assert image.topics_by_id[topic.topic_id] is topic
+def contents(image):
+    """All that an image says."""
+    return {name: value for name, value in vars(image).items() if name not in ("listeners", "config")}
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "a\n"])
-def test_bad_names_are_refused(image, name):
-    with pytest.raises(errors.InvalidTopic):
-        image.create_topic(name)
+def test_records_make_an_image():
+    image = image_of(EVERYTHING)
+    assert image.next_offset == len(EVERYTHING)
+    assert image.features == {"metadata.version": 30}
+    assert (list(image.nodes), list(image.brokers), image.controller_id) == ([1], [1, 2], 1)
+    assert (image.nodes[1].port, image.nodes[1].rack, image.brokers[1].features) == (9001, "a", {"group.version": (0, 1)})
+    assert (image.is_active(1), image.is_active(2), image.is_active(3)) == (True, False, False)
+    topic = image.topic("t")
+    assert topic is image.topics_by_id[ID]
+    assert topic.config.retention_ms == 7
+    assert (image.partition("t", 0).leader, image.partition("t", 1).leader, image.partition("t", 1).reassigning) == (1, -1, True)
+    assert image.configs == {(2, "t"): {"retention.ms": "7"}, (4, ""): {"num.partitions": "3"}}
+    assert image.client_quotas == {frozenset({("user", None)}): {"request_percentage": 5.5}}
+    assert image.acls[ACL_ID].principal == "User:a"
+    assert image.next_producer_id == 1000
+    for look in (lambda: image.topic("u"), lambda: image.partition("t", 2), lambda: image.partition("t", -1)):
+        with pytest.raises(UnknownTopicOrPartition):
+            look()
 
 
-def test_dot_and_underscore_collide(image):
-    image.create_topic("a.b")
-    with pytest.raises(errors.InvalidTopic, match="collides"):
-        image.create_topic("a_b")
+def test_an_image_as_records_is_the_same_image():
+    image = image_of(EVERYTHING)
+    copy = image_of(list(image.records()))
+    copy.next_offset = image.next_offset
+    assert contents(copy) == contents(image)
+
+
+def test_every_leader_begins_a_leader_epoch_and_every_change_a_partition_epoch():
+    image = image_of(EVERYTHING)
+    image.apply([m.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1])], 13)
+    first = image.partition("t", 0)
+    image.apply([m.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=1), m.PartitionChangeRecord(partition_id=0, topic_id=ID)], 15)
+    second = image.partition("t", 0)
+    assert (first.isr, first.leader, first.leader_epoch, first.partition_epoch) == ([1], 1, 0, 1)
+    assert (second.leader, second.leader_epoch, second.partition_epoch) == (1, 1, 3)
+
+
+def test_a_broker_s_registration_changes():
+    image = image_of(EVERYTHING)
+    image.apply([m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, in_controlled_shutdown=1)], 13)
+    assert (image.is_active(1), list(image.nodes)) == (False, [1])
+    image.apply([m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=1, fenced=1, log_dirs=[ID])], 14)
+    assert (image.brokers[1].fenced, image.brokers[1].in_controlled_shutdown, image.brokers[1].log_dirs, image.nodes) == (
+        True,
+        True,
+        (ID,),
+        {},
+    )
+    image.apply([registered(1, 14), m.UnfenceBrokerRecord(id=1, epoch=14), m.FenceBrokerRecord(id=1, epoch=14)], 17)
+    assert (image.brokers[1].active, image.brokers[1].in_controlled_shutdown) == (False, False)
+    image.apply([m.UnregisterBrokerRecord(broker_id=1, broker_epoch=14)], 18)
+    assert list(image.brokers) == [2]
+
+
+def test_what_is_taken_away_is_gone():
+    image = image_of(EVERYTHING)
+    image.apply(
+        [
+            m.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
+            m.FeatureLevelRecord(name="metadata.version", feature_level=0),
+            m.ClientQuotaRecord(entity=[m.ClientQuotaEntity(entity_type="user", entity_name=None)], key="request_percentage", remove=True),
+            m.RemoveAccessControlEntryRecord(id=ACL_ID),
+        ],
+        20,
+    )
+    assert image.topic("t").config.retention_ms == 604_800_000
+    assert (image.features, image.client_quotas, image.acls, list(image.configs)) == ({}, {}, {}, [(4, "")])
+
+
+def test_listeners_are_told_once_per_batch_what_was_before():
+    image = image_of(EVERYTHING)
+    recorder = Recorder()
+    image.listeners.append(recorder)
+    before = image.partition("t", 0)
+    image.apply(
+        [
+            m.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1]),
+            m.PartitionChangeRecord(partition_id=0, topic_id=ID, leader=-1),
+            m.TopicRecord(name="u", topic_id=OTHER_ID),
+            partition(0, OTHER_ID),
+            m.ConfigRecord(resource_type=2, resource_name="u", name="retention.ms", value="1"),
+        ],
+        17,
+    )
+    (delta,) = recorder.deltas
+    assert [(each.topic.name, each.index, each.before, each.now.leader) for each in delta.partitions] == [
+        ("t", 0, before, -1),
+        ("u", 0, None, 1),
+    ]
+    assert ([each.name for each in delta.created_topics], delta.deleted_topics, delta.configs) == (["u"], [], {(2, "u")})
+    assert (delta.brokers, delta.features, delta.quotas, delta.acls) == (set(), set(), set(), False)
+
+
+def test_a_topic_made_anew_in_one_batch_is_another_topic():
+    image = image_of(EVERYTHING)
+    recorder = Recorder()
+    image.listeners.append(recorder)
+    change = m.PartitionChangeRecord(partition_id=0, topic_id=ID, isr=[1])
+    image.apply([change, m.RemoveTopicRecord(topic_id=ID), m.TopicRecord(name="t", topic_id=OTHER_ID), partition(0, OTHER_ID)], 16)
+    (delta,) = recorder.deltas
+    assert ([each.topic_id for each in delta.deleted_topics], [each.topic_id for each in delta.created_topics]) == ([ID], [OTHER_ID])
+    assert [(each.topic.topic_id, each.before) for each in delta.partitions] == [(OTHER_ID, None)]
+    assert image.topic("t").config.overrides == {}
+    image.apply([m.TopicRecord(name="v", topic_id=ID), partition(0), m.RemoveTopicRecord(topic_id=ID)], 19)
+    assert (recorder.deltas[1].created_topics, recorder.deltas[1].deleted_topics, recorder.deltas[1].partitions) == ([], [], [])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    "record",
     [
-        ({"num_partitions": 0}, errors.InvalidPartitions),
-        ({"num_partitions": -2}, errors.InvalidPartitions),
-        ({"num_partitions": 2**31 - 1}, errors.PolicyViolation),
-        ({"replication_factor": 0}, errors.InvalidReplicationFactor),
-        ({"replication_factor": 2}, errors.InvalidReplicationFactor),
-        ({"assignments": {0: [1]}, "num_partitions": 1}, errors.InvalidRequest),
-        ({"assignments": {1: [1]}}, errors.InvalidReplicaAssignment),
-        ({"assignments": {0: [2]}}, errors.InvalidReplicaAssignment),
-        ({"assignments": {0: [1, 1]}}, errors.InvalidReplicaAssignment),
-        ({"assignments": {0: []}}, errors.InvalidReplicaAssignment),
-        ({"configs": {"cleanup.policy": "squeeze"}}, errors.InvalidConfiguration),
-        ({"configs": {"retention.ms": "soon"}}, errors.InvalidConfiguration),
-        ({"configs": {"retention.ms": "-2"}}, errors.InvalidConfiguration),
-        ({"configs": {"retention.seconds": "1"}}, errors.InvalidConfiguration),
+        m.TopicRecord(name="t", topic_id=OTHER_ID),
+        m.TopicRecord(name="u", topic_id=ID),
+        m.RemoveTopicRecord(topic_id=OTHER_ID),
+        partition(0, OTHER_ID),
+        partition(1),
+        partition(3),
+        m.PartitionChangeRecord(partition_id=2, topic_id=ID),
+        m.PartitionChangeRecord(partition_id=-1, topic_id=ID),
+        m.FenceBrokerRecord(id=1, epoch=2),
+        m.BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=1),
+        m.UnregisterBrokerRecord(broker_id=3, broker_epoch=1),
+        m.RemoveAccessControlEntryRecord(id=ID),
     ],
+    ids=repr,
 )
-def test_bad_topics_are_refused_and_leave_nothing(image, arguments, error):
-    with pytest.raises(error):
-        image.create_topic("t", **arguments)
-    assert image.topics == {}
-
-
-def test_validate_only_changes_nothing(image):
-    assert len(image.create_topic("t", 2, validate_only=True).partitions) == 2
-    assert image.topics == {}
-
-
-def test_partitions_can_be_added_never_taken(image):
-    seen = []
-
-    class Listener(TopicListener):
-        def topic_changed(self, topic):
-            seen.append(len(topic.partitions))
-
-    image.listeners.append(Listener())
-    image.create_topic("t", 2)
-    image.create_partitions("t", 5)
-    assert seen == [2, 5]
-    for count in (5, 4, 0):
-        with pytest.raises(errors.InvalidPartitions):
-            image.create_partitions("t", count)
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        image.create_partitions("u", 5)
-
-
-def test_a_broker_that_comes_back_leads_in_a_new_epoch(image):
-    partition = image.create_topic("t", 1).partitions[0]
-    assert (partition.leader, partition.leader_epoch) == (1, 0)
-    image.unregister_broker(1)
-    assert (partition.leader, image.controller_id) == (-1, -1)
-    image.register_broker(Node(1, "h", 1))
-    assert (partition.leader, partition.leader_epoch) == (1, 1)
+def test_a_record_that_contradicts_the_image_is_an_error(record):
+    with pytest.raises(InternalError):
+        image_of(EVERYTHING).apply([record], 13)
 
 
 def test_settings_know_their_source():
@@ -98,7 +193,11 @@ def test_settings_know_their_source():
     assert sources["retention.ms"] == ("-1", 1)
     assert sources["segment.bytes"] == ("1073741824", 4)
     assert sources["cleanup.policy"] == ("delete", 5)
+    assert sources["unclean.leader.election.enable"] == ("false", 4)
 
 
-def test_producer_ids_are_never_given_twice(image):
-    assert len({image.next_producer_id() for _ in range(100)}) == 100
+def test_every_kind_of_record_the_controller_writes_can_be_replayed():
+    controller = Controller(BrokerConfig())
+    records = controller.bootstrap()
+    controller.replay(records, len(records))
+    assert controller.image.features["metadata.version"] == 30

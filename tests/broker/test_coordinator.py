@@ -4,12 +4,14 @@ import struct
 from collections import Counter
 
 import pytest
+from controlling import delete_topic, submit
 
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
-from kafkacore.broker.internal_topics import GROUP_TOPIC, find_or_create
+from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.clock import ManualClock
@@ -68,12 +70,22 @@ class Stage:
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.config = BrokerConfig(offsets_topic_num_partitions=partitions, transaction_partition_verification_enable=False)
         self.image = ClusterImage(self.config)
-        self.image.register_broker(Node(1, "127.0.0.1", 9092))
         self.replicas = SlowReplicas(self.image, self.config, self.clock)
         self.image.listeners.append(self.replicas)
         self.timer = LoopTimer(clock=self.clock)
         self.runtime = self.new_runtime()
-        find_or_create(self.image, self.config, GROUP_TOPIC)
+        host = ControllerHost(self.config, self.image.cluster_id)
+        self.controller = LocalControllerLink(host, 1, self.image, self.timer, lambda message: message())
+        self.start()
+        submit(self.controller, creation_of(self.image, self.config, GROUP_TOPIC))
+
+    def start(self):
+        """The broker is registered, and elected where nobody leads."""
+        self.controller.start(Node(1, "127.0.0.1", 9092))
+
+    def stop(self):
+        """The broker goes, and leads nothing."""
+        self.controller.close()
 
     def new_runtime(self):
         return CoordinatorRuntime(GROUP_TOPIC, self.replicas, Ledger, self.timer, self.clock)
@@ -187,9 +199,9 @@ def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
     stage.runtime.complete_transaction(0, 8, 3, 11, False, ended.append)
     assert ended == [None, None]
     assert stage.look() == [{b"x": 7}]
+    stage.stop()
     stage.runtime = stage.new_runtime()
-    stage.replicas.stopping()
-    stage.replicas.started()
+    stage.start()
     assert stage.look() == [{b"x": 7}]
 
 
@@ -200,9 +212,9 @@ def test_a_new_leader_replays_the_log_and_leaves_out_what_it_cannot_read(caplog)
     # a record of a newer Kafka, say
     stage.runtime.write(0, lambda shard: CoordinatorResult([CoordinatorRecord(b"odd", b"")], None, replay=False), lambda _: None)
     stage.add(b"y", 1)
-    stage.replicas.stopping()
+    stage.stop()
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
-    stage.replicas.started()
+    stage.start()
     assert stage.look() == [{b"x": 45, b"y": 1}]
     assert "record at offset 10 is left out: odd" in caplog.text
 
@@ -212,8 +224,8 @@ def test_a_long_log_is_loaded_in_pieces_and_answers_load_in_progress_meanwhile(m
     for _ in range(10):
         stage.add(b"x", 1)
     monkeypatch.setattr("kafkacore.broker.coordinator.LOAD_BYTES", 100)
-    stage.replicas.stopping()
-    stage.replicas.started()
+    stage.stop()
+    stage.start()
     assert [type(each) for each in stage.look()] == [errors.CoordinatorLoadInProgress]
     assert not stage.runtime.serves(0)
     while not stage.runtime.serves(0):
@@ -225,7 +237,7 @@ def test_who_waits_when_the_leadership_goes_gets_not_coordinator():
     stage = Stage()
     stage.replicas.hold = True
     waiting, looking = stage.add(b"x", 1), stage.look()
-    stage.replicas.stopping()
+    stage.stop()
     assert [type(each) for each in waiting + looking] == [errors.NotCoordinator] * 2
     stage.replicas.uncommitted[0](errors.NotLeaderOrFollower("moved"))  # told twice, heard once
     assert len(waiting) == 1
@@ -269,7 +281,7 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
     assert stage.look() == [{b"a": 10, b"c": 1}]
 
     timers.schedule("d", 10, adding(b"d", 1))
-    stage.image.delete_topic(stage.image.topic(GROUP_TOPIC))
+    delete_topic(stage.controller, GROUP_TOPIC)
     stage.clock.advance(10)
     stage.timer.advance_clock()
     assert shards[0].events == ["loaded", "unloaded"]
@@ -308,5 +320,5 @@ def test_find_coordinator_without_a_leader_is_retriable():
 
     bench = Bench()
     bench.ask(p.FindCoordinatorRequest(key="g"), 1)
-    bench.cluster.unregister_broker(1)
+    bench.state.controller.close()  # nobody leads any more
     assert bench.ask(p.FindCoordinatorRequest(key="g"), 1).error_code == Code.COORDINATOR_NOT_AVAILABLE

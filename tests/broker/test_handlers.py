@@ -1,15 +1,16 @@
 """Every handler without sockets: op(request, now) -> response, also through the codec in every served version."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from brokering import T0, batch
+from controlling import broker_state, create_topic, delete_topic
 from wire import produce_request
 
 from kafkacore import protocol as p
-from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
-from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.state import Call, Outcome
 from kafkacore.clock import ManualClock
 from kafkacore.codec import crc32c
 from kafkacore.config import BrokerConfig
@@ -33,9 +34,8 @@ class Bench:
     def __init__(self, **config):
         self.clock = ManualClock(wall_ms=T0)
         self.config = BrokerConfig(**config)
-        self.cluster = ClusterImage(self.config)
-        self.cluster.register_broker(Node(1, "127.0.0.1", 9092))
-        self.state = BrokerState(self.config, 1, self.cluster, API_VERSIONS, self.clock)
+        self.state = broker_state(self.config, self.clock)
+        self.cluster = self.state.cluster
         self.late = []
 
     def ask(self, request, version):
@@ -65,15 +65,14 @@ class Bench:
         return type(response).decode(version, frame[4:], start)
 
     def topic(self, name="t", partitions=1, **configs):
-        return self.cluster.create_topic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
+        create_topic(self.state.controller, name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
+        return self.cluster.topics[name]
 
     def elect(self, topic, *, leader=1, epoch, **changes):
         """The image decides anew about partition 0."""
-        registration = topic.partitions[0]
-        registration.leader, registration.leader_epoch = leader, epoch
-        registration.partition_epoch += 1
-        for name, value in changes.items():
-            setattr(registration, name, value)
+        before = topic.partitions[0]
+        partition_epoch = before.partition_epoch + 1
+        topic.partitions[0] = replace(before, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch, **changes)
         self.state.replicas.update(topic, 0)
 
     def produce(self, data=None, version=9, topic_id=bytes(16), **kwargs):
@@ -302,7 +301,7 @@ def test_a_wrong_largest_timestamp_is_corrected(bench, wrong):
 
 def test_a_lost_leadership_is_told_with_the_current_leader(bench):
     topic = bench.topic()
-    bench.cluster.register_broker(Node(2, "other", 9093))
+    bench.cluster.nodes[2] = Node(2, "other", 9093)
     bench.elect(topic, leader=2, epoch=5, replicas=[2])
     answer = bench.ask(produce_request(batch()), 10)
     part = answer.responses[0].partition_responses[0]
@@ -411,7 +410,7 @@ def test_a_waiting_fetch_is_answered_by_time_with_what_there_is(bench):
 def test_a_waiting_fetch_is_answered_when_its_topic_goes(bench):
     topic = bench.topic()
     bench.fetch(max_wait_ms=500)
-    bench.cluster.delete_topic(topic)
+    delete_topic(bench.state.controller, topic.name)
     assert only(bench.late[0]).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -500,7 +499,7 @@ def test_a_session_with_topic_ids(bench):
     answer = session_fetch(bench, [], full.session_id, 1, version=15)
     assert answer.responses[0].topic_id == topic_id
     assert len(offsets(answer)) == 3
-    bench.cluster.delete_topic(bench.cluster.topics["t"])
+    delete_topic(bench.state.controller, "t")
     assert only(session_fetch(bench, [], full.session_id, 2, version=15)).error_code == Code.UNKNOWN_TOPIC_ID
 
 

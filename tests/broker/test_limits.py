@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import pytest
 from brokering import batch
+from controlling import create_topic
 from wire import Wire, produce_request
 
 from kafkacore import protocol as p
@@ -258,7 +259,7 @@ def test_peers_that_announce_much_and_stop_pin_little() -> None:
     config = BrokerConfig(queued_max_request_bytes=104_857_600)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with Broker(config) as broker, ExitStack() as stack:
-        broker.call(lambda: broker.cluster.create_topic("t"))
+        broker.call(lambda: create_topic(broker.state.controller, "t"))
         stalled = [stack.enter_context(Wire(broker.address)) for _ in range(100)]
         for wire in stalled:
             wire.sock.sendall(struct.pack(">i", 104_857_600) + bytes(20_000))
@@ -279,7 +280,7 @@ def test_peers_that_announce_much_and_stop_pin_little() -> None:
 
 def test_who_does_not_read_its_answers_gets_no_more_of_them() -> None:
     with Broker() as broker, Wire(broker.address) as greedy, Wire(broker.address) as other:
-        broker.call(lambda: broker.cluster.create_topic("t", configs={"max.message.bytes": str(16 << 20)}))
+        broker.call(lambda: create_topic(broker.state.controller, "t", configs={"max.message.bytes": str(16 << 20)}))
         data = batch([bytes(12 << 20)])
         assert other.ask(produce_request(data), 9).responses[0].partition_responses[0].error_code == 0
         seen: list[object] = []
@@ -316,7 +317,7 @@ def test_a_thousand_idle_and_two_hundred_busy_connections() -> None:
     raised_descriptors(4_000)
     rounds = 30
     with Broker(BrokerConfig(num_partitions=4)) as broker, ExitStack() as stack:
-        broker.call(lambda: broker.cluster.create_topic("t"))
+        broker.call(lambda: create_topic(broker.state.controller, "t"))
         idle = [stack.enter_context(Wire(broker.address)) for _ in range(1_000)]
         for wire in idle:
             wire.ask(VERSIONS, 3)

@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 from brokering import batch
+from controlling import create_topic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire import Wire, produce_request
@@ -60,7 +61,7 @@ def values(response):
 
 
 def create(broker, name="t"):
-    broker.call(lambda: broker.cluster.create_topic(name))
+    broker.call(lambda: create_topic(broker.state.controller, name))
 
 
 # ---- frames
@@ -100,7 +101,7 @@ def test_a_waiting_fetch_is_answered_by_time(broker, wire):
 
 
 def test_a_reader_slower_than_the_broker_gets_everything_in_order(broker, wire):
-    broker.call(lambda: broker.cluster.create_topic("t", configs={"max.message.bytes": str(8 << 20)}))
+    broker.call(lambda: create_topic(broker.state.controller, "t", configs={"max.message.bytes": str(8 << 20)}))
     big = [os.urandom(1 << 20) for _ in range(8)]
     for value in big:
         assert produced(wire, batch([value])).error_code == 0
@@ -221,7 +222,7 @@ def test_damaged_requests_hurt_nobody_else(shared, data):
 
 
 def create_once(broker):
-    broker.call(lambda: broker.cluster.topics.get("t") or broker.cluster.create_topic("t"))
+    broker.call(lambda: broker.cluster.topics.get("t") or create_topic(broker.state.controller, "t"))
 
 
 @pytest.mark.parametrize("cut", [1, 4, 20])
@@ -341,9 +342,10 @@ def test_stop_and_start_keep_port_data_and_raise_the_epoch(broker, wire):
     assert broker.address == address
     with Wire(address) as again:
         (topic,) = again.ask(ALL_TOPICS, 12).topics
-        assert (topic.partitions[0].leader_id, topic.partitions[0].leader_epoch) == (1, 1)
+        # nobody led in epoch 1
+        assert (topic.partitions[0].leader_id, topic.partitions[0].leader_epoch) == (1, 2)
         assert produced(again).base_offset == 3
-        assert [record.leader_epoch for record in records_of(again)] == [0, 0, 0, 1, 1, 1]
+        assert [record.leader_epoch for record in records_of(again)] == [0, 0, 0, 2, 2, 2]
 
 
 def records_of(wire):
@@ -363,11 +365,24 @@ def test_start_and_stop_may_be_repeated():
 
 def test_stopping_ends_waiting_fetches(broker, wire):
     create(broker)
+    wire.send(fetch_request(max_wait_ms=60_000), 10)  # before v11 a fetch is for leaders only
+    with Wire(broker.address) as other:
+        while broker.statistics()["waiting_fetches"] == 0:
+            other.ask(VERSIONS, 3)
+    broker.stop()  # a controlled shutdown gives up the leadership first
+    _, answer = wire.receive(p.FetchRequest, 10)
+    assert answer.responses[0].partitions[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert wire.closed_by_peer
+    assert broker.statistics()["waiting_fetches"] == 0
+
+
+def test_a_stop_that_is_not_clean_drops_waiting_fetches(broker, wire):
+    create(broker)
     wire.send(fetch_request(max_wait_ms=60_000), 12)
     with Wire(broker.address) as other:
         while broker.statistics()["waiting_fetches"] == 0:
             other.ask(VERSIONS, 3)
-    broker.stop()
+    broker.stop(clean=False)
     assert wire.closed_by_peer
     assert broker.statistics()["waiting_fetches"] == 0
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from brokering import batch
+from controlling import create_topic, delete_topic
 from wire import Wire, produce_request
 
 from kafkacore import protocol as p
@@ -327,7 +328,7 @@ class Stage:
 
     def __enter__(self):
         self.broker.start()
-        self.broker.call(lambda: self.broker.cluster.create_topic("t", 2))
+        self.broker.call(lambda: create_topic(self.broker.state.controller, "t", 2))
         return self
 
     def __exit__(self, *exc):
@@ -413,6 +414,6 @@ def test_a_deleted_topic_does_not_hold_a_transaction_up():
     with Stage() as stage, Client(stage.broker.address) as client:
         client.init()
         client.send(b"a")
-        stage.broker.call(lambda: stage.broker.cluster.delete_topic(stage.broker.cluster.topic("t")))
+        stage.broker.call(lambda: delete_topic(stage.broker.state.controller, "t"))
         assert client.end() == 0
         assert client.describe().transaction_state == "CompleteCommit"

@@ -211,7 +211,8 @@ def test_deserializers_and_what_they_cannot_read(broker):
 def test_a_grown_topic_is_read_from_the_start_of_its_new_partitions(broker):
     with KafkaConsumer("t", bootstrap_servers=broker.address, auto_offset_reset="latest", metadata_max_age_ms=100) as consumer:
         consumer.poll(0.05)
-        broker.call(lambda: broker.cluster.create_partitions("t", 3))
+        with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+            admin.create_partitions({"t": 3}).check()
         produce(broker.address, "t", 2, [b"first"])
         assert read(consumer, 1) == {TopicPartition("t", 2): [b"first"]}
 

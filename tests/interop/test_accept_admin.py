@@ -284,7 +284,6 @@ def test_the_cluster_is_described(admin: AdminClient, python: kafka.KafkaAdminCl
     assert found["cluster_id"] == described.cluster_id and [broker["node_id"] for broker in found["brokers"]] == [1]
 
 
-@pytest.mark.lacks("finalized features in ApiVersions")
 def test_features_are_those_of_kafka_4_3(python: kafka.KafkaAdminClient) -> None:
     finalized = {name: found["finalized"] for name, found in python.describe_features().items() if "finalized" in found}
     assert (finalized["transaction.version"], finalized["group.version"]) == ((2, 2), (1, 1))

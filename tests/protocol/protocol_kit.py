@@ -11,6 +11,13 @@ from kafkacore import protocol
 from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Message, Struct
 
+BETWEEN_BROKERS = {
+    name + side
+    for name in ("AlterPartition", "BrokerRegistration", "BrokerHeartbeat", "UnregisterBroker", "AllocateProducerIds")
+    for side in ("Request", "Response")
+}
+"""Messages no client sends, so that kafka-python has none of them; test_metadata_log.py holds them against Kafka."""
+
 API_MESSAGES = [message for api in protocol.APIS.values() for message in (api.request, api.response)]
 STORED_MESSAGES = [kind for kind in vars(stored).values() if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message]
 MESSAGES = API_MESSAGES + STORED_MESSAGES

@@ -3,7 +3,19 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_kit import API_MESSAGES, MESSAGES, equal_to_peer, name_of, peer_class, sample, struct_strategy, to_peer, versions_of, whole
+from protocol_kit import (
+    API_MESSAGES,
+    BETWEEN_BROKERS,
+    MESSAGES,
+    equal_to_peer,
+    name_of,
+    peer_class,
+    sample,
+    struct_strategy,
+    to_peer,
+    versions_of,
+    whole,
+)
 
 from kafkacore import protocol
 from kafkacore.protocol import stored
@@ -13,7 +25,7 @@ NOT_IN_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeatResponse",
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
-}
+} | BETWEEN_BROKERS
 CROSS = [message for message in API_MESSAGES if message.__name__ not in NOT_IN_KAFKA_PYTHON]
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from importlib import resources
 
 import pytest
-from protocol_kit import API_MESSAGES, MESSAGES, STORED_MESSAGES, name_of, versions_of
+from protocol_kit import API_MESSAGES, BETWEEN_BROKERS, MESSAGES, STORED_MESSAGES, name_of, versions_of
 
 from kafkacore import protocol
-from kafkacore.protocol import admin, cluster, data, group, stored, txn
+from kafkacore.protocol import admin, cluster, data, group, quorum, stored, txn
 from kafkacore.protocol.schema import Struct, Versions, WireType, structs_of
 
 DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
@@ -21,6 +21,7 @@ DEFINITIONS = resources.files("kafka.protocol.schemas.resources")
 NO_DEFINITION = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse"} | {
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
+    *BETWEEN_BROKERS,
     *(kind.__name__ for kind in STORED_MESSAGES if not kind.__name__.startswith("ConsumerProtocol")),
 }
 """Messages whose definition the wheel lacks; tests/interop/test_stored_definitions.py has those that are stored."""
@@ -152,7 +153,7 @@ def test_no_field_is_dead():
 
 def test_names_are_unique_and_reachable():
     names = Counter()
-    for module in (data, group, txn, admin, cluster, stored):
+    for module in (data, group, txn, admin, cluster, quorum, stored):
         own = {name for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__}
         names.update(own)
         if module is not stored:

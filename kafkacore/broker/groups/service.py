@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.cluster import Topic, TopicListener
+from kafkacore.broker.cluster import ImageDelta, ImageListener, Topic
 from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
 from kafkacore.broker.delayed_groups import GroupPurgatories
 from kafkacore.broker.groups.membership import Nothing, RequestContext, join_error, sync_error
@@ -58,7 +58,7 @@ def code_of(error: KafkaError) -> int:
     return error.code if error.code is not None else Code.UNKNOWN_SERVER_ERROR
 
 
-class GroupCoordinator(TopicListener):
+class GroupCoordinator(ImageListener):
     """The groups of the partitions that one broker leads."""
 
     def __init__(
@@ -216,8 +216,12 @@ class GroupCoordinator(TopicListener):
             return
         self._write(request.group_id, lambda shard: shard.delete_offsets(request), done)
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """Forgets the offsets committed for a topic."""
+    def image_changed(self, delta: ImageDelta) -> None:
+        """Forgets the offsets committed for deleted topics."""
+        for topic in delta.deleted_topics:
+            self._topic_deleted(topic)
+
+    def _topic_deleted(self, topic: Topic) -> None:
         for partition in self.runtime.partitions():
             self.runtime.write(partition, lambda shard: shard.topic_deleted(topic.name, topic.topic_id), _tell_failure)
 

@@ -5,7 +5,7 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from kafkacore.broker.handlers import admin, coordination, describe, fetch, groups, metadata, offsets, produce, security, txn
+from kafkacore.broker.handlers import admin, coordination, describe, fetch, forwarding, groups, metadata, offsets, produce, security, txn
 from kafkacore.broker.socket_server import Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
@@ -25,8 +25,8 @@ SERVED: dict[int, Served] = {
     15: Served(0, 6, groups.describe_groups),
     16: Served(0, 5, groups.list_groups),
     18: Served(0, 4, metadata.api_versions),
-    19: Served(2, 7, admin.create_topics),
-    20: Served(1, 6, admin.delete_topics),
+    19: Served(2, 7, forwarding.pass_on),
+    20: Served(1, 6, forwarding.pass_on),
     21: Served(0, 2, offsets.delete_records),
     22: Served(0, 5, txn.init_producer_id),
     23: Served(2, 4, offsets.offset_for_leader_epoch),
@@ -39,11 +39,15 @@ SERVED: dict[int, Served] = {
     31: Served(1, 3, security.delete_acls),
     34: Served(1, 2, describe.alter_replica_log_dirs),
     35: Served(1, 5, describe.describe_log_dirs),
-    37: Served(0, 3, admin.create_partitions),
+    37: Served(0, 3, forwarding.pass_on),
     42: Served(0, 2, groups.delete_groups),
+    43: Served(0, 2, forwarding.pass_on),
+    45: Served(0, 1, forwarding.pass_on),
+    46: Served(0, 0, forwarding.pass_on),
     47: Served(0, 0, groups.offset_delete),
     60: Served(0, 2, admin.describe_cluster),
     61: Served(0, 0, txn.describe_producers),
+    64: Served(0, 0, forwarding.pass_on),
     65: Served(0, 0, txn.describe_transactions),
     66: Served(0, 2, txn.list_transactions),
     75: Served(0, 0, describe.describe_topic_partitions),

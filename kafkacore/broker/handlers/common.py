@@ -6,9 +6,10 @@ Source: kafka.server.KafkaApis.
 from __future__ import annotations
 
 from kafkacore import errors
+from kafkacore.broker.controller.state import code_of as code_of
 from kafkacore.broker.sessions import TopicKey
 from kafkacore.broker.state import BrokerState
-from kafkacore.errors import Code, CorruptDataError, KafkaError
+from kafkacore.errors import Code
 from kafkacore.protocol import LeaderIdAndEpoch, NodeEndpoint
 
 # Bits are AclOperation codes. Without an authorizer everything that exists for the resource is allowed.
@@ -20,13 +21,6 @@ ZERO_ID = bytes(16)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 STALE_LEADER = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
-
-
-def code_of(error: KafkaError) -> Code:
-    """The code that tells a client of an error met while serving it."""
-    if isinstance(error, CorruptDataError):
-        return Code.CORRUPT_MESSAGE
-    return Code(error.code) if error.code is not None else Code.UNKNOWN_SERVER_ERROR
 
 
 def current_leader(state: BrokerState, topic: TopicKey, index: int) -> LeaderIdAndEpoch:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from kafkacore import errors
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.handlers.common import code_of
-from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, find_or_create
-from kafkacore.broker.state import BrokerState, Call
-from kafkacore.errors import KafkaError
-from kafkacore.protocol import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, creation_of
+from kafkacore.broker.state import BrokerState, Call, Outcome, forward
+from kafkacore.errors import Code, KafkaError
+from kafkacore.protocol import Coordinator, CreateTopicsRequest, CreateTopicsResponse, FindCoordinatorRequest, FindCoordinatorResponse
+from kafkacore.protocol.schema import Response
 from kafkacore.types import Node
 
 KEY_TYPES = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
@@ -19,14 +20,27 @@ FIRST_BATCH_VERSION = 4
 NO_NODE = Node(-1, "", -1)
 
 
-def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse | Outcome:
     """FindCoordinator v0-6 for groups and transactional ids; several keys at once from v4 on. The topic in which the coordinator keeps its
     state is made if it is not there. Coordinators of share groups (key type 2) do not exist: INVALID_REQUEST."""
+    name = KEY_TYPES.get(request.key_type)
+    if name is None or name in state.cluster.topics:
+        return _found(state, call, request, None)
+
+    def answer(result: Response | KafkaError) -> Response:
+        if isinstance(result, CreateTopicsResponse) and result.topics[0].error_code not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+            return _found(state, call, request, result.topics[0].error_message)
+        return _found(state, call, request, result.message if isinstance(result, KafkaError) else None)
+
+    return forward(state, call, creation_of(state.cluster, state.config, name), CreateTopicsRequest.MAX_VERSION, answer)
+
+
+def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, problem: str | None) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.version >= FIRST_BATCH_VERSION else [request.key]
     found = []
     for key in keys:
         try:
-            node = _coordinator(state, request.key_type, key)
+            node = _coordinator(state, request.key_type, key, problem)
         except KafkaError as error:
             found.append(
                 Coordinator(key=key, node_id=NO_NODE.id, host="", port=NO_NODE.port, error_code=code_of(error), error_message=error.message)
@@ -45,14 +59,13 @@ def find_coordinator(state: BrokerState, call: Call, request: FindCoordinatorReq
     )
 
 
-def _coordinator(state: BrokerState, key_type: int, key: str) -> Node:
+def _coordinator(state: BrokerState, key_type: int, key: str, problem: str | None) -> Node:
     name = KEY_TYPES.get(key_type)
     if name is None:
         raise errors.InvalidRequest(f"coordinators of type {key_type} are not served")
-    try:
-        topic = find_or_create(state.cluster, state.config, name)
-    except KafkaError as error:
-        raise errors.CoordinatorNotAvailable(error.message) from None
+    topic = state.cluster.topics.get(name)
+    if topic is None:
+        raise errors.CoordinatorNotAvailable(problem or f"{name} does not exist")
     leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
     node = state.cluster.nodes.get(leader)
     if node is None:

@@ -12,12 +12,15 @@ from kafkacore import errors
 from kafkacore.broker.cluster import FEATURES, Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
 from kafkacore.broker.internal_topics import is_internal
-from kafkacore.broker.state import BrokerState, Call
-from kafkacore.errors import Code, KafkaError
+from kafkacore.broker.state import BrokerState, Call, Outcome, forward
+from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
     FinalizedFeatureKey,
     MetadataRequest,
     MetadataResponse,
@@ -26,6 +29,7 @@ from kafkacore.protocol import (
     MetadataResponseTopic,
     SupportedFeatureKey,
 )
+from kafkacore.protocol.schema import Response
 
 logger = logging.getLogger(__name__)
 
@@ -57,23 +61,49 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
     )
 
 
-def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> MetadataResponse:
+def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> MetadataResponse | Outcome:
     """Metadata v0-13: by name, by id (v12+), all topics (null, or an empty list in v0). Unknown names are created if both
-    auto.create.topics.enable and the request allow it, and answered at once. All operations are authorized."""
+    auto.create.topics.enable and the request allow it, and answered when they exist. All operations are authorized."""
+    missing = _to_create(state, call, request)
+    if not missing:
+        return _describe(state, call, request, {})
+    wanted = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing])
+
+    def answer(result: Response | KafkaError) -> Response:
+        if not isinstance(result, CreateTopicsResponse):
+            refused = dict.fromkeys(missing, code_of(result) if isinstance(result, KafkaError) else Code.UNKNOWN_SERVER_ERROR)
+        else:
+            refused = {each.name: Code(each.error_code) for each in result.topics if each.error_code}
+            for each in result.topics:
+                if not each.error_code:
+                    logger.info("created topic %s with %d partitions because a client asked for it", each.name, each.num_partitions)
+        return _describe(state, call, request, refused)
+
+    return forward(state, call, wanted, CreateTopicsRequest.MAX_VERSION, answer)
+
+
+def _to_create(state: BrokerState, call: Call, request: MetadataRequest) -> list[str]:
+    """The topics that a Metadata request asks for and that are to be made."""
+    if not state.config.auto_create_topics_enable or not (call.version < 4 or request.allow_auto_topic_creation):
+        return []
+    names = dict.fromkeys(each.name for each in request.topics or [] if each.topic_id == ZERO_ID and each.name is not None)
+    return [name for name in names if name not in state.cluster.topics]
+
+
+def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused: dict[str, Code]) -> MetadataResponse:
     cluster = state.cluster
     answers: list[MetadataResponseTopic] = []
     operations = ALL_TOPIC_OPERATIONS if call.version >= 8 and request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (call.version == 0 and not request.topics):
         answers.extend(_describe_topic(topic, operations) for topic in cluster.topics.values())
     else:
-        create = state.config.auto_create_topics_enable and (call.version < 4 or request.allow_auto_topic_creation)
         described: set[bytes] = set()
         for wanted in request.topics:
             by_id = wanted.topic_id != ZERO_ID
             try:
                 if by_id and call.version < 12:
                     raise errors.InvalidRequest(f"Metadata v{call.version} cannot look up topics by id")
-                topic = cluster.topics_by_id.get(wanted.topic_id) if by_id else _named(state, wanted.name, create)
+                topic = cluster.topics_by_id.get(wanted.topic_id) if by_id else _named(state, wanted.name, refused)
                 if topic is None:
                     raise errors.UnknownTopicId("no topic has this id")
             except KafkaError as error:
@@ -100,18 +130,16 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
     )
 
 
-def _named(state: BrokerState, name: str | None, create: bool) -> Topic:
+def _named(state: BrokerState, name: str | None, refused: dict[str, Code]) -> Topic:
     if name is None:
         raise errors.InvalidRequest("a topic needs a name or an id")
     topic = state.cluster.topics.get(name)
     if topic is not None:
         return topic
     check_topic_name(name)
-    if not create:
-        raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}", topic=name)
-    topic = state.cluster.create_topic(name)
-    logger.info("created topic %s with %d partitions because a client asked for it", name, len(topic.partitions))
-    return topic
+    if name in refused:
+        raise from_code(refused[name], topic=name)
+    raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}", topic=name)
 
 
 def _describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:

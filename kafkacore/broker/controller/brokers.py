@@ -1,0 +1,286 @@
+"""Brokers: registration, heartbeats, fencing, controlled shutdown; producer ids.
+
+    registered (fenced) --heartbeat, caught up--> unfenced --wants to shut down--> in controlled shutdown --others caught up--> fenced
+                 ^                                   |                                                                           |
+                 +-------- session over, or gone ----+                  a new registration <------------------------------------+
+
+A fenced broker leads nothing and leaves every ISR of which it is not the last member.
+
+Source: org.apache.kafka.controller.{ClusterControlManager, BrokerHeartbeatManager, ReplicationControlManager, ProducerIdControlManager}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kafkacore.broker.cluster import NO_LEADER, BrokerRegistration, ImageDelta, PartitionRegistration, Topic
+from kafkacore.broker.controller.elections import Election, PartitionChangeBuilder
+from kafkacore.broker.controller.state import ControllerState, Session, Written, code_of
+from kafkacore.errors import Code, KafkaError
+from kafkacore.protocol import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from kafkacore.protocol.metadata_log import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+PRODUCER_ID_BLOCK = 1000
+"""Producer ids a broker gets at a time. Source: org.apache.kafka.server.common.ProducerIdsBlock."""
+
+FENCE, UNFENCE = 1, -1
+
+
+# ---- what a change of a broker means for partitions
+
+
+def partitions_of(state: ControllerState) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
+    """Every partition."""
+    for topic in state.image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            yield topic, index, partition
+
+
+def leader_and_isr_updates(
+    state: ControllerState,
+    partitions: Iterable[tuple[Topic, int, PartitionRegistration]],
+    removed: int = NO_LEADER,
+    added: int = NO_LEADER,
+) -> list[MetadataRecord]:
+    """Elections that follow when a broker goes or comes.
+
+    Args:
+        state: the controller's.
+        partitions: those that may be concerned.
+        removed: a broker that leaves the ISR and may not lead, though the image may still call it active.
+        added: a broker that may lead, though the image still calls it fenced.
+
+    Source: ReplicationControlManager.generateLeaderAndIsrUpdates.
+    """
+
+    def is_acceptable(node: int) -> bool:
+        return node != removed and (node == added or state.image.is_active(node))
+
+    records: list[MetadataRecord] = []
+    for topic, index, partition in partitions:
+        election = Election.UNCLEAN if topic.config.unclean_leader_election_enable else Election.ONLINE
+        builder = PartitionChangeBuilder(partition, topic.topic_id, index, is_acceptable, election)
+        builder.target_isr = [node for node in partition.isr if node != removed]
+        if added != NO_LEADER and partition.leader == NO_LEADER:
+            # Replicas that are still dead since the whole cluster went down come back through the ISR changes of the new leader.
+            builder.target_isr = [node for node in partition.isr if is_acceptable(node)] or list(partition.isr)
+        record = builder.build()
+        if record is not None:
+            records.append(record)
+    return records
+
+
+def _fence(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
+    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
+    return [
+        *leader_and_isr_updates(state, concerned, removed=broker.id),
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
+    ]
+
+
+def _unfence(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
+    without_leader = (each for each in partitions_of(state) if each[2].leader == NO_LEADER)
+    return [
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
+        *leader_and_isr_updates(state, without_leader, added=broker.id),
+    ]
+
+
+def _begin_shutdown(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
+    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
+    return [
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1),
+        *leader_and_isr_updates(state, concerned, removed=broker.id),
+    ]
+
+
+# ---- requests
+
+
+def register_broker(state: ControllerState, request: BrokerRegistrationRequest, version: int, now_ms: int) -> Written:
+    """BrokerRegistration v0-4. The same incarnation keeps its epoch; a new one is refused while the old one's session lasts, unless that
+    was shutting down. Whatever the old one led goes to others first."""
+    image = state.image
+    known = image.brokers.get(request.broker_id)
+    same = known is not None and known.incarnation_id == request.incarnation_id
+
+    def refuse(code: Code) -> Written:
+        return Written([], BrokerRegistrationResponse(error_code=code))
+
+    if request.cluster_id != image.cluster_id:
+        return refuse(Code.INCONSISTENT_CLUSTER_ID)
+    if not request.listeners or request.broker_id < 0:
+        return refuse(Code.INVALID_REGISTRATION)
+    if known is not None and not same and not known.in_controlled_shutdown and state.has_valid_session(known.id, known.epoch, now_ms):
+        return refuse(Code.DUPLICATE_BROKER_REGISTRATION)
+    offered = {feature.name: feature for feature in request.features}
+    for name, level in image.features.items():
+        feature = offered.get(name)
+        if feature is None or not feature.min_supported_version <= level <= feature.max_supported_version:
+            return refuse(Code.UNSUPPORTED_VERSION)
+    records: list[MetadataRecord] = []
+    if known is not None and not same:
+        concerned = (each for each in partitions_of(state) if known.id in each[2].isr)
+        records += leader_and_isr_updates(state, concerned, removed=known.id)
+    epoch = known.epoch if known is not None and same else image.next_offset + len(records)
+    records.append(
+        RegisterBrokerRecord(
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            broker_epoch=epoch,
+            end_points=[
+                BrokerEndpoint(name=each.name, host=each.host, port=each.port, security_protocol=each.security_protocol)
+                for each in request.listeners
+            ],
+            features=[
+                BrokerFeature(
+                    name=each.name, min_supported_version=each.min_supported_version, max_supported_version=each.max_supported_version
+                )
+                for each in request.features
+            ],
+            rack=request.rack,
+            fenced=known.fenced if known is not None and same else True,
+            in_controlled_shutdown=known is not None and same and known.in_controlled_shutdown,
+            log_dirs=request.log_dirs,
+        )
+    )
+    state.sessions[request.broker_id] = Session(epoch, now_ms)
+    return Written(records, BrokerRegistrationResponse(error_code=Code.NONE, broker_epoch=epoch))
+
+
+def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, version: int, now_ms: int) -> Written:
+    """BrokerHeartbeat v0-2. Source: BrokerHeartbeatManager.calculateNextBrokerState."""
+    try:
+        broker = state.broker(request.broker_id, request.broker_epoch)
+    except KafkaError as error:
+        return Written([], BrokerHeartbeatResponse(error_code=code_of(error)))
+    session = state.sessions.setdefault(broker.id, Session(broker.epoch, now_ms))
+    session.last_contact_ms = now_ms
+    session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
+    caught_up = session.metadata_offset >= broker.epoch
+    records: list[MetadataRecord] = []
+    fenced, may_go = broker.fenced, False
+    if broker.fenced:
+        may_go = request.want_shut_down
+        if not request.want_shut_down and not request.want_fence and caught_up:
+            records, fenced = _unfence(state, broker), False
+    elif request.want_fence:
+        records, fenced, may_go = _fence(state, broker), True, request.want_shut_down
+    elif request.want_shut_down and not broker.in_controlled_shutdown and _leads(state, broker.id):
+        records = _begin_shutdown(state, broker)
+        session.shutdown_offset = state.image.next_offset + len(records)
+    elif broker.in_controlled_shutdown:
+        if not _leads(state, broker.id) and _lowest_active_offset(state) >= session.shutdown_offset:
+            records, fenced, may_go = _fence(state, broker), True, True
+    elif request.want_shut_down:
+        records, fenced, may_go = _fence(state, broker), True, True
+    return Written(
+        records,
+        BrokerHeartbeatResponse(error_code=Code.NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=may_go),
+    )
+
+
+def _leads(state: ControllerState, broker_id: int) -> bool:
+    return any(partition.leader == broker_id for _, _, partition in partitions_of(state))
+
+
+def _lowest_active_offset(state: ControllerState) -> int:
+    offsets = [session.metadata_offset for broker_id, session in state.sessions.items() if state.image.is_active(broker_id)]
+    return min(offsets, default=2**63 - 1)
+
+
+def unregister_broker(state: ControllerState, request: UnregisterBrokerRequest, version: int, now_ms: int) -> Written:
+    """UnregisterBroker v0: forgets a broker, dead or not; what it led goes to others."""
+    broker = state.image.brokers.get(request.broker_id)
+    if broker is None:
+        return Written(
+            [],
+            UnregisterBrokerResponse(
+                error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"broker {request.broker_id} is not registered"
+            ),
+        )
+    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
+    records = leader_and_isr_updates(state, concerned, removed=broker.id)
+    records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
+    return Written(records, UnregisterBrokerResponse(error_code=Code.NONE, error_message=None))
+
+
+def allocate_producer_ids(state: ControllerState, request: AllocateProducerIdsRequest, version: int, now_ms: int) -> Written:
+    """AllocateProducerIds v0: the next block of ids, never given twice."""
+    try:
+        state.broker(request.broker_id, request.broker_epoch)
+    except KafkaError as error:
+        return Written([], AllocateProducerIdsResponse(error_code=code_of(error)))
+    first = state.image.next_producer_id
+    if first > 2**63 - 1 - PRODUCER_ID_BLOCK:
+        return Written([], AllocateProducerIdsResponse(error_code=Code.UNKNOWN_SERVER_ERROR))
+    record = ProducerIdsRecord(broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + PRODUCER_ID_BLOCK)
+    return Written([record], AllocateProducerIdsResponse(error_code=Code.NONE, producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK))
+
+
+# ---- without a request
+
+
+def nobody_is_alive(state: ControllerState) -> list[MetadataRecord]:
+    """The whole cluster starts: all brokers are fenced and nobody leads. The ISRs stay, since whoever was in one may lead first; it then
+    begins alone (see `leader_and_isr_updates`)."""
+    records: list[MetadataRecord] = [
+        PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id, leader=NO_LEADER)
+        for topic, index, partition in partitions_of(state)
+        if partition.leader != NO_LEADER
+    ]
+    for broker in state.image.brokers.values():
+        if not broker.fenced:
+            records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE))
+    return records
+
+
+def fence_lost_broker(state: ControllerState, broker_id: int, epoch: int) -> list[MetadataRecord]:
+    """A broker is known to be dead: its process or connection is gone."""
+    broker = state.image.brokers.get(broker_id)
+    if broker is None or broker.epoch != epoch:
+        return []
+    state.sessions.pop(broker_id, None)
+    return [] if broker.fenced else _fence(state, broker)
+
+
+def fence_silent_broker(state: ControllerState, now_ms: int) -> list[MetadataRecord]:
+    """Fences one broker whose session is over; to be called again until nothing comes. Source: QuorumController.maybeFenceStaleBroker."""
+    for broker in state.image.brokers.values():
+        if not broker.fenced and not state.has_valid_session(broker.id, broker.epoch, now_ms):
+            state.sessions.pop(broker.id, None)
+            return _fence(state, broker)
+    return []
+
+
+def track(state: ControllerState, delta: ImageDelta) -> None:
+    """Keeps the sessions in step with the image."""
+    for broker_id in delta.brokers:
+        if broker_id not in state.image.brokers:
+            state.sessions.pop(broker_id, None)
+
+
+def next_expiry_ms(state: ControllerState) -> int | None:
+    """When the first session ends; None without an unfenced broker."""
+    contacts = [
+        state.sessions[each.id].last_contact_ms for each in state.image.brokers.values() if not each.fenced and each.id in state.sessions
+    ]
+    return min(contacts) + state.config.broker_session_timeout_ms if contacts else None

@@ -1,0 +1,206 @@
+"""Where the controller lives: its lock, its log, and those who follow the log.
+
+Rules:
+
+1. Everything here happens under one lock, which is held for a decision and never while waiting: no socket, no other lock but a
+   follower's queue of messages.
+2. A request's records are appended, replayed and offered to the followers before its response is given out, so whoever has a response
+   can find its records.
+3. Followers read the log at their own pace, from the offset their image has reached. What all have read is dropped from memory.
+
+Source: org.apache.kafka.controller.QuorumController, org.apache.kafka.raft.RaftClient.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from kafkacore.broker.cluster import ClusterImage, new_uuid, uuid_text
+from kafkacore.broker.controller import brokers
+from kafkacore.broker.controller.log import MetadataLog
+from kafkacore.broker.controller.state import ControllerState
+from kafkacore.broker.controller.writer import Controller
+from kafkacore.clock import Clock, SystemClock
+from kafkacore.config import BrokerConfig
+from kafkacore.protocol.metadata_log import MetadataRecord
+from kafkacore.protocol.schema import Request, Response
+
+T = TypeVar("T")
+
+
+class RecordBatch(NamedTuple):
+    """Records that were written together."""
+
+    base_offset: int
+    records: Sequence[MetadataRecord]
+
+    @property
+    def next_offset(self) -> int:
+        """Of the record after them."""
+        return self.base_offset + len(self.records)
+
+
+class Follower(Protocol):
+    """Who keeps an image of its own."""
+
+    def records_written(self) -> None:
+        """There is more to read. Called under the controller's lock, from any thread: it must only leave a message."""
+
+    def applied_offset(self) -> int:
+        """How far its image has got."""
+
+
+class ControllerHost:
+    """The controller of a cluster, for brokers of this process or behind a listener."""
+
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        cluster_id: str | None = None,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        features: Mapping[str, int] | None = None,
+        clock: Clock | None = None,
+        state: ControllerState | None = None,
+    ) -> None:
+        """A new cluster without brokers, or the one that the directory holds.
+
+        Args:
+            config: settings; Kafka's defaults if left out.
+            cluster_id: of a new cluster; a random one if left out.
+            directory: for the metadata log; None keeps it in memory.
+            features: finalized levels by name; where not given those of the directory, or the highest ones.
+            clock: for sessions of brokers.
+            state: for tests: an empty image, with a placer or ids of their own.
+
+        Raises:
+            UsageError: the directory is in use, or a feature's level is not supported.
+            KafkaStorage: the directory cannot be used.
+            CorruptDataError, UnsupportedVersion: the log cannot be read.
+        """
+        self.config = config or BrokerConfig()
+        self.clock: Clock = clock or SystemClock()
+        self._log: MetadataLog | None = None
+        if directory is not None:
+            self._log = MetadataLog(directory, self.config, self.clock, cluster_id or uuid_text(new_uuid()))
+            cluster_id = self._log.cluster_id
+        self.controller = Controller(self.config, cluster_id, state)
+        self._lock = threading.RLock()
+        self._followers: list[Follower] = []
+        self._history: deque[RecordBatch] = deque()
+        self._leaving: dict[int, Callable[[], None]] = {}
+        if self._log is not None:
+            for base_offset, records in self._log.batches():
+                self.controller.replay(records, base_offset + len(records))
+        if self.controller.image.next_offset == 0:
+            self._write(self.controller.bootstrap())
+        self._write(self.controller.finalize(features or {}))
+        self._write(brokers.nobody_is_alive(self.controller.state))
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self.controller.image.cluster_id
+
+    def read(self, look: Callable[[ClusterImage], T]) -> T:
+        """Looks at the controller's image. The function must not keep what changes, nor wait."""
+        with self._lock:
+            return look(self.controller.image)
+
+    def submit(self, request: Request, version: int) -> tuple[Response, int]:
+        """Carries out a request.
+
+        Args:
+            request: of an API the controller serves.
+            version: of the API.
+
+        Returns:
+            The response, and the offset an image must have reached to know what it tells.
+        """
+        with self._lock:
+            written = self.controller.handle(request, version, self.clock.now_ms())
+            self._write(written.records)
+            return written.response, self.controller.image.next_offset
+
+    def broker_lost(self, broker_id: int, epoch: int) -> None:
+        """A broker is known to be dead: it is fenced at once. Nothing happens if a newer incarnation has registered."""
+        with self._lock:
+            self._write(brokers.fence_lost_broker(self.controller.state, broker_id, epoch))
+
+    def reached(self, broker_id: int, epoch: int, offset: int) -> None:
+        """A broker has applied the log up to an offset."""
+        with self._lock:
+            session = self.controller.state.sessions.get(broker_id)
+            if session is not None and session.epoch == epoch:
+                session.metadata_offset = max(session.metadata_offset, offset)
+            waiting = [node for node in self._leaving if node != broker_id]
+            for node in waiting:
+                self._leaving.pop(node)()
+
+    def when_others_move(self, broker_id: int, notify: Callable[[], None]) -> None:
+        """Has a broker that waits for the others told, once, when another has applied more. `notify` must only leave a message."""
+        with self._lock:
+            self._leaving[broker_id] = notify
+
+    def check_sessions(self) -> None:
+        """Fences the brokers that were silent for broker.session.timeout.ms."""
+        with self._lock:
+            now_ms = self.clock.now_ms()
+            while records := brokers.fence_silent_broker(self.controller.state, now_ms):
+                self._write(records)
+
+    # ---- the log
+
+    def open(self) -> None:
+        """Takes the directory again after `close`; the image is as it was."""
+        with self._lock:
+            if self._log is not None:
+                self._log.open()
+
+    def close(self) -> None:
+        """Gives the directory back. Nothing can be written until `open`."""
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+
+    def _write(self, records: Sequence[MetadataRecord]) -> None:
+        if not records:
+            return
+        batch = RecordBatch(self.controller.image.next_offset, records)
+        if self._log is not None:
+            self._log.append(records)
+        self.controller.replay(records, batch.next_offset)
+        self._history.append(batch)
+        self._trim()
+        for follower in self._followers:
+            follower.records_written()
+
+    def _trim(self) -> None:
+        needed = min((follower.applied_offset() for follower in self._followers), default=self.controller.image.next_offset)
+        while self._history and self._history[0].next_offset <= needed:
+            self._history.popleft()
+
+    def follow(self, follower: Follower) -> tuple[list[MetadataRecord], int]:
+        """Adds a follower with an empty image.
+
+        Returns:
+            The records that bring it up to date, and the offset of what follows them.
+        """
+        with self._lock:
+            self._followers.append(follower)
+            return list(self.controller.image.records()), self.controller.image.next_offset
+
+    def unfollow(self, follower: Follower) -> None:
+        """A follower that will not come back."""
+        with self._lock:
+            self._followers.remove(follower)
+            self._trim()
+
+    def batches_from(self, offset: int) -> list[RecordBatch]:
+        """What was written from an offset on."""
+        with self._lock:
+            return [batch for batch in self._history if batch.base_offset >= offset]

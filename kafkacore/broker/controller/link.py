@@ -1,0 +1,233 @@
+"""How a broker talks to its controller, and how its image follows the controller's.
+
+    submit(request) ------------> decided under the controller's lock, records written
+    done(response)  <------------ this broker's image has applied them
+    records_written() ----------> the other brokers get a message and apply them in their own threads
+
+Rules:
+
+1. An image is touched by its broker's owner thread only; before the broker has a thread, by whoever starts it.
+2. `done` runs when the image has reached the response's offset, so that what a client is told is what this broker knows.
+3. Records are applied one batch after the other, never inside the telling of another: what a listener submits meanwhile waits its turn.
+
+Source: kafka.server.{NodeToControllerChannelManagerImpl, BrokerLifecycleManager}, org.apache.kafka.image.loader.MetadataLoader.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from kafkacore.broker.cluster import FEATURES, ClusterImage, new_uuid
+from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.errors import Code, KafkaError, from_code
+from kafkacore.protocol import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    RegistrationFeature,
+    RegistrationListener,
+)
+from kafkacore.protocol.schema import Request, Response
+from kafkacore.timer import LoopTimer, TimerTask
+from kafkacore.types import Node
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[[Response | KafkaError], None]
+Post = Callable[[Callable[[], None]], None]
+
+REGISTRATION_VERSION = 4
+HEARTBEAT_VERSION = 2
+PLAINTEXT = 0
+LISTENER = "PLAINTEXT"
+
+
+class ControllerLink(Protocol):
+    """A broker's way to its controller. All methods belong to the broker's owner thread."""
+
+    broker_epoch: int
+    """This broker's epoch: of its registration; -1 before the first."""
+
+    def submit(self, request: Request, version: int, done: Done) -> None:
+        """Has the controller carry out a request.
+
+        Args:
+            request: of an API the controller serves.
+            version: of the API.
+            done: gets the response once this broker's image has applied its records, or the reason why there is none. May run before
+                `submit` returns.
+        """
+
+    def start(self, node: Node) -> None:
+        """Registers this broker, begins to follow the log, and has the broker unfenced when it has caught up."""
+
+    def shut_down(self, done: Callable[[], None]) -> None:
+        """Hands over what this broker leads.
+
+        Args:
+            done: called when the others know, so that this broker may go.
+        """
+
+    def close(self) -> None:
+        """This broker is gone; whatever it still leads goes to others."""
+
+
+def registration(node: Node, cluster_id: str, incarnation_id: bytes, previous_epoch: int) -> BrokerRegistrationRequest:
+    """How a broker registers."""
+    return BrokerRegistrationRequest(
+        broker_id=node.id,
+        cluster_id=cluster_id,
+        incarnation_id=incarnation_id,
+        listeners=[RegistrationListener(name=LISTENER, host=node.host, port=node.port, security_protocol=PLAINTEXT)],
+        features=[
+            RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in FEATURES.items()
+        ],
+        rack=node.rack,
+        previous_broker_epoch=previous_epoch,
+    )
+
+
+class LocalControllerLink:
+    """To a controller in the same process."""
+
+    def __init__(self, host: ControllerHost, node_id: int, image: ClusterImage, timer: LoopTimer, post: Post) -> None:
+        """Follows the controller's log from now on.
+
+        Args:
+            host: the controller.
+            node_id: this broker.
+            image: this broker's.
+            timer: of the owner thread, for heartbeats.
+            post: leaves a message for the owner thread.
+        """
+        self.broker_epoch = -1
+        self._host = host
+        self._node_id = node_id
+        self._image = image
+        self._timer = timer
+        self._post = post
+        self._notified = threading.Event()
+        self._applying = False
+        self._waiting: deque[tuple[int, Response, Done]] = deque()
+        self._heartbeat: TimerTask | None = None
+        self._registered = False
+        self._on_shutdown: Callable[[], None] | None = None
+        image.apply(*host.follow(self))
+
+    # ---- following
+
+    def applied_offset(self) -> int:
+        return self._image.next_offset
+
+    def records_written(self) -> None:
+        if not self._notified.is_set():
+            self._notified.set()
+            self._post(self.catch_up)
+
+    def catch_up(self) -> None:
+        """Applies what was written since."""
+        self._notified.clear()
+        if self._applying:
+            return
+        self._applying = True
+        try:
+            while batches := self._host.batches_from(self._image.next_offset):
+                for batch in batches:
+                    self._image.apply(batch.records, batch.next_offset)
+        finally:
+            self._applying = False
+        while self._waiting and self._waiting[0][0] <= self._image.next_offset:
+            _, response, done = self._waiting.popleft()
+            done(response)
+        if self._registered:
+            self._host.reached(self._node_id, self.broker_epoch, self._image.next_offset)
+            self._schedule_heartbeat()
+
+    # ---- requests
+
+    def submit(self, request: Request, version: int, done: Done) -> None:
+        try:
+            response, offset = self._host.submit(request, version)
+        except KafkaError as error:
+            done(error)
+            return
+        self._waiting.append((offset, response, done))
+        self.catch_up()
+
+    # ---- life
+
+    def start(self, node: Node) -> None:
+        self.catch_up()
+        request = registration(node, self._host.cluster_id, new_uuid(), self.broker_epoch)
+        response, _ = self._host.submit(request, REGISTRATION_VERSION)
+        assert isinstance(response, BrokerRegistrationResponse)
+        if response.error_code:
+            raise from_code(response.error_code, "the controller refused the registration", broker=node.id)
+        self.broker_epoch = response.broker_epoch
+        self._registered = True
+        self._on_shutdown = None
+        self.catch_up()
+        self._beat()
+
+    def _beat(self) -> None:
+        """One heartbeat; the first after a registration has the broker unfenced."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+        if not self._registered:
+            return
+        self._host.check_sessions()
+        request = BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._image.next_offset,
+            want_shut_down=self._on_shutdown is not None,
+        )
+        response, _ = self._host.submit(request, HEARTBEAT_VERSION)
+        assert isinstance(response, BrokerHeartbeatResponse)
+        if response.error_code:
+            logger.warning("broker %d: heartbeat refused: %s", self._node_id, Code(response.error_code).name)
+        self.catch_up()
+        if response.should_shut_down and self._on_shutdown is not None:
+            done, self._on_shutdown = self._on_shutdown, None
+            self._registered = False
+            done()
+
+    def _schedule_heartbeat(self) -> None:
+        """Only where another broker could notice: one alone needs no heartbeat, and wakes for none."""
+        if self._heartbeat is None and len(self._image.brokers) > 1:
+            self._heartbeat = TimerTask(self._host.config.broker_heartbeat_interval_ms, self._beat)
+            self._timer.add(self._heartbeat)
+
+    def shut_down(self, done: Callable[[], None]) -> None:
+        if not self._registered:
+            done()
+            return
+        self._on_shutdown = done
+        self._ask_again()
+        if self._on_shutdown is not None:
+            self._beat()  # the first one began the shutdown; if nobody has to catch up, the second ends it
+
+    def _retry_shutdown(self) -> None:
+        """Called under the controller's lock when another broker has caught up."""
+        self._post(self._ask_again)
+
+    def _ask_again(self) -> None:
+        if self._on_shutdown is not None:
+            self._beat()
+            if self._on_shutdown is not None:
+                self._host.when_others_move(self._node_id, self._retry_shutdown)
+
+    def close(self) -> None:
+        self._registered = False
+        self._on_shutdown = None
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+        self._host.broker_lost(self._node_id, self.broker_epoch)
+        self.catch_up()

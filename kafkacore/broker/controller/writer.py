@@ -1,0 +1,110 @@
+"""The controller: a machine with one writer, whose only state is the image that its own records make.
+
+    records, response = controller.handle(request, version, now_ms)     # decides, changes nothing
+    controller.replay(records)                                          # once they are in the log
+
+Source: org.apache.kafka.controller.QuorumController.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafkacore import errors
+from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta
+from kafkacore.broker.controller import brokers, partitions, topics
+from kafkacore.broker.controller.state import ControllerState, Written
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import UsageError
+from kafkacore.protocol.metadata_log import FeatureLevelRecord, MetadataRecord
+from kafkacore.protocol.schema import Request
+
+Serve = Callable[[ControllerState, Any, int, int], Written]
+
+SERVED: dict[int, Serve] = {
+    19: topics.create_topics,
+    20: topics.delete_topics,
+    37: topics.create_partitions,
+    43: partitions.elect_leaders,
+    45: partitions.alter_partition_reassignments,
+    46: partitions.list_partition_reassignments,
+    56: partitions.alter_partition,
+    62: brokers.register_broker,
+    63: brokers.broker_heartbeat,
+    64: brokers.unregister_broker,
+    67: brokers.allocate_producer_ids,
+}
+"""What the controller serves, by API key."""
+
+
+class Controller:
+    """Decides about one cluster."""
+
+    def __init__(self, config: BrokerConfig, cluster_id: str | None = None, state: ControllerState | None = None) -> None:
+        """An empty cluster.
+
+        Args:
+            config: the settings new topics and brokers are judged by.
+            cluster_id: a random one if left out.
+            state: for tests: with a placer or ids of their own.
+        """
+        self.state = state or ControllerState(ClusterImage(config, cluster_id), config)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as it is."""
+        return self.state.image
+
+    def bootstrap(self) -> list[MetadataRecord]:
+        """The first records of a new cluster: the features at their highest levels. Source: BootstrapMetadata."""
+        return [FeatureLevelRecord(name=name, feature_level=highest) for name, (_, highest) in FEATURES.items()]
+
+    def finalize(self, levels: Mapping[str, int]) -> list[MetadataRecord]:
+        """Features at other levels than the highest ones, to play an older cluster.
+
+        Args:
+            levels: by name.
+
+        Raises:
+            UsageError: a feature or level that is not supported.
+        """
+        for name, level in levels.items():
+            low, high = FEATURES.get(name, (0, -1))
+            if not low <= level <= high:
+                raise UsageError(f"feature {name!r} cannot have level {level}; supported are {dict(FEATURES)}")
+        return [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in levels.items()
+            if self.image.features.get(name, 0) != level
+        ]
+
+    def handle(self, request: Request, version: int, now_ms: int) -> Written:
+        """Decides about a request.
+
+        Args:
+            request: of one of the APIs in `SERVED`.
+            version: of the API.
+            now_ms: monotonic time.
+
+        Returns:
+            The records that carry it out, and the response.
+
+        Raises:
+            UnsupportedVersion: the controller does not serve the API.
+        """
+        serve = SERVED.get(request.API_KEY)
+        if serve is None:
+            raise errors.UnsupportedVersion(f"the controller does not serve API {request.API_KEY}")
+        return serve(self.state, request, version, now_ms)
+
+    def replay(self, records: Sequence[MetadataRecord], next_offset: int) -> ImageDelta:
+        """Applies records that are in the log.
+
+        Args:
+            records: in its order.
+            next_offset: of what follows them.
+        """
+        delta = self.image.apply(records, next_offset)
+        brokers.track(self.state, delta)
+        return delta
