@@ -51,6 +51,11 @@ from kafkacore.protocol import (
     OffsetFetchResponseTopics,
     SyncGroupRequest,
     SyncGroupResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from kafkacore.protocol.stored import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
@@ -247,13 +252,32 @@ class GroupShard:
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return CoordinatorResult(records, OffsetCommitResponse(topics=topics))
 
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit: offsets that come into force when their transaction is committed. A commit of no member (generation -1) may come
+        from anywhere, and makes a group where there is none."""
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            group.validate_offset_commit(request.member_id, request.group_instance_id, request.generation_id, True)
+        elif request.generation_id >= 0:
+            raise errors.IllegalGeneration(f"group {request.group_id} does not exist, so it has no generation")
+        now_ms = self.wall_ms()
+        records: list[CoordinatorRecord] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                code = self._commit_one(records, request.group_id, topic.name, NO_TOPIC_ID, partition, now_ms, -1)
+                partitions.append(TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
+
     def _commit_one(
         self,
         records: list[CoordinatorRecord],
         group_id: str,
         topic: str,
         topic_id: bytes,
-        partition: OffsetCommitRequestPartition,
+        partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
         now_ms: int,
         expire_ms: int,
     ) -> int:

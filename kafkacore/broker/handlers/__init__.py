@@ -34,6 +34,7 @@ SERVED: dict[int, Served] = {
     25: Served(0, 4, txn.add_offsets_to_txn),
     26: Served(0, 5, txn.end_txn),
     27: Served(1, 2, txn.write_txn_markers),
+    28: Served(0, 5, txn.txn_offset_commit),
     29: Served(1, 3, security.describe_acls),
     30: Served(1, 3, security.create_acls),
     31: Served(1, 3, security.delete_acls),

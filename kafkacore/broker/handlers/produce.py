@@ -17,7 +17,7 @@ from kafkacore.broker.producers import Verification, transactional_header
 from kafkacore.broker.sessions import TopicKey
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
-from kafkacore.broker.txns.verify import Support
+from kafkacore.broker.txns.verify import Support, for_batch
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     LeaderIdAndEpoch,
@@ -162,7 +162,7 @@ class _Verifications:
         def done(refused: Mapping[tuple[str, int], KafkaError]) -> None:
             if waiting.is_completed():
                 return                                        # the client is gone
-            outcome = then({**self.refused, **refused})
+            outcome = then({**self.refused, **{key: for_batch(error, self._support) for key, error in refused.items()}})
             if isinstance(outcome, ProduceResponse):
                 waiting.respond(lambda: outcome)
 

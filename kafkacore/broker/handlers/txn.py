@@ -1,4 +1,4 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, WriteTxnMarkers; DescribeProducers, DescribeTransactions, ListTransactions.
+"""The requests of transactional producers, WriteTxnMarkers, and what administrators ask about producers and transactions.
 
 The rules are in broker/txns; here are the forms of the versions. Producers that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH.
 
@@ -15,12 +15,13 @@ from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC
-from kafkacore.broker.producers import ProducerStates
+from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.coordinator import compile_pattern
 from kafkacore.broker.txns.markers import results_of
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
+from kafkacore.broker.txns.verify import Support, for_offsets
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AddOffsetsToTxnRequest,
@@ -48,12 +49,21 @@ from kafkacore.protocol import (
     ListTransactionsResponse,
     ListTransactionsTransactionState,
     ProducerState,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
     WriteTxnMarkersRequest,
 )
 
 FIRST_BATCH_VERSION = 4
 """Of AddPartitionsToTxn: brokers ask about several transactions."""
 FIRST_END_WITH_EPOCH_BUMP = 5
+FIRST_OFFSETS_WITH_LOAD_IN_PROGRESS = 2
+FIRST_OFFSETS_WITH_ABORTABLE_ERROR = 4
+FIRST_OFFSETS_THAT_ADD_PARTITIONS = 5
+"""Of TxnOffsetCommit, as are the two before."""
 FIRST_INIT_WITH_PRODUCER_FENCED = 4
 FIRST_WITH_PRODUCER_FENCED = 2
 """Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
@@ -225,6 +235,86 @@ def end_txn(state: BrokerState, call: Call, request: EndTxnRequest) -> Outcome:
         done,
     )
     return Outcome.LATER
+
+
+def txn_offset_commit(state: BrokerState, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | Outcome:
+    """TxnOffsetCommit v0-5: offsets that count when the transaction commits. The transaction is verified as for Produce; from v5 on the
+    partition that keeps the group's offsets is added to it. Partitions that do not exist are refused one by one."""
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    accepted: list[TxnOffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        there = [each for each in topic.partitions if state.transactions.leader_of(topic.name, each.partition_index) is not None]
+        if there:
+            accepted.append(topic._replace(partitions=there))
+        missing = [each for each in topic.partitions if each not in there]
+        if missing:
+            refused.append(_refused_offsets(topic._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
+    if not accepted:
+        return TxnOffsetCommitResponse(topics=refused)
+    answer = LateAnswer(call)
+
+    def done(outcome: TxnOffsetCommitResponse | KafkaError) -> None:
+        if isinstance(outcome, KafkaError):
+            code = code_of(outcome)
+            if code is Code.COORDINATOR_LOAD_IN_PROGRESS and call.version < FIRST_OFFSETS_WITH_LOAD_IN_PROGRESS:
+                code = Code.COORDINATOR_NOT_AVAILABLE
+            answers = [_refused_offsets(topic, code) for topic in accepted]
+        else:
+            answers = outcome.topics
+        answer.respond(lambda: TxnOffsetCommitResponse(topics=[*refused, *answers]))
+
+    _commit_in_transaction(state, call, request._replace(topics=accepted), done)
+    return Outcome.LATER
+
+
+def _refused_offsets(topic: TxnOffsetCommitRequestTopic, code: Code) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=topic.name,
+        partitions=[TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code) for each in topic.partitions],
+    )
+
+
+def _commit_in_transaction(
+    state: BrokerState, call: Call, request: TxnOffsetCommitRequest, done: Callable[[TxnOffsetCommitResponse | KafkaError], None]
+) -> None:
+    if not request.group_id:
+        done(errors.InvalidGroupId("a group id cannot be empty"))
+        return
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+    target = GROUP_TOPIC, state.groups.partition_of(request.group_id)
+    support = (
+        Support.ADDS_BY_WRITING
+        if call.version >= FIRST_OFFSETS_THAT_ADD_PARTITIONS
+        else Support.ABORTABLE_ERROR
+        if call.version >= FIRST_OFFSETS_WITH_ABORTABLE_ERROR
+        else Support.NO_ABORTABLE_ERROR
+    )
+
+    def write(verification: Verification | None) -> None:
+        state.groups.runtime.write_transactional(
+            target[1], *producer, lambda shard: shard.commit_in_transaction(request), done, verification
+        )
+
+    if not state.groups.runtime.serves(target[1]):
+        write(None)                                            # the runtime has the words for it
+        return
+    if not state.config.transaction_partition_verification_enable and support is not Support.ADDS_BY_WRITING:
+        write(None)
+        return
+    guard = state.replicas.partition(*target).producers.start_verification(
+        *producer, NO_SEQUENCE, call.wall_ms, support is Support.ADDS_BY_WRITING
+    )
+    if guard is None:
+        write(None)
+        return
+
+    def verified(refusals: Mapping[TopicIndex, KafkaError]) -> None:
+        if target in refusals:
+            done(for_offsets(refusals[target]))
+        else:
+            write(guard)
+
+    state.transactions.verifier.ask(request.transactional_id, producer, [target], support, verified)
 
 
 def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRequest) -> Outcome:

@@ -19,7 +19,7 @@ from kafkacore.broker.txns.shard import ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import TopicIndex
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import BrokerError, Code, KafkaError, from_code
+from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -109,7 +109,7 @@ class TransactionVerifier:
             if adds and busy and self._clock.now_ms() < give_up_ms:
                 self._timer.add(TimerTask(self._config.add_partitions_to_txn_retry_backoff_ms, attempt))
                 return
-            done({target: for_producer(error, support) for target, error in refused.items()})
+            done({target: _for_producer(error, support) for target, error in refused.items()})
 
         attempt()
 
@@ -161,6 +161,15 @@ def _read(answer: Response | KafkaError) -> Mapping[TopicIndex, KafkaError | Non
     }
 
 
+def _for_producer(error: KafkaError, support: Support) -> KafkaError:
+    """The coordinator's error in words the producer knows."""
+    if error.code == Code.PRODUCER_FENCED:
+        return errors.InvalidProducerEpoch(error.message)
+    if error.code == Code.TRANSACTION_ABORTABLE and support is Support.NO_ABORTABLE_ERROR:
+        return errors.InvalidTxnState(error.message)
+    return error
+
+
 _TRY_AGAIN = (
     Code.NETWORK_EXCEPTION,
     Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -169,13 +178,13 @@ _TRY_AGAIN = (
 )
 
 
-def for_producer(error: KafkaError, support: Support) -> KafkaError:
-    """The coordinator's error as the producer of a batch is to see it: what passes makes old producers try again, without new metadata."""
-    code = error.code
-    if code == Code.PRODUCER_FENCED:
-        return errors.InvalidProducerEpoch(error.message)
-    if code == Code.TRANSACTION_ABORTABLE and support is Support.NO_ABORTABLE_ERROR:
-        return errors.InvalidTxnState(error.message)
-    if code in _TRY_AGAIN or (code == Code.CONCURRENT_TRANSACTIONS and support is not Support.ADDS_BY_WRITING):
+def for_batch(error: KafkaError, support: Support) -> KafkaError:
+    """A refusal as the answer to a Produce request: what passes makes old producers try again, without asking for new metadata."""
+    if error.code in _TRY_AGAIN or (error.code == Code.CONCURRENT_TRANSACTIONS and support is not Support.ADDS_BY_WRITING):
         return errors.NotEnoughReplicas(f"the transaction cannot be verified now: {error.message}")
-    return error if isinstance(error, BrokerError) else errors.NotEnoughReplicas(error.message)
+    return error
+
+
+def for_offsets(error: KafkaError) -> KafkaError:
+    """A refusal as the answer to a TxnOffsetCommit request: old producers do not try again after a lost connection between brokers."""
+    return errors.CoordinatorLoadInProgress(error.message) if error.code == Code.NETWORK_EXCEPTION else error
