@@ -29,6 +29,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPIC_COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 Serializer = Callable[[Any], Any]
 """`serializer(value) -> bytes-like or str`; called once per key or value that is not None (None stays null)."""
@@ -561,10 +562,20 @@ class BrokerConfig(_Config):
             quarter of the machine's memory.
         fetch_max_bytes: bytes of one Fetch answer, whatever the client asks for.
         log_message_timestamp_type: CreateTime or LogAppendTime.
+        log_message_timestamp_before_max_ms: how far behind the broker a producer's timestamp may be.
         log_message_timestamp_after_max_ms: how far ahead of the broker a producer's timestamp may be.
         log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
         log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
+        log_cleanup_policy: delete (old segments go), compact (of every key the last value stays), or both with a comma.
+        log_cleaner_backoff_ms: how often is looked for something to compact.
+        log_cleaner_dedupe_buffer_size: bytes of the map of keys of one compaction.
+        log_cleaner_delete_retention_ms: how long a compacted log keeps tombstones.
+        log_cleaner_min_cleanable_ratio: a log is compacted when its dirty part is larger than this part of it.
+        log_cleaner_min_compaction_lag_ms: records younger than this are not compacted.
+        log_cleaner_max_compaction_lag_ms: records older than this are compacted, however small the dirty part is.
+        compression_type: producer leaves batches as they come; uncompressed or a codec's name turns them into that.
+        compression_gzip_level, compression_lz4_level, compression_zstd_level: of batches the broker compresses.
         log_roll_ms: a segment ends after so long, even if it is small.
         log_roll_jitter_ms: up to so much earlier, at random, so that not all partitions begin new segments at once.
         log_index_size_max_bytes: a segment ends when its offset or time index has so many bytes.
@@ -631,10 +642,22 @@ class BrokerConfig(_Config):
     queued_max_request_bytes: int = _between(-1, -1, INT64_MAX)
     fetch_max_bytes: int = _between(57_671_680, 1_024)
     log_message_timestamp_type: str = _one_of("CreateTime", "CreateTime", "LogAppendTime")
+    log_message_timestamp_before_max_ms: int = _between(INT64_MAX, 0, INT64_MAX)
     log_message_timestamp_after_max_ms: int = _between(3_600_000, 0, INT64_MAX)
     log_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
     log_retention_bytes: int = _between(-1, -1, INT64_MAX)
     log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
+    log_cleanup_policy: str = _one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
+    log_cleaner_backoff_ms: int = _between(15_000, 0, INT64_MAX)
+    log_cleaner_dedupe_buffer_size: int = _between(134_217_728, 1, INT64_MAX)
+    log_cleaner_delete_retention_ms: int = _between(86_400_000, 0, INT64_MAX)
+    log_cleaner_min_cleanable_ratio: float = _between(0.5, 0, 1)
+    log_cleaner_min_compaction_lag_ms: int = _between(0, 0, INT64_MAX)
+    log_cleaner_max_compaction_lag_ms: int = _between(INT64_MAX, 1, INT64_MAX)
+    compression_type: str = _one_of("producer", *TOPIC_COMPRESSION_TYPES)
+    compression_gzip_level: int = _between(-1, -1, 9)
+    compression_lz4_level: int = _between(9, 1, 17)
+    compression_zstd_level: int = _between(3, -131_072, 22)
     log_roll_ms: int = _between(604_800_000, 1, INT64_MAX)
     log_roll_jitter_ms: int = _between(0, 0, INT64_MAX)
     log_index_size_max_bytes: int = _between(10_485_760, 4)

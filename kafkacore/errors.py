@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -495,6 +495,8 @@ class ClusterAuthorization(AuthorizationError, code=Code.CLUSTER_AUTHORIZATION_F
     """Not allowed on this cluster."""
 class InvalidTimestamp(BrokerError, code=Code.INVALID_TIMESTAMP):
     """The record's timestamp is outside what the topic accepts."""
+
+    record_errors: Sequence[tuple[int, str]] = ()
 class UnsupportedSaslMechanism(AuthenticationFailedError, BrokerError, code=Code.UNSUPPORTED_SASL_MECHANISM):
     """The broker does not offer this SASL mechanism."""
 class IllegalSaslState(AuthenticationFailedError, BrokerError, code=Code.ILLEGAL_SASL_STATE):
@@ -605,6 +607,8 @@ class GroupSubscribedToTopic(BrokerError, code=Code.GROUP_SUBSCRIBED_TO_TOPIC):
     """The group is subscribed to the topic whose offsets were to be deleted."""
 class InvalidRecord(BrokerError, code=Code.INVALID_RECORD):
     """The broker's validation refused a record."""
+
+    record_errors: Sequence[tuple[int, str]] = ()
 class UnstableOffsetCommit(BrokerError, code=Code.UNSTABLE_OFFSET_COMMIT, retriable=True):
     """Offsets of an open transaction are pending."""
 class ThrottlingQuotaExceeded(BrokerError, code=Code.THROTTLING_QUOTA_EXCEEDED, retriable=True):

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from kafkacore import errors
-from kafkacore.config import BrokerConfig
+from kafkacore import compress, errors
+from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
 from kafkacore.errors import InternalError
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import MetadataRecord
@@ -64,25 +64,55 @@ def _choice(*values: str) -> Callable[[str], str]:
     return parse
 
 
-class TopicSetting(NamedTuple):
-    """One topic setting: how its text is read, and the broker setting that gives its default (None for a fixed one)."""
+def _ratio(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return value
 
-    parse: Callable[[str], int | str]
-    broker_setting: str | None
-    fixed: int | str | None = None
+
+def _level(codec: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        level = int(text)
+        compress.check_level(compress.codec_id(codec), level)
+        return level
+
+    return parse
+
+
+def _cleanup_policy(text: str) -> str:
+    policies = [each.strip() for each in text.split(",")]
+    if not set(policies) <= {"compact", "delete"} or len(set(policies)) != len(policies):
+        raise ValueError("must be delete, compact, or both")
+    return ",".join(policies)
+
+
+class TopicSetting(NamedTuple):
+    """One topic setting: how its text is read, and the broker setting that gives its default."""
+
+    parse: Callable[[str], float | str]
+    broker_setting: str
 
 
 _INT64_MAX = 2**63 - 1
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
-    "cleanup.policy": TopicSetting(_choice("delete", "compact", "compact,delete"), None, "delete"),
-    "compression.type": TopicSetting(_choice("producer"), None, "producer"),
+    "cleanup.policy": TopicSetting(_cleanup_policy, "log_cleanup_policy"),
+    "compression.gzip.level": TopicSetting(_level("gzip"), "compression_gzip_level"),
+    "compression.lz4.level": TopicSetting(_level("lz4"), "compression_lz4_level"),
+    "compression.type": TopicSetting(_choice(*TOPIC_COMPRESSION_TYPES), "compression_type"),
+    "compression.zstd.level": TopicSetting(_level("zstd"), "compression_zstd_level"),
+    "delete.retention.ms": TopicSetting(_integer(0, _INT64_MAX), "log_cleaner_delete_retention_ms"),
     "file.delete.delay.ms": TopicSetting(_integer(0, _INT64_MAX), "log_segment_delete_delay_ms"),
     "flush.messages": TopicSetting(_integer(1, _INT64_MAX), "log_flush_interval_messages"),
     "flush.ms": TopicSetting(_integer(0, _INT64_MAX), "log_flush_interval_ms"),
     "index.interval.bytes": TopicSetting(_integer(0, 2**31 - 1), "log_index_interval_bytes"),
+    "max.compaction.lag.ms": TopicSetting(_integer(1, _INT64_MAX), "log_cleaner_max_compaction_lag_ms"),
     "max.message.bytes": TopicSetting(_integer(0, 2**31 - 1), "message_max_bytes"),
     "message.timestamp.after.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_after_max_ms"),
+    "message.timestamp.before.max.ms": TopicSetting(_integer(0, _INT64_MAX), "log_message_timestamp_before_max_ms"),
     "message.timestamp.type": TopicSetting(_choice("CreateTime", "LogAppendTime"), "log_message_timestamp_type"),
+    "min.cleanable.dirty.ratio": TopicSetting(_ratio, "log_cleaner_min_cleanable_ratio"),
+    "min.compaction.lag.ms": TopicSetting(_integer(0, _INT64_MAX), "log_cleaner_min_compaction_lag_ms"),
     "min.insync.replicas": TopicSetting(_integer(1, 2**31 - 1), "min_insync_replicas"),
     "preallocate": TopicSetting(_boolean, "log_preallocate"),
     "retention.bytes": TopicSetting(_integer(-1, _INT64_MAX), "log_retention_bytes"),
@@ -115,10 +145,23 @@ class TopicConfig:
     segment_index_bytes: int
     segment_jitter_ms: int
     segment_ms: int
+    cleanup_policy: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    max_compaction_lag_ms: int
+    message_timestamp_before_max_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     unclean_leader_election_enable: bool = False
-    cleanup_policy: str = "delete"
-    compression_type: str = "producer"
     overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def max_segment_ms(self) -> int:
+        """When a segment ends by time: what is to be compacted soon must not lie in the active segment for long."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if "compact" in self.cleanup_policy else self.segment_ms
 
     @classmethod
     def build(cls, overrides: Mapping[str, str | None], broker: BrokerConfig) -> TopicConfig:
@@ -131,9 +174,9 @@ class TopicConfig:
         Raises:
             InvalidConfiguration: an unknown or unsupported name, or a value out of range.
         """
-        values: dict[str, int | str] = {}
+        values: dict[str, float | str] = {}
         for name, setting in TOPIC_SETTINGS.items():
-            value: Any = setting.fixed if setting.broker_setting is None else getattr(broker, setting.broker_setting)
+            value: Any = getattr(broker, setting.broker_setting)
             text = overrides.get(name)
             if text is not None:
                 try:
@@ -150,8 +193,8 @@ class TopicConfig:
 
     def describe(self) -> Iterable[tuple[str, str, int]]:
         """Name, value as text and source (Kafka's numbers) of every setting."""
-        for name, setting in TOPIC_SETTINGS.items():
-            source = SOURCE_TOPIC if name in self.overrides else SOURCE_DEFAULT if setting.broker_setting is None else SOURCE_STATIC_BROKER
+        for name in TOPIC_SETTINGS:
+            source = SOURCE_TOPIC if name in self.overrides else SOURCE_STATIC_BROKER
             value = getattr(self, name.replace(".", "_"))
             yield name, str(value).lower() if isinstance(value, bool) else str(value), source
 

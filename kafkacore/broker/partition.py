@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
-from kafkacore.broker.log import Log, check_records, read_one_batch
+from kafkacore.broker.log import Log, validate
 from kafkacore.broker.producers import (
     NO_PRODUCER_ID,
     AppendOrigin,
@@ -45,9 +45,6 @@ from kafkacore.records import Batch, read_batches
 
 logger = logging.getLogger(__name__)
 
-ZSTD = 4
-# KIP-110: clients that speak an older Produce do not know zstd.
-FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
 READ_COMMITTED = 1
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
@@ -338,30 +335,10 @@ class Partition:
             BrokerError, CorruptDataError: nothing was written.
         """
         self.check_leader()
-        config = self.config
         if acks == -1:
             self.check_enough_replicas()
-        batch = read_one_batch(data, config.max_message_bytes)
-        if batch.compression == ZSTD and version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
-            raise errors.UnsupportedCompressionType(f"Produce v{version} does not know zstd")
-        max_timestamp_ms = check_records(batch)
-        append_time_ms = None
-        if config.message_timestamp_type == "LogAppendTime":
-            append_time_ms = wall_ms
-            if batch.timestamp_type:
-                raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
-        elif max_timestamp_ms - wall_ms > config.message_timestamp_after_max_ms:
-            raise errors.InvalidTimestamp(
-                f"timestamp {max_timestamp_ms} is more than {config.message_timestamp_after_max_ms} ms ahead of the broker's {wall_ms}"
-            )
-        producer_id = batch.producer_id
-        if producer_id == NO_PRODUCER_ID and batch.is_transactional:
-            raise errors.InvalidRecord("a transactional batch needs a producer id")
-        if producer_id != NO_PRODUCER_ID:
-            if producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0:
-                raise errors.InvalidRecord(
-                    f"producer id {producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
-                )
+        batch, max_timestamp_ms, append_time_ms = validate(data, self.config, version, wall_ms)
+        if batch.producer_id != NO_PRODUCER_ID:
             resent = self.producers.check(batch, verification=verification, verification_enabled=verification_enabled)
             if resent is not None:
                 return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True, resent.last_offset + 1)

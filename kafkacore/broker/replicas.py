@@ -82,6 +82,7 @@ class ReplicaManager(ImageListener):
         self._dirty: dict[PartitionKey, Partition | None] = {}
         self._settling = False
         logs.high_watermarks = lambda: {key: partition.high_watermark for key, partition in self.partitions.items()}
+        logs.last_stable_offset = lambda key: self.partitions[key].last_stable_offset
         self.started()
 
     # ---- the image
@@ -154,7 +155,9 @@ class ReplicaManager(ImageListener):
             partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
             partition.high_watermark = max(log.start_offset, min(self.logs.high_watermark(topic.name, index), log.end_offset))
             self.partitions[key] = partition
-        partition.log.config = topic.config
+        if partition.log.config is not topic.config:
+            partition.log.config = topic.config
+            self.logs.compactor.look_soon(partition.log)
         was_leader = partition.is_leader
         role = partition.apply(topic, registration, self._clock.now_ms())
         if role is Role.LEADER:
@@ -315,9 +318,13 @@ class ReplicaManager(ImageListener):
         """Applies retention and forgets idle producers."""
         for partition in list(self.partitions.values()):
             config = partition.config
-            expires = "delete" in config.cleanup_policy
-            if expires and partition.log.delete_old_segments(config.retention_ms, config.retention_bytes, wall_ms):
-                self.changed(partition)
+            expires = "delete" in config.cleanup_policy       # else only what lies before the log's start goes
+            limits = (config.retention_ms, config.retention_bytes) if expires else (-1, -1)
+            try:
+                if partition.log.delete_old_segments(*limits, wall_ms, partition.high_watermark):
+                    self.changed(partition)
+            except errors.KafkaStorage as error:
+                logger.warning("retention of %s-%d: %s", *partition.key, error)
             partition.producers.expire(wall_ms, producer_id_expiration_ms)
 
     def changed(self, partition: Partition) -> None:

@@ -192,7 +192,7 @@ def test_settings_know_their_source():
     sources = {name: (value, source) for name, value, source in config.describe()}
     assert sources["retention.ms"] == ("-1", 1)
     assert sources["segment.bytes"] == ("1073741824", 4)
-    assert sources["cleanup.policy"] == ("delete", 5)
+    assert sources["cleanup.policy"] == ("delete", 4)
     assert sources["unclean.leader.election.enable"] == ("false", 4)
 
 

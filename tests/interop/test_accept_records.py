@@ -85,7 +85,6 @@ def test_every_codec_with_every_acks(bootstrap_servers: str, make_topic: MakeTop
     assert [message.offset() for message in messages] == list(range(len(expected)))
 
 
-@pytest.mark.lacks("the topic setting compression.type")
 @pytest.mark.parametrize("topic_codec", ["zstd", "uncompressed"])
 def test_the_topic_decides_about_compression(bootstrap_servers: str, make_topic: MakeTopic, topic_codec: str) -> None:
     topic = make_topic(compression_type=topic_codec)
@@ -244,7 +243,6 @@ def test_a_topic_appears_when_it_is_written_to(bootstrap_servers: str) -> None:
     assert [message.value() for message in read_from_start(bootstrap_servers, topic, 1)] == [b"x"]
 
 
-@pytest.mark.lacks("cleanup.policy=compact")
 def test_what_cannot_be_written(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, compacted, strict = make_topic(), make_topic(cleanup_policy="compact"), make_topic(message_timestamp_after_max_ms=1000)
     producer = confluent_producer(bootstrap_servers, message_timeout_ms=5000)

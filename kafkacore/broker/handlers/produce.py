@@ -6,7 +6,7 @@ Source: kafka.server.KafkaApis.handleProduceRequest, kafka.server.ReplicaManager
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkacore import errors
@@ -20,6 +20,7 @@ from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
 from kafkacore.broker.txns.verify import Support, for_batch
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -45,6 +46,7 @@ class _Written(NamedTuple):
     outcome: CommitOutcome | None
     code: Code = Code.NONE
     message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceResponse | Outcome:
@@ -194,7 +196,8 @@ def _write(
             name, partition.index, partition.records, acks, call.version, call.wall_ms, verified.get(key)
         )
     except KafkaError as error:  # its text only: with its traceback it would hold this frame, and so the records, in a cycle
-        return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error))
+        row_errors = getattr(error, "record_errors", ())
+        return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error), row_errors)
     if acks != -1:
         return _Written(topic, partition.index, appended, None)
     holder = state.replicas.partition(name, partition.index)
@@ -219,6 +222,9 @@ def _answer(state: BrokerState, version: int, written: list[_Written]) -> Produc
                 log_append_time_ms=-1 if appended is None else appended.append_time_ms,
                 log_start_offset=-1 if appended is None else appended.log_start_offset,
                 error_message=each.message,
+                record_errors=[
+                    BatchIndexAndErrorMessage(batch_index=row, batch_index_error_message=message) for row, message in each.record_errors
+                ],
                 current_leader=leader,
             )
         )

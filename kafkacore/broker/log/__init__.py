@@ -3,7 +3,7 @@
 from kafkacore.broker.log.log import SEGMENT_MAX_BYTES, SEGMENT_MIN_BYTES, Log, LogSettings
 from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica, LogManager
 from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Piece, Segment
-from kafkacore.broker.log.validate import check_records, read_one_batch
+from kafkacore.broker.log.validate import read_one_batch, validate
 
 __all__ = [
     "SEGMENT_MAX_BYTES",
@@ -17,6 +17,6 @@ __all__ = [
     "OffsetPosition",
     "Piece",
     "Segment",
-    "check_records",
     "read_one_batch",
+    "validate",
 ]

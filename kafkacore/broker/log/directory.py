@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.log import checkpoints, recovery
@@ -62,31 +63,36 @@ class LogDir:
             raise self.fail(error) from error
 
 
+class LogHooks(NamedTuple):
+    """What the log manager does for a log.
+
+    Attributes:
+        delete_later: deletes files after so many milliseconds.
+        rolled: a segment ended; has it written to the disk up to an offset.
+        schedule_flush: has the log written to the disk when flush.ms has passed.
+        truncated: the log ends at this offset now.
+    """
+
+    delete_later: Callable[[LogDir, list[Path], int], None]
+    rolled: Callable[[Log, int], None]
+    schedule_flush: Callable[[Log], None]
+    truncated: Callable[[int], None]
+
+
 class DirectoryStorage(Storage):
     """A partition's directory."""
 
-    def __init__(
-        self,
-        log_dir: LogDir,
-        path: Path,
-        delete_later: Callable[[LogDir, list[Path], int], None],
-        flush_later: Callable[[Log, int], None],
-        schedule_flush: Callable[[Log], None],
-    ) -> None:
+    def __init__(self, log_dir: LogDir, path: Path, hooks: LogHooks) -> None:
         """Names a directory.
 
         Args:
             log_dir: it lies in.
             path: of the partition.
-            delete_later: deletes files after so many milliseconds.
-            flush_later: has a log written to the disk up to an offset.
-            schedule_flush: has it done so when flush.ms has passed.
+            hooks: what the log manager does for it.
         """
         self.log_dir = log_dir
         self.path = path
-        self._delete_later = delete_later
-        self._flush_later = flush_later
-        self._schedule_flush = schedule_flush
+        self._hooks = hooks
 
     def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
         with self.log_dir.io():
@@ -100,10 +106,14 @@ class DirectoryStorage(Storage):
         return isinstance(segment, DiskSegment) and segment.index_is_full(config.segment_index_bytes)
 
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
+        self._drop(segments, delay_ms)
+
+    def _drop(self, segments: Sequence[Segment], delay_ms: int, keep_snapshot_of: int | None = None) -> None:
         doomed = []
         with self.log_dir.io():
             for segment in segments:
-                for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX):
+                suffixes = SUFFIXES if segment.base_offset == keep_snapshot_of else (*SUFFIXES, SNAPSHOT_SUFFIX)
+                for suffix in suffixes:
                     path = self.path / file_name(segment.base_offset, suffix)
                     if delay_ms <= 0:
                         path.unlink(missing_ok=True)
@@ -113,7 +123,14 @@ class DirectoryStorage(Storage):
                         os.replace(path, renamed)
                         doomed.append(renamed)
         if doomed:
-            self._delete_later(self.log_dir, doomed, delay_ms)
+            self._hooks.delete_later(self.log_dir, doomed, delay_ms)
+
+    def swap(self, segments: Sequence[Segment], cleaned: Segment, delay_ms: int) -> None:
+        assert isinstance(cleaned, DiskSegment)
+        with self.log_dir.io():
+            cleaned.rename(recovery.SWAP)                     # from here on it is what a restart goes on with
+            self._drop(segments, delay_ms, keep_snapshot_of=cleaned.base_offset)
+            cleaned.rename("")
 
     def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:
         with self.log_dir.io():
@@ -121,7 +138,7 @@ class DirectoryStorage(Storage):
 
     def rolled(self, log: Log, base_offset: int) -> None:
         self.save_snapshot(log, base_offset)
-        self._flush_later(log, base_offset)
+        self._hooks.rolled(log, base_offset)
 
     def save_snapshot(self, log: Log, offset: int) -> None:
         """Writes the producers, as of an offset."""
@@ -129,6 +146,7 @@ class DirectoryStorage(Storage):
             write_whole(self.path / file_name(offset, SNAPSHOT_SUFFIX), log.producers.to_snapshot())
 
     def truncated(self, log: Log) -> None:
+        self._hooks.truncated(log.end_offset)
         with self.log_dir.io():
             for path in recovery.snapshots(self.path):
                 if path > self.path / file_name(log.end_offset, SNAPSHOT_SUFFIX):
@@ -143,7 +161,7 @@ class DirectoryStorage(Storage):
         if log.end_offset - log.recovery_point >= config.flush_messages:
             log.flush()
         elif config.flush_ms != INT64_MAX:
-            self._schedule_flush(log)
+            self._hooks.schedule_flush(log)
 
     def sync(self, log: Log) -> None:
         with self.log_dir.io():

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from array import array
 from bisect import bisect_left, bisect_right
@@ -297,6 +298,22 @@ class DiskSegment(Segment):
         os.fsync(self.file.fileno())
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             sync_file(self.path(suffix))
+
+    def rename(self, suffix: str) -> None:
+        """Gives its files another suffix.
+
+        Raises:
+            OSError: they could not be renamed.
+        """
+        for kind in SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self.path(kind), self.directory / (file_name(self.base_offset, kind) + suffix))
+        self.suffix = suffix
+
+    def unlink(self) -> None:
+        """Removes its files."""
+        for kind in SUFFIXES:
+            self.path(kind).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets go of the file; responses that use it keep it open."""

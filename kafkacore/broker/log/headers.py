@@ -11,12 +11,12 @@ compressed set of these is that of its last message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkacore.codec import crc32c
 from kafkacore.errors import CorruptDataError
-from kafkacore.records import Batch
+from kafkacore.records import Batch, read_batches
 
 NO_TIMESTAMP = -1
 HEADER_BYTES = 61
@@ -28,9 +28,11 @@ _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _CRC_AT = 21, 35, 17
 _HEADER = struct.Struct(">qiibIhiqq")
 _STAMP = struct.Struct(">qii")
 _STAMP_BYTES = 16
+_CHUNK_BYTES = 4 << 20
 _LEGACY = struct.Struct(">qiIbbq")
 _ATTRIBUTES, _TIMESTAMP, _CRC, _LENGTH = struct.Struct(">h"), struct.Struct(">q"), struct.Struct(">I"), struct.Struct(">i")
-LOG_APPEND_TIME = 8
+CODEC_MASK, LOG_APPEND_TIME, DELETE_HORIZON = 0x07, 0x08, 0x40
+"""Bits of the attributes."""
 
 
 class Span(NamedTuple):
@@ -71,9 +73,28 @@ def spans_in(buffer: memoryview | bytes, position: int) -> Iterator[Span]:
             yield Span(position + at, length + PREFIX_BYTES, base_offset, base_offset, timestamp_ms if magic else NO_TIMESTAMP, -1)
 
 
-def span_of(batch: Batch, position: int) -> Span:
-    """The span of a batch that was read as a whole."""
-    return Span(position, batch.size_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp_ms, batch.leader_epoch)
+def walk(read: Callable[[int, int], memoryview | bytes], size: int) -> Iterator[tuple[int, Batch]]:
+    """All batches of a segment with their positions, CRCs checked.
+
+    Args:
+        read: the segment's bytes from one position, so many.
+        size: of the segment.
+
+    Raises:
+        CorruptDataError: what follows is no batch, or only a part of one.
+    """
+    position, wanted = 0, _CHUNK_BYTES
+    while position < size:
+        chunk = read(position, min(wanted, size - position))
+        wanted, end = _CHUNK_BYTES, 0
+        for batch in read_batches(chunk, check_crcs=True):
+            yield position + batch.position, batch
+            end = batch.position + batch.size_bytes
+        if not end:                                           # one batch larger than the chunk, or a torn one
+            wanted = _LENGTH.unpack_from(chunk, PREFIX_BYTES - 4)[0] + PREFIX_BYTES if len(chunk) >= PREFIX_BYTES else 0
+            if wanted <= len(chunk) or wanted > size - position:
+                raise CorruptDataError(f"a batch is cut off at position {position}", offset=position)
+        position += end
 
 
 def stamped(

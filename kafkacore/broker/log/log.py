@@ -37,7 +37,7 @@ class LogSettings(Protocol):
     @property
     def segment_bytes(self) -> int: ...
     @property
-    def segment_ms(self) -> int: ...
+    def max_segment_ms(self) -> int: ...
     @property
     def segment_jitter_ms(self) -> int: ...
     @property
@@ -68,6 +68,10 @@ class Storage(ABC):
     @abstractmethod
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         """Deletes segments, their files after a delay."""
+
+    @abstractmethod
+    def swap(self, segments: Sequence[Segment], cleaned: Segment, delay_ms: int) -> None:
+        """A cleaned segment takes the place of some segments, also for whoever opens the log after a crash."""
 
     @abstractmethod
     def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:
@@ -113,6 +117,16 @@ class MemoryStorage(Storage):
     writing fresh memory.
     """
 
+    def __init__(self, rolled: Callable[[Log], None] = lambda log: None, truncated: Callable[[int], None] = lambda offset: None) -> None:
+        """Holds nothing itself.
+
+        Args:
+            rolled: told that a log got a new segment.
+            truncated: told where a log ends now that was cut.
+        """
+        self._rolled = rolled
+        self._truncated = truncated
+
     def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
         capacity = previous.capacity * 2 if isinstance(previous, MemorySegment) else SEGMENT_MIN_BYTES
         return MemorySegment(base_offset, max(min(capacity, config.segment_bytes, SEGMENT_MAX_BYTES), needed_bytes), wall_ms)
@@ -123,13 +137,17 @@ class MemoryStorage(Storage):
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         return None
 
+    def swap(self, segments: Sequence[Segment], cleaned: Segment, delay_ms: int) -> None:
+        return None
+
     def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:
         return None
 
     def rolled(self, log: Log, base_offset: int) -> None:
-        return None
+        self._rolled(log)
 
     def truncated(self, log: Log) -> None:
+        self._truncated(log.end_offset)
         log.replay_producers(ProducerStates(), log.start_offset, log.end_offset)
 
     def appended(self, log: Log) -> None:
@@ -191,10 +209,10 @@ class Log:
         """Adds a checked batch at the end, as the partition's leader.
 
         Args:
-            batch: from `read_one_batch`.
+            batch: from `validate`.
             leader_epoch: of the partition's leader now.
             append_time_ms: the wall time for LogAppendTime topics, None to keep the producer's timestamps.
-            max_timestamp_ms: from `check_records`; the header's if left out.
+            max_timestamp_ms: from `validate`; the header's if left out.
             wall_ms: the time now, which retention goes by where records have no timestamps.
 
         Returns:
@@ -326,7 +344,7 @@ class Log:
 
     def _is_due(self, segment: Segment, max_timestamp_ms: int, wall_ms: int) -> bool:
         """Whether segment.ms has passed: by the records' own time, or by the clock where they have none."""
-        limit_ms = self.config.segment_ms - self._jitter_ms
+        limit_ms = self.config.max_segment_ms - self._jitter_ms
         first_ms = segment.rolling_timestamp()
         return (max_timestamp_ms - first_ms if first_ms is not None else wall_ms - segment.created_ms) > limit_ms
 
@@ -339,7 +357,8 @@ class Log:
         self.segments.append(segment)
         if previous is not None:
             self.storage.rolled(self, base_offset)
-        self._jitter_ms = self._jitter(min(self.config.segment_jitter_ms, self.config.segment_ms)) if self.config.segment_jitter_ms else 0
+        config = self.config
+        self._jitter_ms = self._jitter(min(config.segment_jitter_ms, config.max_segment_ms)) if config.segment_jitter_ms else 0
         return segment
 
     def roll(self, wall_ms: int) -> None:
@@ -447,6 +466,27 @@ class Log:
             gone = self.segments[:count]
             del self.segments[:count]
             self.storage.drop(gone, self.config.file_delete_delay_ms)
+
+    def replace(self, base_offsets: Sequence[int], cleaned: Segment) -> bool:
+        """Puts a cleaned segment in the place of those it was made of.
+
+        Args:
+            base_offsets: of the segments, which follow each other; none of them is the active one.
+            cleaned: begins at the first of these offsets.
+
+        Returns:
+            False if one of them is not there any more; nothing was changed then.
+
+        Raises:
+            KafkaStorage: the files could not be renamed.
+        """
+        row = self._segment_row(base_offsets[0])
+        old = self.segments[row : row + len(base_offsets)]
+        if [segment.base_offset for segment in old] != list(base_offsets) or row + len(old) >= len(self.segments):
+            return False
+        self.storage.swap(old, cleaned, self.config.file_delete_delay_ms)
+        self.segments[row : row + len(old)] = [cleaned]
+        return True
 
     def delete_old_segments(self, retention_ms: int, retention_bytes: int, wall_ms: int, upper_offset: int | None = None) -> int:
         """Drops whole segments from the front by age and by size; the active one too, if all of it is too old.

@@ -36,9 +36,10 @@ from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.log import checkpoints, recovery
-from kafkacore.broker.log.directory import DirectoryStorage, LogDir
+from kafkacore.broker.log.compactor import Compactor
+from kafkacore.broker.log.directory import DirectoryStorage, LogDir, LogHooks
 from kafkacore.broker.log.disk import DiskSegment, sync_file
-from kafkacore.broker.log.log import Log, LogSettings
+from kafkacore.broker.log.log import Log, LogSettings, MemoryStorage
 from kafkacore.broker.worker import InlineWorker, Worker
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
@@ -102,6 +103,9 @@ class LogManager:
         self._number = 0
         self._flushes: list[tuple[int, int, Log]] = []  # (due, number, log), a heap
         self._to_flush: set[Log] = set()
+        self.last_stable_offset: Callable[[Key], int] = lambda key: self.logs[key].end_offset
+        """Of a partition: compaction touches nothing from there on."""
+        self.compactor = Compactor(config, self.logs, worker, clock, lambda key: self.last_stable_offset(key), self._cleaned)
         self._high_watermarks_due_ms: int | None = None
         self._offsets_due_ms: int | None = None
 
@@ -177,6 +181,7 @@ class LogManager:
     def _read(self, path: Path) -> None:
         self._recovery_points.update(checkpoints.read_offsets(path / checkpoints.RECOVERY_POINTS))
         self._start_offsets.update(checkpoints.read_offsets(path / checkpoints.START_OFFSETS))
+        self.compactor.cleaned_to.update(checkpoints.read_offsets(path / checkpoints.CLEANER_OFFSETS))
         self._loaded_high_watermarks.update(checkpoints.read_offsets(path / checkpoints.HIGH_WATERMARKS))
         marker = path / checkpoints.CLEAN_SHUTDOWN
         if marker.exists():
@@ -252,7 +257,7 @@ class LogManager:
         if log is not None:
             return log
         if not self.on_disk:
-            log = self.logs[key] = Log(config)
+            log = self.logs[key] = Log(config, MemoryStorage(self.compactor.look_soon, functools.partial(self.compactor.truncated, key)))
             return log
         log_dir, path = self._place(topic, index)
         with log_dir.io():
@@ -265,7 +270,13 @@ class LogManager:
                 self._forget(key)
             if found != topic_id:
                 checkpoints.write_partition_metadata(path, topic_id)
-            storage = DirectoryStorage(log_dir, path, self._delete_later, self.flush_later, self._schedule_flush)
+            hooks = LogHooks(
+                self._delete_later,
+                self._rolled,
+                self._schedule_flush,
+                functools.partial(self.compactor.truncated, key),
+            )
+            storage = DirectoryStorage(log_dir, path, hooks)
             log = Log(config, storage, lambda limit_ms: self._random.randint(0, limit_ms))
             recovery.load(
                 log,
@@ -276,7 +287,12 @@ class LogManager:
                 wall_ms=self._clock.wall_ms(),
             )
         self.logs[key] = log
+        self.compactor.look_soon(log)
         return log
+
+    def _rolled(self, log: Log, base_offset: int) -> None:
+        self.flush_later(log, base_offset)
+        self.compactor.look_soon(log)
 
     def _place(self, topic: str, index: int) -> tuple[LogDir, Path]:
         """Where a partition lies, or the directory with the fewest."""
@@ -308,7 +324,7 @@ class LogManager:
             self._delete_directory(log.storage.log_dir, log.storage.path, log.config.file_delete_delay_ms)
 
     def _forget(self, key: Key) -> None:
-        for offsets in (self._recovery_points, self._start_offsets, self._loaded_high_watermarks):
+        for offsets in (self._recovery_points, self._start_offsets, self._loaded_high_watermarks, self.compactor.cleaned_to):
             offsets.pop(key, None)
 
     def _delete_directory(self, log_dir: LogDir, path: Path, delay_ms: int) -> None:
@@ -357,7 +373,7 @@ class LogManager:
     def next_deadline_ms(self) -> int | None:
         """When `advance_clock` has something to do; None for nothing."""
         if not self.directories:
-            return None
+            return self.compactor.next_deadline_ms()
         if any(log_dir.dirty for log_dir in self.directories):
             now_ms = self._clock.now_ms()
             for log_dir in self.directories:
@@ -367,6 +383,9 @@ class LogManager:
             if self._offsets_due_ms is None:
                 self._offsets_due_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
         due = [each for each in (self._high_watermarks_due_ms, self._offsets_due_ms) if each is not None]
+        compaction_ms = self.compactor.next_deadline_ms()
+        if compaction_ms is not None:
+            due.append(compaction_ms)
         due += [heap[0][0] for heap in (self._doomed, self._flushes) if heap]
         return min(due, default=None)
 
@@ -387,6 +406,7 @@ class LogManager:
             if log in self.logs.values():
                 with contextlib.suppress(errors.KafkaStorage):  # told by the directory
                     self.flush_later(log, log.end_offset)
+        self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
             self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks())
@@ -414,6 +434,11 @@ class LogManager:
             key: log.start_offset for key, log in self.logs.items() if log.segments and log.start_offset > log.segments[0].base_offset
         }
         self._save(checkpoints.START_OFFSETS, starts)
+        self._save(checkpoints.CLEANER_OFFSETS, self.compactor.cleaned_to)
+
+    def _cleaned(self) -> None:
+        for log_dir in self.directories:
+            log_dir.dirty = True
 
     def _save(self, name: str, offsets: Mapping[Key, int]) -> None:
         for log_dir in self.directories:

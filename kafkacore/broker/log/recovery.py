@@ -20,17 +20,16 @@ from pathlib import Path
 
 from kafkacore.broker.log import checkpoints
 from kafkacore.broker.log.disk import INDEX_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, DiskSegment, file_name
-from kafkacore.broker.log.headers import PREFIX_BYTES
+from kafkacore.broker.log.headers import walk
 from kafkacore.broker.log.index import MAX_RELATIVE_OFFSET
 from kafkacore.broker.log.log import Log
 from kafkacore.broker.producers import ProducerStates
 from kafkacore.errors import CorruptDataError
-from kafkacore.records import Batch, read_batches
+from kafkacore.records import Batch
 
 logger = logging.getLogger(__name__)
 
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
-_CHUNK_BYTES = 4 << 20
 
 
 def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_offset: int, wall_ms: int) -> None:
@@ -132,29 +131,21 @@ def check_batches(segment: DiskSegment, take: Callable[[Batch], None]) -> tuple[
         Where the good ones end, and what is wrong there.
     """
     segment.begin_index()
-    position, next_offset, wanted = 0, segment.base_offset, _CHUNK_BYTES
-    while position < segment.size:
-        chunk = segment.pread(position, min(wanted, segment.size - position))
-        wanted, end = _CHUNK_BYTES, 0
-        try:
-            for batch in read_batches(chunk, check_crcs=True):
-                base_offset, last_offset = batch.base_offset, batch.last_offset
-                if base_offset < next_offset:
-                    raise CorruptDataError(f"offset {base_offset} follows {next_offset - 1}", offset=batch.position)
-                if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-                    raise CorruptDataError(f"offset {last_offset} does not belong to the segment", offset=batch.position)
-                take(batch)
-                segment.note(position + batch.position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
-                next_offset = last_offset + 1
-                end = batch.position + batch.size_bytes
-        except CorruptDataError as problem:
-            return position + end, str(problem)
-        if not end:                                           # one batch larger than the chunk, or a torn one
-            wanted = int.from_bytes(chunk[8:PREFIX_BYTES], "big", signed=True) + PREFIX_BYTES if len(chunk) >= PREFIX_BYTES else 0
-            if wanted <= len(chunk) or wanted > segment.size - position:
-                return position, "a batch is cut off"
-        position += end
-    return position, ""
+    end, next_offset = 0, segment.base_offset
+    try:
+        for position, batch in walk(segment.pread, segment.size):
+            base_offset, last_offset = batch.base_offset, batch.last_offset
+            if base_offset < next_offset:
+                raise CorruptDataError(f"offset {base_offset} follows {next_offset - 1}", offset=position)
+            if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptDataError(f"offset {last_offset} does not belong to the segment", offset=position)
+            take(batch)
+            segment.note(position, batch.size_bytes, last_offset, batch.max_timestamp_ms)
+            next_offset = last_offset + 1
+            end = position + batch.size_bytes
+    except CorruptDataError as problem:
+        return end, str(problem)
+    return end, ""
 
 
 # ---- producers

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, Protocol
+
 import numpy
 
-from kafkacore import errors, records
-from kafkacore.broker.log.headers import HEADER_BYTES, MAGIC_AT
-from kafkacore.records import Batch
+from kafkacore import compress, errors, records
+from kafkacore.broker.log.headers import HEADER_BYTES, MAGIC_AT, NO_TIMESTAMP
+from kafkacore.broker.log.rewrite import in_codec
+from kafkacore.config import INT64_MAX
+from kafkacore.records import Batch, RecordColumns
 
 _BATCH_MAGIC = 2
 _COMPRESSION_CODECS = 5
+# KIP-110: clients that speak an older Produce do not know zstd.
+FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
+LZ4_DEFAULT_LEVEL = 9
 
 
 def read_one_batch(buffer: memoryview | bytes, max_bytes: int) -> Batch:
@@ -52,19 +59,137 @@ def read_one_batch(buffer: memoryview | bytes, max_bytes: int) -> Batch:
     return batch
 
 
-def check_records(batch: Batch) -> int:
+class ValidationSettings(Protocol):
+    """The topic settings a batch is checked against; `TopicConfig` has them."""
+
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def cleanup_policy(self) -> str: ...
+    @property
+    def message_timestamp_type(self) -> str: ...
+    @property
+    def message_timestamp_before_max_ms(self) -> int: ...
+    @property
+    def message_timestamp_after_max_ms(self) -> int: ...
+    @property
+    def compression_type(self) -> str: ...
+    @property
+    def compression_gzip_level(self) -> int: ...
+    @property
+    def compression_lz4_level(self) -> int: ...
+    @property
+    def compression_zstd_level(self) -> int: ...
+
+
+class Validated(NamedTuple):
+    """A batch as it may be written.
+
+    Attributes:
+        batch: in the topic's codec.
+        max_timestamp_ms: the largest of its records; the header's may be wrong.
+        append_time_ms: for topics with LogAppendTime; None to keep the producer's timestamps.
+    """
+
+    batch: Batch
+    max_timestamp_ms: int
+    append_time_ms: int | None
+
+
+def validate(data: memoryview | bytes, config: ValidationSettings, produce_version: int, wall_ms: int) -> Validated:
+    """Checks what a producer sent for one partition, and turns it into the topic's codec.
+
+    Args:
+        data: the partition's records.
+        config: the topic's settings.
+        produce_version: of the Produce request.
+        wall_ms: the time now.
+
+    Raises:
+        InvalidRecord, InvalidTimestamp: of single records; `record_errors` says which.
+        BrokerError, CorruptDataError: the batch must not be written.
+
+    Source: org.apache.kafka.storage.internals.log.LogValidator, UnifiedLog.append.
+    """
+    batch = read_one_batch(data, config.max_message_bytes)
+    if batch.compression == compress.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
+        raise errors.UnsupportedCompressionType(f"Produce v{produce_version} does not know zstd")
+    if batch.is_transactional and batch.producer_id < 0:
+        raise errors.InvalidRecord("a transactional batch needs a producer id")
+    if batch.producer_id != -1 and (batch.producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0):
+        raise errors.InvalidRecord(
+            f"producer id {batch.producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
+        )
+    columns = read_records(batch)
+    if "compact" in config.cleanup_policy:
+        _refuse("a compacted topic takes no record without a key", errors.InvalidRecord, columns.keys.lengths < 0)
+    append_time_ms = None
+    if config.message_timestamp_type == "LogAppendTime":
+        append_time_ms = wall_ms
+        if batch.timestamp_type:
+            raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
+    else:
+        _check_timestamps(columns.timestamps_ms, config, wall_ms)
+    if config.compression_type != "producer":
+        codec, level = _codec(config)
+        if batch.compression != codec:
+            batch = in_codec(batch, codec, level)
+            if batch.size_bytes > config.max_message_bytes:
+                raise errors.RecordTooLarge(
+                    f"as {config.compression_type} the batch has {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}"
+                )
+    if batch.size_bytes > config.segment_bytes:
+        raise errors.RecordBatchTooLarge(f"the batch has {batch.size_bytes} bytes, a segment at most {config.segment_bytes}")
+    return Validated(batch, int(columns.timestamps_ms.max()), append_time_ms)
+
+
+def _check_timestamps(timestamps_ms: numpy.ndarray[Any, numpy.dtype[numpy.int64]], config: ValidationSettings, wall_ms: int) -> None:
+    after_ms, before_ms = wall_ms + config.message_timestamp_after_max_ms, wall_ms - config.message_timestamp_before_max_ms
+    if int(timestamps_ms.max()) <= after_ms and int(timestamps_ms.min()) >= before_ms:
+        return
+    # A record without a timestamp is never out of range.
+    bad = (timestamps_ms != NO_TIMESTAMP) & ((timestamps_ms > min(after_ms, INT64_MAX)) | (timestamps_ms < max(before_ms, -INT64_MAX)))
+    _refuse(f"a timestamp must lie from {before_ms} to {after_ms}", errors.InvalidTimestamp, bad)
+
+
+def _refuse(
+    message: str, error: type[errors.InvalidRecord | errors.InvalidTimestamp], bad: numpy.ndarray[Any, numpy.dtype[numpy.bool_]]
+) -> None:
+    """Refuses a batch because of some of its records (KIP-467)."""
+    rows = numpy.flatnonzero(bad)
+    if len(rows):
+        problem = error(f"{message}; {len(rows)} of {len(bad)} records are refused")
+        problem.record_errors = [(int(row), message) for row in rows]
+        raise problem
+
+
+def _codec(config: ValidationSettings) -> tuple[int, int | None]:
+    """The topic's codec and its level; None is the codec's default, which for lz4 is called 9."""
+    if config.compression_type == "uncompressed":
+        return compress.NONE, None
+    codec = compress.codec_id(config.compression_type)
+    levels = {
+        compress.GZIP: config.compression_gzip_level,
+        compress.LZ4: config.compression_lz4_level,
+        compress.ZSTD: config.compression_zstd_level,
+    }
+    level = levels.get(codec)
+    return codec, None if (codec, level) in ((compress.LZ4, LZ4_DEFAULT_LEVEL), (compress.GZIP, -1)) else level
+
+
+def read_records(batch: Batch) -> RecordColumns:
     """Reads every record of a produced batch, about 5 ns each, since one broken batch in a log stops every reader of it for good.
 
     Args:
         batch: from `read_one_batch`.
 
     Returns:
-        The largest timestamp, -1 if the records have none; the header's may be wrong.
+        Its records.
 
     Raises:
         InvalidRecord: the batch does not unpack to the number of records it promises, or a compressed one not to offsets in sequence.
-
-    Source: org.apache.kafka.storage.internals.log.LogValidator.
     """
     try:
         columns = batch.columns()
@@ -74,4 +199,4 @@ def check_records(batch: Batch) -> int:
         raise errors.InvalidRecord(f"the batch promises {batch.record_count} records and holds {len(columns)}")
     if batch.compression and not numpy.array_equal(columns.offsets, numpy.arange(len(columns))):
         raise errors.InvalidRecord("the offsets inside a compressed batch do not follow each other")
-    return int(columns.timestamps_ms.max())
+    return columns

@@ -1,0 +1,334 @@
+"""Compaction against a model, in memory and on disk: what stays, what goes, what readers see."""
+
+import os
+
+import pytest
+from brokering import T0
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import Disk, topic_config
+
+from kafkacore.broker.log import Log, LogManager
+from kafkacore.broker.log.cleaner import cleanable
+from kafkacore.broker.worker import InlineWorker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.records import BatchBuilder, control_batch, read_batches
+
+KEY = ("t", 0)
+DAY_MS = 86_400_000
+
+
+class Memory:
+    """A log manager in memory."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(wall_ms=T0)
+        self.manager = LogManager(BrokerConfig(), None, InlineWorker(), self.clock)
+
+    def log(self, **config) -> Log:
+        return self.manager.open("t", bytes(16), 0, topic_config(**config))
+
+
+@pytest.fixture(params=["memory", "disk"])
+def store(request, tmp_path):
+    made = Memory() if request.param == "memory" else Disk(tmp_path)
+    yield made
+    made.manager.close()
+
+
+COMPACT = {"cleanup_policy": "compact", "segment_bytes": 700, "file_delete_delay_ms": 0}
+
+
+def put(log, *pairs, wall_ms=T0, compression="none", codec_level=None, **producer):
+    """Appends a batch of (key, value)."""
+    builder = BatchBuilder(max_bytes=1 << 20, compression=compression, **producer)
+    for key, value in pairs:
+        assert builder.append(value, key=key, timestamp_ms=wall_ms)
+    return log.append(next(iter(read_batches(bytes(builder.build())))), 0, wall_ms=wall_ms)
+
+
+def end_transaction(log, producer_id, commit, wall_ms=T0):
+    data = control_batch(int(commit), producer_id=producer_id, producer_epoch=0, timestamp_ms=wall_ms)
+    return log.append(next(iter(read_batches(data))), 0, wall_ms=wall_ms)
+
+
+def batches(log, offset=None):
+    pieces = log.read(log.start_offset if offset is None else offset, 1 << 30, log.end_offset, True)
+    return [each for piece in pieces for each in read_batches(piece if isinstance(piece, memoryview) else piece.read(), check_crcs=True)]
+
+
+def content(log):
+    return [(r.offset, r.key, r.value) for each in batches(log) if not each.is_control for r in each.records()]
+
+
+def compact(store):
+    store.manager.compactor.compact(KEY)
+
+
+def test_the_last_value_of_a_key_stays_and_offsets_do_not_change(store):
+    log = store.log(**COMPACT)
+    for nth in range(40):
+        put(log, (b"k%d" % (nth % 4), b"v" * 100 + b"%d" % nth))
+    active = log.segments[-1].base_offset
+    assert 0 < active < 40
+    before = {offset: (key, value) for offset, key, value in content(log)}
+    compact(store)
+    after = content(log)
+    assert all(before[offset] == (key, value) for offset, key, value in after)
+    assert [offset for offset, _, _ in after] == [*range(active - 4, active), *range(active, 40)]
+    assert (log.end_offset, store.manager.compactor.cleaned_to[KEY]) == (40, active)
+    for offset in range(40):                                  # every offset can still be read from, and leads to what follows it
+        assert batches(log, offset)[0].last_offset >= min(offset, 39)
+
+
+def test_it_happens_by_itself_when_enough_is_dirty(store):
+    log = store.log(**COMPACT, min_cleanable_dirty_ratio=0.5)
+    for nth in range(20):
+        put(log, (b"k%d" % nth, b"v" * 300))
+    assert store.manager.compactor.next_deadline_ms() == store.clock.now_ms() + 15_000
+    wait(store)
+    cleaned_to = store.manager.compactor.cleaned_to[KEY]
+    assert cleaned_to == log.segments[-1].base_offset
+    assert store.manager.compactor.next_deadline_ms() is None  # and nothing to do until more is written
+    for nth in range(4):
+        put(log, (b"k%d" % nth, b"w" * 300))
+    wait(store)
+    assert store.manager.compactor.cleaned_to[KEY] == cleaned_to  # less than the half
+    for nth in range(30):
+        put(log, (b"k%d" % (nth % 20), b"x" * 300))
+    wait(store)
+    assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
+
+
+@pytest.mark.parametrize(("setting", "ratio"), [("min_compaction_lag_ms", 0.0), ("max_compaction_lag_ms", 1.0)])
+def test_lags_hold_it_up_and_bring_it_forward(store, setting, ratio):
+    log = store.log(**COMPACT, min_cleanable_dirty_ratio=ratio, **{setting: 20_000})
+    for nth in range(20):
+        put(log, (b"k", b"%d" % nth * 150))
+    wait(store)
+    assert KEY not in store.manager.compactor.cleaned_to
+    wait(store)                                               # 30 seconds later
+    assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
+
+
+def wait(store):
+    """The clock goes on by log.cleaner.backoff.ms; what is due is done."""
+    store.clock.advance(15_000)
+    for _ in range(3):
+        store.manager.advance_clock()
+
+
+def test_tombstones_stay_until_their_horizon(store):
+    log = store.log(**COMPACT, delete_retention_ms=1000)
+    put(log, (b"a", b"1"), (b"b", b"1"), (b"a", None))
+    fill(log)
+    compact(store)
+    assert content(log)[:2] == [(1, b"b", b"1"), (2, b"a", None)]
+    (first, *_) = batches(log)
+    assert (first.attributes & 0x40, first.base_timestamp_ms) == (0x40, T0 + 1000)
+    assert {record.timestamp_ms for record in first.records()} == {T0}  # the horizon takes the place of the base, not of the time
+    store.clock.advance(999)
+    fill(log)
+    compact(store)
+    assert content(log)[1] == (2, b"a", None)
+    store.clock.advance(1)
+    fill(log)
+    compact(store)
+    assert content(log)[0] == (1, b"b", b"1")
+    assert b"a" not in [key for _, key, _ in content(log)]
+
+
+def fill(log, wall_ms=T0):
+    """Ends the active segment."""
+    base = log.segments[-1].base_offset
+    while log.segments[-1].base_offset == base:
+        put(log, (b"filler", b"f" * 300), wall_ms=wall_ms)
+
+
+def test_aborted_records_go_and_the_marker_after_them(store):
+    log = store.log(**COMPACT, delete_retention_ms=1000)
+    put(log, (b"a", b"0"))
+    put(log, (b"a", b"aborted"), (b"c", b"aborted"), producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    end_transaction(log, 5, commit=False)
+    put(log, (b"b", b"committed"), producer_id=5, producer_epoch=0, base_sequence=2, is_transactional=True)
+    end_transaction(log, 5, commit=True)
+    put(log, (b"z", b"z"), producer_id=5, producer_epoch=0, base_sequence=3, is_transactional=True)
+    end_transaction(log, 5, commit=True)
+    fill(log)
+    assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]
+    compact(store)
+    assert [(o, k, v) for o, k, v in content(log) if k != b"filler"] == [(0, b"a", b"0"), (4, b"b", b"committed"), (6, b"z", b"z")]
+    assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
+    assert log.aborted_transactions(0, log.end_offset) == [(5, 1, 3, 4)]      # its marker is there
+    fill(log)
+    compact(store)                                            # nothing left of it: the marker gets its horizon, the entry goes
+    assert [each.base_offset for each in batches(log) if each.is_control] == [3, 5, 7]
+    assert log.aborted_transactions(0, log.end_offset) == []
+    store.clock.advance(1000)
+    fill(log)
+    compact(store)
+    assert [each.base_offset for each in batches(log) if each.is_control] == [5, 7]
+
+
+def test_an_open_transaction_stops_it(store):
+    log = store.log(**COMPACT)
+    put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"), producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    put(log, (b"a", b"3"))
+    fill(log)
+    store.manager.last_stable_offset = lambda key: log.producers.first_unstable_offset()
+    compact(store)
+    assert [value for _, key, value in content(log) if key == b"a"] == [b"1", b"2", b"3"]
+    assert cleanable(log, log.config, 0, 1, T0)[:2] == (0, 1)
+
+
+def test_the_last_batch_of_a_producer_stays_empty(store):
+    log = store.log(**COMPACT)
+    put(log, (b"a", b"1"), producer_id=7, producer_epoch=2, base_sequence=40)
+    put(log, (b"a", b"2"))
+    fill(log)
+    compact(store)
+    (first, *_) = batches(log)
+    assert (first.base_offset, first.record_count, first.producer_id, first.producer_epoch, first.last_sequence) == (0, 0, 7, 2, 40)
+    if isinstance(store, Disk):
+        store.crash()
+        assert store.log(**COMPACT).producers.entries[7].last_sequence == 40
+
+
+def test_compression_is_kept(store):
+    log = store.log(**COMPACT)
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        put(log, (b"k", b"old" * 50), (b"%s" % codec.encode(), b"new" * 50), compression=codec)
+    put(log, (b"k", b"newest"))
+    fill(log)
+    compact(store)
+    kept = [each for each in batches(log) if each.compression]
+    assert [each.compression for each in kept] == [1, 2, 3, 4]
+    assert [(each.record_count, each.base_offset, each.last_offset) for each in kept] == [(1, 2 * n, 2 * n + 1) for n in range(4)]
+
+
+def test_segments_become_one_and_survive_restart_and_crash(tmp_path):
+    disk = Disk(tmp_path)
+    log = disk.log(**COMPACT)
+    for nth in range(60):
+        put(log, (b"k%d" % (nth % 3), b"v" * 100))
+    many = len(log.segments)
+    compact(disk)
+    assert len(log.segments) == many                          # grouped by what they were before
+    fill(log)
+    compact(disk)
+    assert len(log.segments) < many / 3
+    expected = content(log)
+    names = os.listdir(tmp_path / "t-0")
+    assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+    disk.restart()
+    assert disk.manager.compactor.cleaned_to[KEY] > 0
+    assert content(disk.log(**COMPACT)) == expected
+    disk.crash()
+    assert content(disk.log(**COMPACT)) == expected
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_crash_at_any_step_of_the_swap_keeps_every_last_value(tmp_path, at, monkeypatch):
+    disk = Disk(tmp_path)
+    log = disk.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k%d" % (nth % 3), b"%d" % nth + b"v" * 100))
+    latest = {key: value for _, key, value in content(log)}
+    real, steps = os.replace, 0
+
+    def dying(source, target):
+        nonlocal steps
+        steps += 1
+        if steps > at:
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", dying)
+        try:
+            compact(disk)
+        except KeyboardInterrupt:
+            pass
+    disk.crash()
+    log = disk.log(**COMPACT)
+    assert log.end_offset == 30
+    assert {key: value for _, key, value in content(log)} == latest
+    assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
+    class Later(InlineWorker):
+        def submit(self, work, done):
+            self.job = lambda: InlineWorker.submit(self, work, done)
+
+    disk = Disk(tmp_path)
+    disk.manager.close()
+    worker = Later()
+    disk.manager = LogManager(BrokerConfig(), [tmp_path], worker, disk.clock)
+    disk.manager.start()
+    log = disk.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k", b"%d" % nth * 100))
+    compact(disk)
+    log.truncate_to(2)
+    worker.job()
+    assert len(content(log)) == 2
+    assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
+    disk.manager.logs.clear()
+    disk.manager._unlock()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=4), st.integers(-1, 2), st.integers(0, 9)),
+        max_size=40,
+    ),
+    st.integers(1, 3000),
+)
+def test_readers_see_what_the_model_says(plan, map_bytes):
+    """Transactions of three producers, tombstones, several passes with a small map of keys: a committed reader sees the latest values."""
+    store = Memory()
+    store.manager.config = BrokerConfig(log_cleaner_dedupe_buffer_size=map_bytes)
+    store.manager.compactor._config = store.manager.config
+    log = store.log(**COMPACT, delete_retention_ms=DAY_MS)
+    store.manager.last_stable_offset = lambda key: log.end_offset if (at := log.producers.first_unstable_offset()) is None else at
+    sequences = {0: 0, 1: 0, 2: 0}
+    for nth, (keys, producer, action) in enumerate(plan):
+        pairs = [(b"k%d" % key, None if gone else b"%d" % nth + b"v" * 80) for key, gone in keys]
+        if producer < 0:
+            put(log, *pairs)
+        else:
+            put(log, *pairs, producer_id=producer, producer_epoch=0, base_sequence=sequences[producer], is_transactional=True)
+            sequences[producer] += len(pairs)
+            if action < 5:
+                end_transaction(log, producer, commit=action < 3)
+        if action == 9:
+            before = committed(log)
+            compact(store)
+            assert committed(log) == before
+    for producer in sequences:
+        end_transaction(log, producer, commit=True)
+    everything = committed(log)
+    fill(log)
+    for _ in range(3):
+        compact(store)
+    after = committed(log)
+    assert {k: v for k, v in after.items() if k != b"filler"} == {k: v for k, v in everything.items() if k != b"filler"}
+    offsets = [offset for offset, _, _ in content(log)]
+    assert offsets == sorted(set(offsets))
+
+
+def committed(log) -> dict[bytes, bytes | None]:
+    """The last value of every key that a reader of committed records sees, tombstones as None or not at all."""
+    aborted = log.aborted_transactions(0, log.end_offset)
+    seen: dict[bytes, bytes | None] = {}
+    for each in batches(log):
+        mine = [transaction for transaction in aborted if transaction.producer_id == each.producer_id]
+        if each.is_control or any(transaction.first_offset <= each.base_offset <= transaction.last_offset for transaction in mine):
+            continue
+        for record in each.records():
+            seen[record.key] = record.value
+    return {key: value for key, value in seen.items() if value is not None}
