@@ -130,7 +130,7 @@ class PartitionOwner(Protocol):
     def has_alive_broker(self, node_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
 
-    def propose_isr(self, partition: Partition, isr: list[int]) -> None:
+    def propose_isr(self, partition: Partition, isr: tuple[int, ...]) -> None:
         """Asks the controller for another ISR; the answer comes by `isr_committed`, `isr_refused` or `apply`."""
 
 
@@ -492,8 +492,8 @@ class Partition:
             self._propose(kept)
 
     def _propose(self, isr: tuple[int, ...]) -> None:
-        self.pending_isr = isr
-        self._owner.propose_isr(self, list(isr))
+        self.pending_isr = isr  # first: the answer may come within the call
+        self._owner.propose_isr(self, isr)
 
     def isr_committed(self, leader_epoch: int, partition_epoch: int, isr: list[int], now_ms: int) -> bool:
         """The controller accepted a proposal.
@@ -501,8 +501,8 @@ class Partition:
         Returns:
             Whether the high watermark rose by it.
         """
-        if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch or not self.is_leader:
-            return False
+        if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch or not self.is_leader:
+            return False  # the image was faster, or the leadership is over
         self.partition_epoch = partition_epoch
         self.isr = tuple(isr)
         self.pending_isr = None

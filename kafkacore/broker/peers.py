@@ -221,6 +221,16 @@ class PeerClient:
             self._failed(connection, DisconnectError("the connection was given up after a time-out", broker=connection.node_id))
         self._finish(sent, error)
 
+    def is_back(self, node_id: int) -> None:
+        """A broker has registered anew: no need to wait for the end of a back-off."""
+        for connection in list(self._connections.values()):
+            if connection.node_id == node_id and not connection.connecting:
+                connection.retry_at_ms = connection.attempts = 0
+                if connection.setup is not None:
+                    connection.setup.cancel()
+                    connection.setup = None
+                self._advance(connection)
+
     # ---- called by the loop
 
     def owns(self, connection_id: int | str) -> bool:

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kafkacore import errors
-from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
+from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, Topic
 from kafkacore.broker.fetcher import ReplicaFetchers
+from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import LogManager
-from kafkacore.broker.partition import Appended, Committed, Partition, Role
+from kafkacore.broker.partition import UNKNOWN_BROKER_EPOCH, Appended, Committed, Partition, Role
 from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -75,6 +76,8 @@ class ReplicaManager(ImageListener):
         self.listeners: list[LeadershipListener] = []
         self.fetchers: ReplicaFetchers | None = None
         """What copies the partitions that others lead; None where there are no others."""
+        self.proposals: IsrProposals | None = None
+        """The way of ISR changes to the controller; None before there is one."""
         self._isr_check: TimerTask | None = None
         self._clock = clock
         self._timer = timer
@@ -88,16 +91,42 @@ class ReplicaManager(ImageListener):
     # ---- the image
 
     def image_changed(self, delta: ImageDelta) -> None:
+        if not self._serving:
+            return  # `started` catches up
         for topic in delta.deleted_topics:
             for index in range(len(topic.partitions)):
                 self._drop((topic.name, index))
         for change in delta.partitions:
             self.update(change.topic, change.index)
+        for kind, name in delta.configs:
+            if kind == RESOURCE_TOPIC and name in self.cluster.topics:
+                self._settings_changed(self.cluster.topics[name])
+        if delta.brokers:
+            self._brokers_changed(delta.brokers)
+
+    def _settings_changed(self, topic: Topic) -> None:
+        for index in range(len(topic.partitions)):
+            partition = self.partitions.get((topic.name, index))
+            if partition is not None:
+                partition.log.config = topic.config
+                partition.look_again(self._clock.now_ms())
+                self.changed(partition)
+
+    def _brokers_changed(self, nodes: set[int]) -> None:
+        """Brokers came or went: who must be waited for is another question then, and who can be fetched from."""
+        for partition in list(self.partitions.values()):
+            if not nodes.isdisjoint(partition.remotes):
+                partition.look_again(self._clock.now_ms())
+                self.changed(partition)
+        for node in nodes:
+            if node in self.cluster.nodes and self.fetchers is not None:
+                self.fetchers.leader_is_back(node)
 
     def reopen(self) -> None:
         """The log manager was closed and started again: gets the logs anew."""
         for (topic, index), partition in self.partitions.items():
             partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config)
+            partition.high_watermark = max(partition.log.start_offset, min(partition.high_watermark, partition.log.end_offset))
 
     def storage_failed(self, keys: Iterable[PartitionKey]) -> None:
         """A log directory went offline: whoever waits for its partitions hears of it."""
@@ -108,14 +137,22 @@ class ReplicaManager(ImageListener):
 
     def started(self) -> None:
         """The broker serves again, with what it holds."""
+        self._serving = True
+        for key, partition in list(self.partitions.items()):
+            topic_now = self.cluster.topics.get(key[0])
+            if topic_now is None or topic_now.topic_id != partition.topic.topic_id:
+                self._drop(key)
         for topic in self.cluster.topics.values():
             for index in range(len(topic.partitions)):
                 self.update(topic, index)
 
     def stopping(self) -> None:
         """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""
+        self._serving = False
         if self.fetchers is not None:
             self.fetchers.close()
+        if self.proposals is not None:
+            self.proposals.close()
         if self._isr_check is not None:
             self._isr_check.cancel()
             self._isr_check = None
@@ -208,16 +245,20 @@ class ReplicaManager(ImageListener):
                     self.changed(partition)
 
     def is_isr_eligible(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a follower may be in an ISR: its broker is alive."""
-        return node_id in self.cluster.nodes
+        """Whether a follower may be in an ISR: its broker is active, and the one that fetched is the one that is registered."""
+        broker = self.cluster.brokers.get(node_id)
+        return broker is not None and broker.active and broker_epoch in (UNKNOWN_BROKER_EPOCH, broker.epoch)
 
     def has_alive_broker(self, node_id: int) -> bool:
-        """Whether a broker is registered."""
+        """Whether a broker is registered and not fenced."""
         return node_id in self.cluster.nodes
 
-    def propose_isr(self, partition: Partition, isr: list[int]) -> None:
+    def propose_isr(self, partition: Partition, isr: tuple[int, ...]) -> None:
         """Asks the controller for another ISR."""
-        raise errors.IllegalStateError(f"{partition.topic.name}-{partition.index} has followers, but there is no controller to ask")
+        if self.proposals is not None:
+            self.proposals.propose(partition, isr)
+        else:
+            partition.isr_refused(partition.leader_epoch)
 
     # ---- the data path
 

@@ -73,6 +73,7 @@ class Broker(Server):
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
+        self._clean = True
         self._retention: TimerTask | None = None
         self._shutdown_deadline: TimerTask | None = None
 
@@ -117,17 +118,18 @@ class Broker(Server):
     def _ended(self) -> None:
         # After the sockets are gone: what this broker still leads goes to others, which nobody who was connected here is told.
         self.state.controller.close()
-        self.state.ended()
+        self.state.ended(self._clean)
 
     def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections, ends the thread and closes the logs; the data stays.
 
         Args:
-            clean: first have other brokers take over what this one leads.
+            clean: first have other brokers take over what this one leads, and say in the log directories that all is written.
 
         Raises:
             KafkaTimeoutError: the thread is stuck in a control function.
         """
+        self._clean = clean
         super().stop(clean)
         if self._owner_pid == os.getpid():
             self.state.ended()  # of a broker that was never started

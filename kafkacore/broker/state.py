@@ -8,11 +8,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
+from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.groups.service import GroupCoordinator
 from kafkacore.broker.internal_topics import GROUP_TOPIC
+from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
 from kafkacore.broker.producer_ids import ProducerIds
@@ -124,7 +126,7 @@ class BrokerState:
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
-        self.cluster.listeners.append(self.replicas)
+        self.cluster.listeners += [_PeersInImage(self.peers), self.replicas]
         self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
         self.cluster.listeners.append(self.groups)
         self.transactions = TransactionService(
@@ -143,6 +145,13 @@ class BrokerState:
         self.post = post
         self.controller = connect(node_id, self.cluster, self.timer, post)
         self.producer_ids = ProducerIds(self.controller, node_id)
+        self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)
+        self.replicas.fetchers = ReplicaFetchers(
+            node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, self.api_versions
+        )
+
+    def _epoch(self) -> int:
+        return self.controller.broker_epoch
 
     def _open_logs(self) -> None:
         self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})
@@ -153,9 +162,13 @@ class BrokerState:
             self._open_logs()
             self.replicas.reopen()
 
-    def ended(self) -> None:
-        """The broker has stopped: closes the logs."""
-        self.logs.close()
+    def ended(self, clean: bool = True) -> None:
+        """The broker has stopped: closes the logs.
+
+        Args:
+            clean: see `LogManager.close`.
+        """
+        self.logs.close(clean)
 
     def started(self) -> None:
         """The broker begins to serve."""
@@ -180,6 +193,18 @@ class BrokerState:
         self.follower_fetches.clear()
         self.produces.cancel_all()
         self.deletions.cancel_all()
+
+
+class _PeersInImage(ImageListener):
+    """Tells the client of other brokers which of them are back."""
+
+    def __init__(self, peers: PeerClient) -> None:
+        self._peers = peers
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        for node in delta.brokers:
+            if node in delta.image.nodes:
+                self._peers.is_back(node)
 
 
 class Call:

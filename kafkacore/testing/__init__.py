@@ -10,7 +10,7 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Broker, Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import UsageError, raise_for
+from kafkacore.errors import Code, UsageError, raise_for
 from kafkacore.protocol import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -27,12 +29,20 @@ from kafkacore.protocol import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FetchRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
 from kafkacore.protocol.schema import Request, Response
 
 __all__ = ["Delay", "Disconnect", "Drop", "EmbeddedCluster"]
 
 _FIRST_NODE_ID = 1
+_DEFAULT_REPLICAS = 3
+_FIRST_FETCH_WITH_DIVERGENCE = 12
 
 
 class EmbeddedCluster:
@@ -47,31 +57,47 @@ class EmbeddedCluster:
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
+        racks: Sequence[str] | None = None,
     ) -> None:
         """Prepares a cluster.
 
         Args:
-            brokers: how many; 1 for now.
+            brokers: how many; their ids are 1, 2, ...
             data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
                 `controller`, and the cluster goes on where it stopped.
-            config: Kafka's broker settings, under dotted or snake names.
+            config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
+                broker, up to three.
             port: of the first broker; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
+            racks: broker.rack of each broker.
 
         Raises:
-            UsageError: more than one broker, a data_dir that is in use, or api_versions or features that are not served.
+            UsageError: no broker, racks for other brokers, a Fetch too old for several brokers to copy with, a data_dir that is in use, or
+                api_versions or features that are not served.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
-        if brokers != 1:
-            raise UsageError(f"brokers={brokers}: a cluster of several brokers is not implemented yet; brokers=1 works")
-        self.config = config if isinstance(config, BrokerConfig) else BrokerConfig.from_user(config)
+        if brokers < 1:
+            raise UsageError(f"a cluster has at least one broker, not {brokers}")
+        if racks is not None and len(racks) != brokers:
+            raise UsageError(f"{len(racks)} racks are named for {brokers} brokers")
+        if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
+            raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
+        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         directory = None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
-        log_dirs = None if directory is None else [directory / f"broker-{_FIRST_NODE_ID}"]
-        broker = Broker(self.config, _FIRST_NODE_ID, self._controller, port=port, log_dirs=log_dirs, api_versions=api_versions)
-        self._brokers = {_FIRST_NODE_ID: broker}
+        self._brokers = {
+            node_id: Broker(
+                self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID]),
+                node_id,
+                self._controller,
+                port=port if node_id == _FIRST_NODE_ID else 0,
+                log_dirs=None if directory is None else [directory / f"broker-{node_id}"],
+                api_versions=api_versions,
+            )
+            for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)
+        }
         self._hanging: set[int] = set()
 
     def start(self) -> EmbeddedCluster:
@@ -116,10 +142,14 @@ class EmbeddedCluster:
     def _submit(self, request: Request) -> Response:
         """Has the controller carry out a request, and waits until every broker that serves knows the result."""
         response, _ = self._controller.submit(request, request.MAX_VERSION)
+        self._settle()
+        return response
+
+    def _settle(self) -> None:
+        """Waits until every broker that serves knows what the controller has decided."""
         for node_id, broker in self._brokers.items():
             if broker.running and node_id not in self._hanging:
                 broker.call(lambda: None)  # behind the message that the controller left
-        return response
 
     def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
         """Creates a topic.
@@ -158,13 +188,21 @@ class EmbeddedCluster:
         return self._controller.read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
 
     def stop_broker(self, broker: int) -> None:
-        """Closes a broker's port and connections; its data stays."""
+        """Has others take over what a broker leads, then closes its port and connections; its data stays."""
         self._broker(broker).stop()
         self._hanging.discard(broker)
+        self._settle()
+
+    def kill_broker(self, broker: int) -> None:
+        """Ends a broker as suddenly as it can be done in a living process: nobody is told, no log is closed properly."""
+        self._broker(broker).stop(clean=False)
+        self._hanging.discard(broker)
+        self._settle()
 
     def start_broker(self, broker: int) -> None:
         """Starts a stopped broker on its old port."""
         self._broker(broker).start()
+        self._settle()
 
     def pause_broker(self, broker: int) -> None:
         """Lets a broker hang: connections stay open, nothing is answered."""
@@ -177,13 +215,37 @@ class EmbeddedCluster:
         self._hanging.discard(broker)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Makes another broker the leader of a partition.
+        """Makes another in-sync replica the leader of a partition, and the preferred one.
+
+        Args:
+            topic, partition: the partition.
+            broker: the new leader.
 
         Raises:
-            UsageError: always for now: there is no other broker.
+            UsageError: there is no such broker, or it holds no replica.
+            BrokerError: it cannot lead: `PreferredLeaderNotAvailable` if it is not in sync.
         """
         self._broker(broker)
-        raise UsageError(f"move_leader: partition {partition} of {topic!r} has one replica, so nobody else can lead it")
+        replicas = self._controller.read(lambda image: list(image.partition(topic, partition).replicas))
+        if broker not in replicas:
+            raise UsageError(f"move_leader: broker {broker} holds no replica of partition {partition} of {topic!r}; {replicas} do")
+        ordered = [broker, *(node for node in replicas if node != broker)]
+        wanted = ReassignablePartition(partition_index=partition, replicas=ordered)
+        reassigned = self._submit(
+            AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[wanted])], timeout_ms=0)
+        )
+        assert isinstance(reassigned, AlterPartitionReassignmentsResponse)
+        raise_for(reassigned.error_code, reassigned.error_message)
+        moved = reassigned.responses[0].partitions[0]
+        raise_for(moved.error_code, moved.error_message, topic=topic, partition=partition)
+        election = ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])], timeout_ms=0
+        )
+        elected = self._submit(election)
+        assert isinstance(elected, ElectLeadersResponse)
+        for result in (each for group in elected.replica_election_results for each in group.partition_result):
+            if result.error_code != Code.ELECTION_NOT_NEEDED:
+                raise_for(result.error_code, result.error_message, topic=topic, partition=partition)
 
     def control(self, api_key: int, fn: Control | None) -> None:
         """Puts a function before an API on every broker.
@@ -205,7 +267,26 @@ class EmbeddedCluster:
         """The ids of the in-sync replicas."""
         return self._controller.read(lambda image: list(image.partition(topic, partition).isr))
 
-    def high_watermark(self, topic: str, partition: int) -> int:
-        """The offset below which records are on all in-sync replicas."""
-        holder = self._brokers[self.isr(topic, partition)[0]]
+    def high_watermark(self, topic: str, partition: int, broker: int | None = None) -> int:
+        """The offset below which records are on all in-sync replicas.
+
+        Args:
+            topic, partition: the partition.
+            broker: as this one knows it; the leader if left out, or without one an in-sync replica.
+        """
+        registration = self._controller.read(lambda image: image.partition(topic, partition))
+        asked = broker if broker is not None else registration.leader if registration.leader >= 0 else registration.isr[0]
+        holder = self._broker(asked)
         return holder.call(lambda: holder.state.replicas.partition(topic, partition).high_watermark)
+
+    def end_offset(self, topic: str, partition: int, broker: int) -> int:
+        """The offset after the last record that a broker holds."""
+        holder = self._broker(broker)
+        return holder.call(lambda: holder.state.replicas.partition(topic, partition).log.end_offset)
+
+
+def _config(brokers: int, settings: Mapping[str, Any] | None) -> BrokerConfig:
+    config = BrokerConfig.from_user(settings)
+    if brokers == 1 or any(name.replace(".", "_") == "default_replication_factor" for name in settings or {}):
+        return config
+    return config.replace(default_replication_factor=min(brokers, _DEFAULT_REPLICAS))
