@@ -53,17 +53,23 @@ def test_refusals_are_those_of_a_broker():
         ):
             with pytest.raises(errors.UnknownTopicOrPartition):
                 act()
-        with pytest.raises(UsageError, match="one replica"):
-            cluster.move_leader("t", 0, broker=1)
+        cluster.move_leader("t", 0, broker=1)  # who leads already
         with pytest.raises(UsageError, match="no broker 2"):
             cluster.move_leader("t", 0, broker=2)
         with pytest.raises(UsageError, match="no broker 7"):
             cluster.stop_broker(7)
 
 
-@pytest.mark.parametrize("arguments", [{"brokers": 3}, {"brokers": 0}])
-def test_what_is_not_there_yet_is_refused_and_not_ignored(arguments):
-    with pytest.raises(UsageError, match="not implemented yet"):
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"brokers": 0}, "at least one broker"),
+        ({"brokers": 2, "racks": ["a"]}, "1 racks"),
+        ({"brokers": 2, "api_versions": {18: (0, 4), 1: (4, 11)}}, "Fetch v12"),
+    ],
+)
+def test_clusters_that_cannot_be(arguments, problem):
+    with pytest.raises(UsageError, match=problem):
         EmbeddedCluster(**arguments)
 
 

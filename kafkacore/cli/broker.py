@@ -14,7 +14,8 @@ from kafkacore.testing import EmbeddedCluster
 
 
 def broker(
-    port: Annotated[int, typer.Option("-p", "--port", min=0, max=65535, help="Port on loopback; 0 takes a free one.")] = 9092,
+    port: Annotated[int, typer.Option("-p", "--port", min=0, max=65535, help="Port on loopback; 0 takes free ones.")] = 9092,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, metavar="N", help="How many; the ports of the others follow the first.")] = 1,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Keep topics and records here, in Kafka's file format; else in memory.")
     ] = None,
@@ -23,18 +24,20 @@ def broker(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a broker on loopback until Ctrl+C: for development and tests, with nothing to install. Without --data-dir nothing remains."""
+    """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
+
+    Without --data-dir nothing remains."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with EmbeddedCluster(brokers=1, data_dir=data_dir, config=assignments(setting, "--set"), port=port) as cluster:
+    with EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=assignments(setting, "--set"), port=port) as cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})
         else:
             where = "in memory" if data_dir is None else f"data in {data_dir}"
-            typer.echo(f"broker on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
+            typer.echo(f"{'broker' if brokers == 1 else f'{brokers} brokers'} on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
         try:
             stop.wait()
         except KeyboardInterrupt:
             pass
         if not json:
-            messages.print("broker stopped")
+            messages.print("broker stopped" if brokers == 1 else "brokers stopped")

@@ -67,7 +67,7 @@ class EmbeddedCluster:
                 `controller`, and the cluster goes on where it stopped.
             config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
                 broker, up to three.
-            port: of the first broker; 0 lets the system choose.
+            port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
             racks: broker.rack of each broker.
@@ -92,7 +92,7 @@ class EmbeddedCluster:
                 self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID]),
                 node_id,
                 self._controller,
-                port=port if node_id == _FIRST_NODE_ID else 0,
+                port=port + node_id - _FIRST_NODE_ID if port else 0,
                 log_dirs=None if directory is None else [directory / f"broker-{node_id}"],
                 api_versions=api_versions,
             )
