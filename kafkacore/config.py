@@ -611,6 +611,11 @@ class BrokerConfig(_Config):
         group_min_session_timeout_ms, group_max_session_timeout_ms: limits of what a classic member may ask for.
         group_initial_rebalance_delay_ms: how long the first rebalance of a group waits for more members; Kafka waits 3000 ms.
         group_max_size: members of a classic group.
+        group_consumer_session_timeout_ms: a member of a consumer group (KIP-848) that is not heard of for so long is out.
+        group_consumer_heartbeat_interval_ms: how often members of consumer groups are told to send a heartbeat.
+        group_consumer_max_size: members of a consumer group.
+        group_consumer_assignment_interval_ms: how long a consumer group keeps a target assignment at least; Kafka waits 1000 ms.
+        group_consumer_regex_refresh_interval_ms: how often subscribed regular expressions are matched again if topics did not change.
         transaction_state_log_num_partitions: of __transaction_state, when it is made.
         transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
         transaction_state_log_min_isr: min.insync.replicas of __transaction_state; at most its replicas.
@@ -694,6 +699,11 @@ class BrokerConfig(_Config):
     group_max_session_timeout_ms: int = _between(1_800_000, 1)
     group_initial_rebalance_delay_ms: int = _between(0, 0)
     group_max_size: int = _between(INT32_MAX, 1)
+    group_consumer_session_timeout_ms: int = _between(45_000, 1)
+    group_consumer_heartbeat_interval_ms: int = _between(5_000, 1)
+    group_consumer_max_size: int = _between(INT32_MAX, 1)
+    group_consumer_assignment_interval_ms: int = _between(0, 0)
+    group_consumer_regex_refresh_interval_ms: int = _between(600_000, 10_000)
     transaction_state_log_num_partitions: int = _between(50, 1)
     transaction_state_log_replication_factor: int = _between(3, 1)
     transaction_state_log_min_isr: int = _between(2, 1)

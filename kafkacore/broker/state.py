@@ -13,7 +13,6 @@ from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.groups.service import GroupCoordinator
-from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.peers import PeerClient
@@ -127,7 +126,7 @@ class BrokerState:
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
         self.cluster.listeners += [_PeersInImage(self.peers), self.replicas]
-        self.groups = GroupCoordinator(config, self.replicas, self.timer, clock, self._group_partitions)
+        self.groups = GroupCoordinator(config, self.replicas, self.cluster, self.timer, clock)
         self.cluster.listeners.append(self.groups)
         self.transactions = TransactionService(
             config,
@@ -177,10 +176,6 @@ class BrokerState:
     def stopping(self) -> None:
         """The broker stops serving: whoever waits in its coordinators is told, while the connections still stand."""
         self.replicas.stopping()
-
-    def _group_partitions(self) -> int:
-        topic = self.cluster.topics.get(GROUP_TOPIC)
-        return self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
 
     def _partition_changed(self, key: tuple[str, int]) -> None:
         self.produces.check_and_complete(key)

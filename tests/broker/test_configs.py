@@ -97,10 +97,11 @@ def test_secrets_are_never_told():
 
 
 def test_static_settings_are_those_that_differ_from_kafkas():
-    assert configs.static_settings(BrokerConfig(), {}) == {"group.initial.rebalance.delay.ms": "0"}  # who embeds a broker does not wait
+    impatient = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}  # who embeds a broker does not wait
+    assert configs.static_settings(BrokerConfig(), {}) == impatient
     config = BrokerConfig(num_partitions=3, auto_create_topics_enable=False, log_retention_ms=5)
     assert configs.static_settings(config, {"node.id": "1"}) == {
-        "group.initial.rebalance.delay.ms": "0",
+        **impatient,
         "node.id": "1",
         "num.partitions": "3",
         "auto.create.topics.enable": "false",

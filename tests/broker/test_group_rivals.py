@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kafkacore.testing import EmbeddedCluster
+from kafkacore.testing import Drop, EmbeddedCluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka = pytest.importorskip("kafka")
@@ -18,7 +18,8 @@ DEADLINE_S = 30
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster(config={"group.min.session.timeout.ms": 100}) as cluster:
+    config = {"group.min.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 50, "group.consumer.session.timeout.ms": 1000}
+    with EmbeddedCluster(config=config) as cluster:
         yield cluster
 
 
@@ -51,8 +52,8 @@ class Confluent:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "heartbeat.interval.ms": 100,
             }
+            | ({} if "group.protocol" in settings else {"heartbeat.interval.ms": 100})
             | settings
         )
         self.consumer.subscribe([topic])
@@ -147,7 +148,14 @@ class Aio:
         self.loop.close()
 
 
-MEMBERS = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aio}
+class Kip848(Confluent):
+    """A member of a consumer group by librdkafka."""
+
+    def __init__(self, cluster, topic, group, **settings):
+        super().__init__(cluster, topic, group, **({"group.protocol": "consumer"} | settings))
+
+
+MEMBERS = {"confluent": Confluent, "kip848": Kip848, "kafka-python": KafkaPython, "aiokafka": Aio}
 
 
 def commit(member):
@@ -184,3 +192,111 @@ def test_a_group_shares_the_partitions_commits_and_goes_on_where_it_was(cluster,
         until(lambda: len(third.partitions) == PARTITIONS, third.step, "all partitions")
         assert third.committed(topic) == [COUNT // PARTITIONS] * PARTITIONS
         assert third.values == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_member_that_dies_loses_its_partitions_when_its_session_ends(cluster, topic, kind):
+    """A dead member is one whose requests get no answer any more; for the broker that is the same as one that sends none."""
+    settings = {
+        "confluent": {"session.timeout.ms": 500},
+        "kip848": {},
+        "kafka-python": {"session_timeout_ms": 500, "request_timeout_ms": 2000},
+        "aiokafka": {"session_timeout_ms": 500},
+    }[kind]
+    first = MEMBERS[kind](cluster, topic, topic, **settings)
+    until(lambda: len(first.partitions) == PARTITIONS, first.step, "all partitions")
+    dead = next(each for each in group_members(cluster, topic))
+    quiet = {dead}
+
+    def silence(request):
+        return Drop if request.member_id in quiet else None
+
+    keys = (12, 68)
+    for key in keys:
+        cluster.control(key, silence)
+    try:
+        with contextlib.closing(MEMBERS[kind](cluster, topic, topic, **settings)) as second:
+            until(lambda: len(second.partitions) == PARTITIONS, second.step, "the dead member's partitions")
+            assert dead not in group_members(cluster, topic)
+    finally:
+        for key in keys:
+            cluster.control(key, None)
+        first.close()
+
+
+def group_members(cluster, group_id):
+    """The ids of a group's members, as the broker has them."""
+    coordinator = cluster._brokers[1].state.groups
+
+    def look():
+        found = []
+        coordinator.runtime.read(coordinator.partition_of(group_id), lambda shard: list(shard.groups[group_id].members), found.append)
+        return found[0]
+
+    return cluster._brokers[1].call(look)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_static_member_comes_back_without_a_rebalance(cluster, topic, kind):
+    names = {"confluent": "group.instance.id", "kip848": "group.instance.id"}
+    if kind == "aiokafka":
+        settings = [{"group_instance_id": f"instance-{n}"} for n in range(2)]
+    else:
+        settings = [{names.get(kind, "group_instance_id"): f"instance-{n}"} for n in range(2)]
+    first, second = (MEMBERS[kind](cluster, topic, topic, **each) for each in settings)
+
+    def step():
+        first.step()
+        second.step()
+
+    until(lambda: len(first.partitions) == len(second.partitions) == 2, step, "two partitions each")
+    generation, theirs = generation_of(cluster, topic), second.partitions
+    second.close()
+    second = MEMBERS[kind](cluster, topic, topic, **settings[1])
+    until(lambda: second.partitions == theirs, step, "its partitions again")
+    assert generation_of(cluster, topic) == generation
+    first.close()
+    second.close()
+
+
+def generation_of(cluster, group_id):
+    """The generation or epoch of a group, as the broker has it."""
+    coordinator = cluster._brokers[1].state.groups
+
+    def look():
+        found = []
+        coordinator.runtime.read(coordinator.partition_of(group_id), lambda shard: shard.groups[group_id], found.append)
+        return getattr(found[0], "generation", None) or found[0].epoch
+
+    return cluster._brokers[1].call(look)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_a_group_survives_a_restart_of_its_broker(topic_on_own_cluster, kind):
+    cluster, topic = topic_on_own_cluster
+    with contextlib.closing(MEMBERS[kind](cluster, topic, topic)) as member:
+        until(lambda: len(member.values) == COUNT, member.step, "all records read")
+        commit(member)
+        cluster.stop_broker(1)
+        cluster.start_broker(1)
+        until(lambda: member.committed(topic) == [COUNT // PARTITIONS] * PARTITIONS, member.step, "the offsets")
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
+        producer.produce(topic, b"1000", partition=0)
+        assert producer.flush(20) == 0
+        until(lambda: 1000 in member.values, member.step, "the record written after the restart")
+        assert len(member.values) == COUNT + 1
+
+
+@pytest.fixture
+def topic_on_own_cluster():
+    config = {"group.min.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 50}
+    with EmbeddedCluster(config=config) as cluster:
+        cluster.create_topic("own", partitions=PARTITIONS)
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
+        for n in range(COUNT):
+            producer.produce("own", str(n).encode(), partition=n % PARTITIONS)
+        assert producer.flush(20) == 0
+        yield cluster, "own"

@@ -7,12 +7,15 @@ Source: org.apache.kafka.coordinator.group.{GroupCoordinatorRecordHelpers, Group
 
 from __future__ import annotations
 
+import base64
 import struct
+import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
 from kafkacore.broker.groups.classic import ClassicGroup
+from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, Partitions, ResolvedRegex
 from kafkacore.errors import CorruptDataError
 from kafkacore.protocol.schema import Message
 from kafkacore.protocol.stored import (
@@ -28,11 +31,13 @@ from kafkacore.protocol.stored import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    TargetTopicPartition,
     decode_stored,
     encode_stored,
 )
@@ -156,3 +161,96 @@ def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
 def group_tombstone(group_id: str) -> CoordinatorRecord:
     """Forgets a classic group."""
     return make(GroupMetadataKey(group=group_id), None)
+
+
+# ---- KIP-848 groups
+
+
+def new_member_id() -> str:
+    """An id for a member that lets the broker choose, as Kafka writes UUIDs."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
+    """The epoch of a consumer group."""
+    return make(ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
+
+
+def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """What a member wants."""
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.server_assignor,
+        classic_member_metadata=member.classic,
+    )
+    return make(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def target_record(group_id: str, member_id: str, target: Partitions) -> CoordinatorRecord:
+    """What a member is to have."""
+    topics = [TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()]
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return make(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+
+
+def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
+    """The target is that of a group epoch."""
+    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=wall_ms)
+    return make(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+
+
+def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
+    """What a member has."""
+    value = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=int(member.state),
+        assigned_partitions=_with_epochs(member.assigned),
+        partitions_pending_revocation=_with_epochs(member.pending_revocation),
+    )
+    return make(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+
+
+def _with_epochs(owned: Owned) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(topic_id=topic_id, partitions=list(partitions), assignment_epochs=list(partitions.values()))
+        for topic_id, partitions in owned.items()
+    ]
+
+
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
+    """The topics an expression stands for."""
+    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    value = ConsumerGroupRegularExpressionValue(topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.wall_ms)
+    return make(key, value)
+
+
+def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
+    """Nobody subscribes to an expression any more."""
+    return make(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """Forgets a member."""
+    return [
+        make(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        make(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        make(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+    ]
+
+
+def consumer_group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
+    """Forgets a consumer group with its members."""
+    group_id = group.group_id
+    return [
+        *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
+        make(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        *(regex_tombstone(group_id, regex) for regex in group.regexes),
+        make(ConsumerGroupMetadataKey(group_id=group_id), None),
+    ]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.cluster import ImageDelta, ImageListener, Topic
+from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
 from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
 from kafkacore.broker.delayed_groups import GroupPurgatories
+from kafkacore.broker.groups.consumer_membership import TopicInfo, check_request
 from kafkacore.broker.groups.membership import Nothing, RequestContext, join_error, sync_error
 from kafkacore.broker.groups.shard import GroupShard, Timers
 from kafkacore.broker.internal_topics import GROUP_TOPIC
@@ -21,6 +22,9 @@ from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    ConsumerGroupDescribeDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     DescribedGroup,
     HeartbeatRequest,
@@ -58,24 +62,52 @@ def code_of(error: KafkaError) -> int:
     return error.code if error.code is not None else Code.UNKNOWN_SERVER_ERROR
 
 
+class ImageTopics:
+    """The topics of a broker's image, as groups see them.
+
+    Attributes:
+        version: counted here.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        """Looks at an image, which may change."""
+        self._image = image
+        self.version = 0
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        """A topic by name."""
+        return _info(self._image.topics.get(name))
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """A topic by id."""
+        return _info(self._image.topics_by_id.get(topic_id))
+
+    def names(self) -> Iterable[str]:
+        """All names."""
+        return self._image.topics
+
+
+def _info(topic: Topic | None) -> TopicInfo | None:
+    return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
+
 class GroupCoordinator(ImageListener):
     """The groups of the partitions that one broker leads."""
 
-    def __init__(
-        self, config: BrokerConfig, replicas: ReplicaManager, timer: LoopTimer, clock: Clock, partitions: Callable[[], int]
-    ) -> None:
+    def __init__(self, config: BrokerConfig, replicas: ReplicaManager, image: ClusterImage, timer: LoopTimer, clock: Clock) -> None:
         """Serves what `replicas` says it leads.
 
         Args:
             config: of the broker.
             replicas: where the partitions of __consumer_offsets are.
+            image: the broker's view of the cluster; to be told of its topics.
             timer: of the broker's loop.
             clock: the time.
-            partitions: how many partitions __consumer_offsets has.
         """
         self._config = config
         self._clock = clock
-        self._partitions = partitions
+        self._image = image
+        self._topics = ImageTopics(image)
         self.purgatories = GroupPurgatories(clock)
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(GROUP_TOPIC, replicas, self._make_shard, timer, clock)
 
@@ -98,6 +130,7 @@ class GroupCoordinator(ImageListener):
             self._config,
             self.purgatories,
             Timers(schedule, timers.cancel, timers.is_scheduled),
+            self._topics,
             self._clock.wall_ms,
             submit,
         )
@@ -105,7 +138,8 @@ class GroupCoordinator(ImageListener):
 
     def partition_of(self, group_id: str) -> int:
         """The partition that keeps a group."""
-        return partition_for(group_id, self._partitions())
+        topic = self._image.topics.get(GROUP_TOPIC)
+        return partition_for(group_id, self._config.offsets_topic_num_partitions if topic is None else len(topic.partitions))
 
     def _write(
         self, group_id: str, operation: Callable[[GroupShard], CoordinatorResult[T]], done: Callable[[T | KafkaError], None]
@@ -173,6 +207,39 @@ class GroupCoordinator(ImageListener):
             return
         self._write(request.group_id, lambda shard: shard.leave(request), done)
 
+    # ---- members of consumer groups
+
+    def consumer_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest, respond: Callable[[ConsumerGroupHeartbeatResponse], None]
+    ) -> None:
+        """ConsumerGroupHeartbeat."""
+
+        def done(outcome: ConsumerGroupHeartbeatResponse | KafkaError) -> None:
+            if isinstance(outcome, KafkaError):
+                outcome = ConsumerGroupHeartbeatResponse(error_code=code_of(outcome), error_message=outcome.message)
+            respond(outcome)
+
+        try:
+            check_request(request, context.version)
+        except KafkaError as error:
+            done(error)
+            return
+        self._write(request.group_id, lambda shard: shard.consumer_heartbeat(context, request), done)
+
+    def describe_consumer_group(self, group_id: str, respond: Callable[[ConsumerGroupDescribeDescribedGroup], None]) -> None:
+        """ConsumerGroupDescribe for one group."""
+
+        def done(outcome: ConsumerGroupDescribeDescribedGroup | KafkaError) -> None:
+            if isinstance(outcome, KafkaError):
+                shown = outcome.message if isinstance(outcome, errors.GroupIdNotFound) else None
+                outcome = ConsumerGroupDescribeDescribedGroup(error_code=code_of(outcome), error_message=shown, group_id=group_id)
+            respond(outcome)
+
+        if not group_id:
+            respond(ConsumerGroupDescribeDescribedGroup(error_code=Code.INVALID_GROUP_ID, group_id=""))
+            return
+        self.runtime.read(self.partition_of(group_id), lambda shard: shard.describe_consumer_group(group_id), done)
+
     # ---- offsets
 
     def commit(self, version: int, request: OffsetCommitRequest, done: Callable[[OffsetCommitResponse | KafkaError], None]) -> None:
@@ -217,7 +284,9 @@ class GroupCoordinator(ImageListener):
         self._write(request.group_id, lambda shard: shard.delete_offsets(request), done)
 
     def image_changed(self, delta: ImageDelta) -> None:
-        """Forgets the offsets committed for deleted topics."""
+        """Forgets the offsets committed for deleted topics; consumer groups look at their topics with their next heartbeats."""
+        if delta.created_topics or delta.deleted_topics or any(change.before is None for change in delta.partitions):
+            self._topics.version += 1
         for topic in delta.deleted_topics:
             self._topic_deleted(topic)
 

@@ -10,12 +10,16 @@ from collections.abc import Callable, Sequence
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
 from kafkacore.broker.delayed_groups import GroupPurgatories
+from kafkacore.broker.groups.assignors import DEFAULT_ASSIGNOR
 from kafkacore.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup, ClassicMember
+from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, ResolvedRegex
+from kafkacore.broker.groups.consumer_membership import ConsumerMembership, Topics
 from kafkacore.broker.groups.membership import NOTHING, ClassicMembership, Nothing, RequestContext, join_error, sync_error
 from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.groups.records import (
     NO_TOPIC_ID,
     OffsetAndMetadata,
+    consumer_group_tombstones,
     group_tombstone,
     offset_record,
     offset_tombstone,
@@ -24,6 +28,12 @@ from kafkacore.broker.groups.records import (
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeDescribedGroup,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeTopicPartitions,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     DescribedGroup,
     DescribedGroupMember,
@@ -57,13 +67,31 @@ from kafkacore.protocol import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kafkacore.protocol.stored import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from kafkacore.protocol.schema import Message
+from kafkacore.protocol.stored import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 EXPIRATION_KEY = "expire-offsets"
 FIRST_COMMIT_WITH_GROUP_ERRORS = 9
 FIRST_DESCRIBE_WITH_GROUP_ERRORS = 6
 
-Group = ClassicGroup
+Group = ClassicGroup | ConsumerGroup
 
 
 class Timers:
@@ -88,6 +116,7 @@ class GroupShard:
         config: BrokerConfig,
         purgatories: GroupPurgatories,
         timers: Timers,
+        topics: Topics,
         wall_ms: Callable[[], int],
         submit: Callable[[Callable[[], Nothing]], None],
     ) -> None:
@@ -97,17 +126,20 @@ class GroupShard:
             config: of the broker.
             purgatories: where its classic groups wait.
             timers: of this shard.
+            topics: of the cluster.
             wall_ms: the time.
             submit: runs an operation after the one that runs now.
         """
         self.config = config
         self.purgatories = purgatories
         self.timers = timers
+        self.topics = topics
         self.wall_ms = wall_ms
         self.submit = submit
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.membership = ClassicMembership(self)
+        self.consumers = ConsumerMembership(self)
 
     # ---- replay
 
@@ -126,6 +158,8 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._replay_classic(key.group, value)
+        else:
+            self._replay_consumer(key, value)
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """A producer's transaction ended: its offsets are in force, or forgotten."""
@@ -133,7 +167,7 @@ class GroupShard:
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         before = self.groups.pop(group_id, None)
-        if before is not None:
+        if isinstance(before, ClassicGroup):
             self.membership.forget(before, Code.UNKNOWN_MEMBER_ID)
         if value is None:
             return
@@ -160,16 +194,61 @@ class GroupShard:
         group.subscribed_topics = group.compute_subscribed_topics()
         self.groups[group_id] = group
 
+    def _replay_consumer(self, key: Message, value: Message | None) -> None:
+        """A record of a consumer group. It replaces a group that only its offsets had brought into being."""
+        group_id: str = key.group_id  # type: ignore[attr-defined]
+        group = self.consumer_group(group_id)
+        if group is None:
+            if value is None:
+                return
+            before = self.groups.get(group_id)
+            if isinstance(before, ClassicGroup):
+                self.membership.forget(before, Code.UNKNOWN_MEMBER_ID)
+            group = self.groups[group_id] = ConsumerGroup(group_id)
+        match key, value:
+            case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue():
+                group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+            case ConsumerGroupMetadataKey(), _:
+                del self.groups[group_id]
+            case ConsumerGroupMemberMetadataKey(), ConsumerGroupMemberMetadataValue():
+                group.put_member(group.members.get(key.member_id, ConsumerMember(key.member_id)).with_metadata(value))
+            case ConsumerGroupMemberMetadataKey(), _:
+                group.drop_member(key.member_id)
+            case ConsumerGroupTargetAssignmentMetadataKey(), ConsumerGroupTargetAssignmentMetadataValue():
+                group.assignment_epoch, group.assignment_wall_ms = value.assignment_epoch, value.assignment_timestamp
+            case ConsumerGroupTargetAssignmentMetadataKey(), _:
+                group.assignment_epoch, group.assignment_wall_ms = -1, 0
+            case ConsumerGroupTargetAssignmentMemberKey(), ConsumerGroupTargetAssignmentMemberValue():
+                target = {bytes(topic.topic_id): frozenset(topic.partitions) for topic in value.topic_partitions}
+                group.target[key.member_id] = target
+            case ConsumerGroupTargetAssignmentMemberKey(), _:
+                group.target.pop(key.member_id, None)
+            case ConsumerGroupCurrentMemberAssignmentKey(), ConsumerGroupCurrentMemberAssignmentValue():
+                group.put_member(group.members.get(key.member_id, ConsumerMember(key.member_id)).with_assignment(value))
+            case ConsumerGroupCurrentMemberAssignmentKey(), _:
+                if key.member_id in group.members:
+                    group.put_member(group.members[key.member_id]._replace(epoch=-1, previous_epoch=-1, assigned={}, pending_revocation={}))
+            case ConsumerGroupRegularExpressionKey(), ConsumerGroupRegularExpressionValue():
+                group.regexes[key.regular_expression] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            case ConsumerGroupRegularExpressionKey(), _:
+                group.regexes.pop(key.regular_expression, None)
+
     def loaded(self) -> None:
         """Begins to serve: every member gets a session's time to be heard of, and offsets begin to age."""
         for group in self.groups.values():
-            self.membership.watch_all_sessions(group)
+            if isinstance(group, ConsumerGroup):
+                # Versions of the metadata are counted by each broker for itself.
+                group.regexes = {regex: resolved._replace(version=-1) for regex, resolved in group.regexes.items()}
+                self.consumers.watch_all(group)
+            else:
+                self.membership.watch_all_sessions(group)
         self._schedule_expiration()
 
     def unloaded(self) -> None:
         """Whoever waits is told to look for the new coordinator."""
         for group in self.groups.values():
-            self.membership.forget(group, Code.NOT_COORDINATOR)
+            if isinstance(group, ClassicGroup):
+                self.membership.forget(group, Code.NOT_COORDINATOR)
         self.groups.clear()
 
     # ---- groups by name
@@ -187,7 +266,27 @@ class GroupShard:
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
         """A classic group; None if there is none of that name."""
-        return self.groups.get(group_id)
+        found = self.groups.get(group_id)
+        return found if isinstance(found, ClassicGroup) else None
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """A consumer group; None if there is none of that name."""
+        found = self.groups.get(group_id)
+        return found if isinstance(found, ConsumerGroup) else None
+
+    def consumer_group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
+        """The group a member joins. A classic group without members makes room for it.
+
+        Raises:
+            GroupIdNotFound: a classic group with members has that name.
+        """
+        found = self.groups.get(group_id)
+        if isinstance(found, ClassicGroup):
+            if not found.is_empty:
+                raise errors.GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+            records.append(group_tombstone(group_id))
+            return ConsumerGroup(group_id)
+        return found or ConsumerGroup(group_id)
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         group = self.classic_group(group_id)
@@ -199,14 +298,20 @@ class GroupShard:
 
     def join(self, context: RequestContext, request: JoinGroupRequest, respond: Callable[[JoinGroupResponse], None]) -> Nothing:
         """JoinGroup. A group comes into being with a first member that has no id yet."""
-        group = self.groups.get(request.group_id)
-        is_new = group is None
-        if group is None:
-            if request.member_id:
-                respond(join_error(Code.UNKNOWN_MEMBER_ID, request.member_id))
-                return NOTHING
-            group = self.groups[request.group_id] = ClassicGroup(request.group_id, EMPTY, self.wall_ms())
-        return self.membership.join(group, is_new, context, request, respond)
+        found = self.groups.get(request.group_id)
+        if isinstance(found, ClassicGroup):
+            return self.membership.join(found, False, context, request, respond)
+        if found is not None and not found.is_empty:
+            respond(join_error(Code.INCONSISTENT_GROUP_PROTOCOL))
+            return NOTHING
+        if request.member_id:
+            respond(join_error(Code.UNKNOWN_MEMBER_ID, request.member_id))
+            return NOTHING
+        group = self.groups[request.group_id] = ClassicGroup(request.group_id, EMPTY, self.wall_ms())
+        result = self.membership.join(group, True, context, request, respond)
+        if found is not None:  # a consumer group without members makes room
+            result = result._replace(records=[*consumer_group_tombstones(found), *result.records], replay=False)
+        return result
 
     def sync(self, request: SyncGroupRequest, respond: Callable[[SyncGroupResponse], None]) -> Nothing:
         """SyncGroup."""
@@ -224,16 +329,29 @@ class GroupShard:
         """LeaveGroup."""
         return self.membership.leave(self._member_group(request.group_id), request)
 
+    # ---- members of consumer groups
+
+    def consumer_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat."""
+        return self.consumers.heartbeat(context, request)
+
     # ---- offsets
 
     def commit(self, version: int, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
         """OffsetCommit, also from outside a group (generation -1), which makes one without members."""
         group = self.groups.get(request.group_id)
+        check = None
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
                 if version >= FIRST_COMMIT_WITH_GROUP_ERRORS:
                     raise errors.GroupIdNotFound(f"Group {request.group_id} not found.")
                 raise errors.IllegalGeneration(f"group {request.group_id} does not exist, so it has no generation")
+        elif isinstance(group, ConsumerGroup):
+            check = group.validate_offset_commit(
+                request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, False, version
+            )
         else:
             member = group.validate_offset_commit(
                 request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, False
@@ -247,6 +365,8 @@ class GroupShard:
         for topic in request.topics:
             partitions = []
             for partition in topic.partitions:
+                if check is not None:
+                    check(topic.name, bytes(topic.topic_id), partition.partition_index)
                 code = self._commit_one(records, request.group_id, topic.name, bytes(topic.topic_id), partition, now_ms, expire_ms)
                 partitions.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
@@ -256,10 +376,21 @@ class GroupShard:
         """TxnOffsetCommit: offsets that come into force when their transaction is committed. A commit of no member (generation -1) may come
         from anywhere, and makes a group where there is none."""
         group = self.groups.get(request.group_id)
-        if group is not None:
-            group.validate_offset_commit(request.member_id, request.group_instance_id, request.generation_id, True)
-        elif request.generation_id >= 0:
-            raise errors.IllegalGeneration(f"group {request.group_id} does not exist, so it has no generation")
+        check = None
+        try:
+            if isinstance(group, ConsumerGroup):
+                check = group.validate_offset_commit(request.member_id, request.group_instance_id, request.generation_id, True)
+            elif group is not None:
+                group.validate_offset_commit(request.member_id, request.group_instance_id, request.generation_id, True)
+            elif request.generation_id >= 0:
+                raise errors.IllegalGeneration(f"group {request.group_id} does not exist, so it has no generation")
+            if check is not None:
+                for topic in request.topics:
+                    known = self.topics.by_name(topic.name)
+                    for partition in topic.partitions:
+                        check(topic.name, NO_TOPIC_ID if known is None else known.topic_id, partition.partition_index)
+        except errors.StaleMemberEpoch as error:
+            raise errors.IllegalGeneration(error.message) from None
         now_ms = self.wall_ms()
         records: list[CoordinatorRecord] = []
         topics = []
@@ -293,7 +424,9 @@ class GroupShard:
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch for one group. A group that does not exist has no offsets, which is no error."""
         group = self.groups.get(request.group_id)
-        offsets = {} if group is None or group.state is DEAD else self.offsets.of_group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            group.validate_offset_fetch(request.member_id, request.member_epoch)
+        offsets = {} if group is None else self.offsets.of_group(request.group_id)
         wanted = request.topics
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
@@ -396,7 +529,7 @@ class GroupShard:
         return not self.offsets.has_pending(group_id)
 
     def _tombstones(self, group: Group) -> list[CoordinatorRecord]:
-        return [group_tombstone(group.group_id)]
+        return consumer_group_tombstones(group) if isinstance(group, ConsumerGroup) else [group_tombstone(group.group_id)]
 
     def delete_groups(self, group_ids: Sequence[str]) -> CoordinatorResult[list[DeletableGroupResult]]:
         """DeleteGroups: those without members, with their offsets."""
@@ -462,3 +595,53 @@ class GroupShard:
                 for member in group.members.values()
             ],
         )
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescribeDescribedGroup:
+        """ConsumerGroupDescribe for one group.
+
+        Raises:
+            GroupIdNotFound: there is none, or it is a classic one.
+        """
+        group = self.group(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise errors.GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+        return ConsumerGroupDescribeDescribedGroup(
+            error_code=Code.NONE,
+            group_id=group_id,
+            group_state=group.state_name,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.preferred_assignor(group.members.values()) or DEFAULT_ASSIGNOR,
+            members=[
+                ConsumerGroupDescribeMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=sorted(member.topic_names),
+                    subscribed_topic_regex=member.topic_regex,
+                    assignment=self._described(member.assigned, member.pending_revocation),
+                    target_assignment=self._described(
+                        {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in group.target.get(member.member_id, {}).items()}
+                    ),
+                    member_type=0 if member.uses_classic_protocol else 1,
+                )
+                for member in group.members.values()
+            ],
+        )
+
+    def _described(self, *owned: Owned) -> ConsumerGroupDescribeAssignment:
+        partitions: dict[bytes, set[int]] = {}
+        for each in owned:
+            for topic_id, indexes in each.items():
+                partitions.setdefault(topic_id, set()).update(indexes)
+        found = []
+        for topic_id, indexes_of in partitions.items():
+            topic = self.topics.by_id(topic_id)
+            if topic is not None:
+                found.append(
+                    ConsumerGroupDescribeTopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(indexes_of))
+                )
+        return ConsumerGroupDescribeAssignment(topic_partitions=found)

@@ -51,6 +51,8 @@ SERVED: dict[int, Served] = {
     64: Served(0, 0, forwarding.pass_on),
     65: Served(0, 0, txn.describe_transactions),
     66: Served(0, 2, txn.list_transactions),
+    68: Served(0, 1, groups.consumer_group_heartbeat),
+    69: Served(0, 1, groups.consumer_group_describe),
     75: Served(0, 0, describe.describe_topic_partitions),
 }
 

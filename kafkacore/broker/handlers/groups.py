@@ -15,6 +15,10 @@ from kafkacore.broker.groups.service import code_of, gather
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    ConsumerGroupDescribeDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -107,6 +111,36 @@ def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> O
         send(response)
 
     state.groups.leave(wanted, respond)
+    return Outcome.LATER
+
+
+# ---- consumer groups (KIP-848)
+
+
+def consumer_group_heartbeat(state: BrokerState, call: Call, request: ConsumerGroupHeartbeatRequest) -> Outcome:
+    """ConsumerGroupHeartbeat v0-1. A group of classic members is not converted while it has any: GROUP_ID_NOT_FOUND."""
+    state.groups.consumer_heartbeat(_context(call), request, _later(call))
+    return Outcome.LATER
+
+
+def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGroupDescribeRequest) -> Outcome:
+    """ConsumerGroupDescribe v0-1."""
+    send = _later(call)
+    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+
+    def done(groups: list[ConsumerGroupDescribeDescribedGroup]) -> None:
+        send(
+            ConsumerGroupDescribeResponse(
+                groups=[
+                    group._replace(authorized_operations=operations if group.error_code == Code.NONE else NOT_ASKED) for group in groups
+                ]
+            )
+        )
+
+    def ask(group_id: str) -> Callable[[Callable[[ConsumerGroupDescribeDescribedGroup], None]], None]:
+        return lambda each: state.groups.describe_consumer_group(group_id, each)
+
+    gather([ask(group_id) for group_id in request.group_ids], done)
     return Outcome.LATER
 
 
