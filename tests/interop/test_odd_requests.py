@@ -1,0 +1,194 @@
+"""Every API in several versions with odd requests: the embedded broker answers with what Apache Kafka answers, field by field."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kafkacore import protocol, records
+from kafkacore.broker.handlers import SERVED
+from kafkacore.protocol.schema import Struct
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire, produce_request
+from tests.interop.kafka_server import KafkaServer, fetch_jars
+from tests.interop.odd_requests import BASES, DELETED_FROM, GROUP, TOPIC, TRANSACTIONAL_ID, Encoder, Schema, World, load_schemas
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+
+MASKED = {
+    **dict.fromkeys(("host", "port", "cluster_id", "log_dir", "total_bytes", "usable_bytes", "error_message"), "MASKED"),
+    **dict.fromkeys(("finalized_features_epoch", "throttle_time_ms"), "MASKED"),
+}
+NUMBERED = {"session_id", "base_offset", "producer_id", "last_timestamp", "log_append_time_ms", "transaction_start_time_ms", "coordinator_epoch"}
+ANSWER_S = 5.0
+
+
+def plain(value: Any, field: str = "") -> Any:
+    """A response without what differs between any two clusters; lists in an order of their own, since Kafka's are often those of a hash."""
+    if isinstance(value, Struct):
+        return {name: plain(each, name) for name, each in zip(value.FIELDS, value._values(), strict=True)}
+    if isinstance(value, (list, tuple)):
+        return sorted((plain(each, field) for each in value), key=repr)
+    if field in MASKED:
+        return MASKED[field]
+    if field in NUMBERED and value >= (0 if field == "base_offset" else 1):
+        return "NUMBER"
+    if isinstance(value, (bytes, memoryview)) and len(value) == 16 and "id" in field:
+        return "ID" if any(value) else "NONE"
+    if isinstance(value, (bytes, memoryview)):
+        return f"{len(value)} bytes"
+    if isinstance(value, str):
+        return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}(?=$)", "UUID", value) if "member" in field else value
+    return value
+
+
+def leaves(right: Any, ours: Any, path: str = "") -> Iterator[str]:
+    """The differing fields of two answers."""
+    if isinstance(right, dict) and isinstance(ours, dict) and right.keys() == ours.keys():
+        for name in right:
+            yield from leaves(right[name], ours[name], f"{path}.{name}" if path else name)
+    elif isinstance(right, list) and isinstance(ours, list) and len(right) == len(ours):
+        for n, pair in enumerate(zip(right, ours, strict=True)):
+            yield from leaves(*pair, f"{path}[{n}]")
+    elif right != ours:
+        yield f"{path} {right!r}, embedded {ours!r}"
+
+
+class Outsider:
+    """One connection to a cluster that is remade when the broker closes it."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.world = prepare(servers)
+        self.wire: Wire | None = None
+
+    def ask(self, encoder: Encoder, body: Any, number: int) -> Any:
+        """What comes back, up to the answer to an ApiVersions request sent after it: so silence is seen at once."""
+        if self.wire is None:
+            self.wire = Wire(self.servers, timeout_s=ANSWER_S)
+        follow_up = struct.pack(">ihhih", 10, 18, 0, 2, -1)
+        try:
+            self.wire.sock.sendall(encoder.frame(body, 1, number) + follow_up)
+            frames = []
+            while True:
+                frames.append(self.wire.receive_frame())
+                if frames[-1][:4] == b"\0\0\0\2":
+                    break
+        except (EOFError, ConnectionError):
+            self._close()
+            return "closes the connection"
+        except TimeoutError:
+            self._close()
+            return "does not answer"
+        if len(frames) == 1:
+            return "says nothing"
+        key, version = encoder.schema.api_key, encoder.version
+        _, start = protocol.decode_response_header(key, version, frames[0])
+        return plain(protocol.APIS[key].response.decode(version, frames[0], start))
+
+    def _close(self) -> None:
+        if self.wire is not None:
+            self.wire.sock.close()
+        self.wire = None
+
+
+def prepare(servers: str) -> World:
+    """Topics with records, a group with offsets, producer ids."""
+    with Wire(servers, timeout_s=30) as wire:
+        topics = [
+            protocol.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[])
+            for name, partitions in ((TOPIC, 2), (DELETED_FROM, 1))
+        ]
+        created = wire.ask(protocol.CreateTopicsRequest(topics=topics, timeout_ms=10_000, validate_only=False), 7)
+        assert [topic.error_code for topic in created.topics] == [0, 0]
+        batch = records.BatchBuilder(max_bytes=10_000)
+        for n in range(5):
+            batch.append(b"value %d" % n, b"key", timestamp_ms=1_700_000_000_000 + n)
+        data = bytes(batch.build())
+        for name, partition in ((TOPIC, 0), (TOPIC, 0), (DELETED_FROM, 0)):
+            while wire.ask(produce_request(data, topic=name, partition=partition), 9).responses[0].partition_responses[0].error_code:
+                time.sleep(0.05)  # the leader has not heard of it
+        ids = {topic.name: topic.topic_id for topic in created.topics}
+        producer_ids = []
+        for transactional_id in (None, TRANSACTIONAL_ID):
+            if transactional_id is not None and not {10, 24} <= SERVED.keys():
+                producer_ids.append(-1)
+                continue
+            request = protocol.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            while True:
+                if transactional_id is not None:
+                    wire.ask(protocol.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 6)
+                answer = wire.ask(request, 4)
+                if not answer.error_code:
+                    break
+                time.sleep(0.05)
+            producer_ids.append(answer.producer_id)
+        if 8 in SERVED:
+            commit_offsets(wire)
+        return World(ids[TOPIC], data, *producer_ids)
+
+
+def commit_offsets(wire: Wire) -> None:
+    wire.ask(protocol.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]), 6)
+    partitions = [protocol.OffsetCommitRequestPartition(partition_index=n, committed_offset=n + 1, committed_metadata="") for n in (0, 1)]
+    topic = protocol.OffsetCommitRequestTopic(name=TOPIC, partitions=partitions)
+    request = protocol.OffsetCommitRequest(group_id=GROUP, topics=[topic])
+    while any(each.error_code for each in wire.ask(request, 8).topics[0].partitions):
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[int, Schema]:
+    return load_schemas(fetch_jars())
+
+
+@pytest.fixture(scope="module")
+def outsiders() -> Iterator[tuple[Outsider, Outsider]]:
+    """To a Kafka and to an embedded broker of their own: other tests may not change what is asked about."""
+    with KafkaServer() as kafka, EmbeddedCluster() as embedded:
+        both = Outsider(kafka.bootstrap_servers), Outsider(embedded.bootstrap_servers)
+        yield both
+        for outsider in both:
+            with suppress(OSError):
+                outsider._close()
+
+
+def chosen_versions(api_key: int) -> list[int]:
+    """The lowest, the highest and one between them."""
+    served = SERVED[api_key]
+    return sorted({max(served.min_version, 3 if api_key == 0 else 0), (served.min_version + served.max_version + 1) // 2, served.max_version})
+
+
+def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outsider], counter: Iterator[int]) -> list[str]:
+    encoder = Encoder(schema, version)
+    found = []
+    kafka, embedded = outsiders
+    pairs = zip(
+        encoder.oddities(BASES[schema.name](kafka.world)), encoder.oddities(BASES[schema.name](embedded.world)), strict=True
+    )
+    for (label, body), (_, same) in pairs:
+        number = next(counter)
+        right, ours = kafka.ask(encoder, body, number), embedded.ask(encoder, same, number)
+        if right != ours:
+            found.append(f"{schema.name} v{version} {label}: " + "; ".join(leaves(right, ours)))
+    return found
+
+
+_counter = itertools.count(1)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_odd_requests_are_answered_as_by_kafka(name: str, schemas: dict[int, Schema], outsiders: tuple[Outsider, Outsider]) -> None:
+    schema = next(each for each in schemas.values() if each.name == name)
+    if schema.api_key not in SERVED:
+        pytest.xfail(f"the embedded broker does not serve {name} yet")
+    found = [text for version in chosen_versions(schema.api_key) for text in differences(schema, version, outsiders, _counter)]
+    assert not found, "\n".join(found)
