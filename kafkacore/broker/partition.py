@@ -227,7 +227,7 @@ class Partition:
             FencedLeaderEpoch: the peer's epoch is over.
             UnknownLeaderEpoch: the peer's epoch is ahead of this broker's.
         """
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
             raise errors.FencedLeaderEpoch(f"leader epoch {current_leader_epoch} is over; {self.leader_epoch} is current")

@@ -1,7 +1,7 @@
 """Odd requests, made from Kafka's own message definitions: every field of a good request set to what nobody would send.
 
-The definitions are those inside Kafka's jar, and the encoder below is made for this: it writes what no client can be made to write (null where
-null is not allowed, two of what may stand once). Nothing of the project's protocol room takes part in a request.
+The definitions are those inside Kafka's jar, and the encoder below is made for this: it writes what no client can be made to write (null
+where null is not allowed, two of what may stand once). Nothing of the project's protocol room takes part in a request.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class Encoder:
             return varint(0 if nbytes is None else nbytes + 1)
         return struct.pack(wide, -1 if nbytes is None else nbytes)
 
-    def value(self, field: Body, kind: str, value: Any) -> bytes:
+    def value(self, field: Body, kind: str, value: Any, inside: bool = False) -> bytes:
         if kind.startswith("[]"):
             if value is None:
                 return self.length(None, ">i")
-            return self.length(len(value), ">i") + b"".join(self.value(field, kind[2:], each) for each in value)
+            return self.length(len(value), ">i") + b"".join(self.value(field, kind[2:], each, inside=True) for each in value)
         if kind in FORMATS:
             return struct.pack(FORMATS[kind], value)
         if kind == "uuid":
@@ -132,7 +132,7 @@ class Encoder:
         if kind in ("string", "bytes", "records"):
             data = value.replace("{n}", str(self.number)).encode() if isinstance(value, str) else value
             return self.length(None if data is None else len(data), ">h" if kind == "string" else ">i") + (data or b"")
-        if "nullableVersions" in field:
+        if "nullableVersions" in field and not inside:
             return b"\xff" if value is None else b"\x01" + self.struct(self.members(field, kind), value)
         return self.struct(self.members(field, kind), value)
 
@@ -246,8 +246,13 @@ def find_coordinator(world: World) -> Body:
 
 
 @base
+def list_groups(world: World) -> Body:
+    return {"StatesFilter": ["Stable"], "TypesFilter": ["classic"]}
+
+
+@base
 def join_group(world: World) -> Body:
-    protocol = {"Name": "range", "Metadata": b"\0\1\0\0\0\0\0\0\0\0"}
+    protocol = {"Name": "range", "Metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}
     return {
         "GroupId": "odd-join-{n}",
         "SessionTimeoutMs": 10_000,
@@ -259,7 +264,9 @@ def join_group(world: World) -> Body:
 
 @base
 def sync_group(world: World) -> Body:
-    return {"GroupId": GROUP, "GenerationId": 1, "MemberId": "m", "Assignments": [{"MemberId": "m", "Assignment": b"a"}]}
+    assignment = {"MemberId": "m", "Assignment": b"a"}
+    protocol = {"ProtocolType": "consumer", "ProtocolName": "range"}
+    return {"GroupId": GROUP, "GenerationId": 1, "MemberId": "m", **protocol, "Assignments": [assignment]}
 
 
 @base
@@ -293,11 +300,6 @@ def offset_delete(world: World) -> Body:
 @base
 def describe_groups(world: World) -> Body:
     return {"Groups": [GROUP]}
-
-
-@base
-def list_groups(world: World) -> Body:
-    return {"StatesFilter": ["Stable"], "TypesFilter": ["classic"]}
 
 
 @base

@@ -359,7 +359,7 @@ class GroupShard:
             if member is not None:
                 self.membership.heard_of(group, member)
         now_ms = self.wall_ms()
-        expire_ms = -1 if request.retention_time_ms < 0 else now_ms + request.retention_time_ms
+        expire_ms = -1 if request.retention_time_ms < 0 else min(now_ms + request.retention_time_ms, 2**63 - 1)
         records: list[CoordinatorRecord] = []
         topics = []
         for topic in request.topics:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkacore.broker.groups.membership import RequestContext
+from kafkacore.broker.groups.membership import RequestContext, sync_error
 from kafkacore.broker.groups.records import NO_TOPIC_ID
 from kafkacore.broker.groups.service import code_of, gather
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
@@ -52,6 +52,7 @@ from kafkacore.protocol import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
     SyncGroupRequest,
+    SyncGroupResponse,
 )
 from kafkacore.protocol.schema import Response
 
@@ -62,6 +63,7 @@ FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_LEAVE_OF_SEVERAL = 3
 FIRST_WITH_TOPIC_IDS = 10
 FIRST_FETCH_OF_SEVERAL = 8
+FIRST_SYNC_WITH_PROTOCOL = 5
 
 
 def _later(call: Call) -> Callable[[Response], None]:
@@ -87,8 +89,10 @@ def join_group(state: BrokerState, call: Call, request: JoinGroupRequest) -> Out
     return Outcome.LATER
 
 
-def sync_group(state: BrokerState, call: Call, request: SyncGroupRequest) -> Outcome:
+def sync_group(state: BrokerState, call: Call, request: SyncGroupRequest) -> Outcome | SyncGroupResponse:
     """SyncGroup v0-5, answered when the leader has brought the assignment. From v5 on protocol type and name are required."""
+    if call.version >= FIRST_SYNC_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return sync_error(Code.INCONSISTENT_GROUP_PROTOCOL)
     state.groups.sync(request, _later(call))
     return Outcome.LATER
 
@@ -301,7 +305,8 @@ def offset_delete(state: BrokerState, call: Call, request: OffsetDeleteRequest) 
     send = _later(call)
 
     def respond(response: OffsetDeleteResponse) -> None:
-        send(response._replace(topics=_merged(refused, response.topics)) if response.error_code == Code.NONE else response)
+        merge = refused and response.error_code == Code.NONE
+        send(response._replace(topics=_merged(refused, response.topics)) if merge else response)
 
     state.groups.delete_offsets(request._replace(topics=accepted), respond)
     return Outcome.LATER

@@ -52,13 +52,14 @@ class _Written(NamedTuple):
 def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceResponse | Outcome:
     """Produce v3-13 (v13 by topic id). v0-2 are advertised, because old clients read "compression is possible" from them, and refused here.
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
-    the high watermark has passed the batches. The first batch of a transaction in a partition waits for the transaction's coordinator;
-    from v12 on the partition is added to the transaction by it (KIP-890)."""
-    parts = [
-        (topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, partition)
+    the high watermark has passed the batches. Of a partition named twice the last batch counts. The first batch of a transaction in a
+    partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890)."""
+    last = {
+        (topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, partition.index): partition
         for topic in request.topic_data
         for partition in topic.partition_data
-    ]
+    }
+    parts = [(topic, partition) for (topic, _), partition in last.items()]
     unverified = _Verifications(state, call, request, parts) if call.version >= FIRST_PRODUCE_VERSION else None
     if unverified is None or not unverified.pending:
         return _write_all(state, call, request, parts, {}, unverified.refused if unverified else {})

@@ -656,7 +656,7 @@ class Log:
 
         Source: org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache.endOffsetFor.
         """
-        if epoch < 0 or not self.epochs or epoch > self.epochs[-1][0]:
+        if epoch == -1 or not self.epochs or epoch > self.epochs[-1][0]:
             return -1, -1
         if epoch == self.epochs[-1][0]:
             return epoch, self.end_offset
