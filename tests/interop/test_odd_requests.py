@@ -14,6 +14,7 @@ import pytest
 
 from kafkacore import protocol, records
 from kafkacore.broker.handlers import SERVED
+from kafkacore.errors import Code
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire, produce_request
@@ -39,7 +40,6 @@ NUMBERED = {
 DIFFERS = {
     "Fetch": "replica ids, negative limits, isolation levels that do not exist",
     "ListOffsets": "partitions named twice, isolation levels that do not exist",
-    "InitProducerId": "transactional ids",
     "CreateTopics": "the settings of a new topic, timeouts that are over",
     "DeleteTopics": "timeouts that are over",
     "CreatePartitions": "timeouts that are over",
@@ -47,6 +47,8 @@ DIFFERS = {
     "ApiVersions": "APIs that are not served, features",
 }
 ANSWER_S = 2.0
+NOW_MS = int(time.time() * 1000)  # of the records: older ones would be deleted by Kafka's retention while the test runs
+SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": 5, "transaction.state.log.num.partitions": 5}
 SILENT = "does not answer"
 
 
@@ -85,6 +87,21 @@ def leaves(right: Any, ours: Any, path: str = "") -> Iterator[str]:
         yield f"{path} {right!r}, embedded {ours!r}"
 
 
+def error_codes(answer: Any) -> set[int]:
+    """All error codes in an answer but 0."""
+    if isinstance(answer, dict):
+        here = {value for name, value in answer.items() if name.endswith("error_code") and value}
+        return here.union(*(error_codes(value) for value in answer.values()))
+    return set().union(*map(error_codes, answer)) if isinstance(answer, list) else set()
+
+
+def same(right: Any, ours: Any) -> bool:
+    """Whether the embedded broker's answer will do. A Kafka that hangs is no example; where it stumbles (UNKNOWN_SERVER_ERROR), any error will do."""
+    if right == SILENT:
+        return bool(ours != SILENT)
+    return bool(right == ours or (-1 in error_codes(right) and error_codes(ours)))
+
+
 class Outsider:
     """One connection to a cluster that is remade when the broker closes it."""
 
@@ -115,7 +132,10 @@ class Outsider:
             return "says nothing"
         key, version = encoder.schema.api_key, encoder.version
         _, start = protocol.decode_response_header(key, version, frames[0])
-        return plain(protocol.APIS[key].response.decode(version, frames[0], start))
+        answer = plain(protocol.APIS[key].response.decode(version, frames[0], start))
+        if Code.CONCURRENT_TRANSACTIONS in error_codes(answer):
+            return self.ask(encoder, body, number)  # the markers of the last transaction are not yet written
+        return answer
 
     def _close(self) -> None:
         if self.wire is not None:
@@ -134,7 +154,7 @@ def prepare(servers: str, transactions: bool) -> World:
         assert [topic.error_code for topic in created.topics] == [0, 0]
         batch = records.BatchBuilder(max_bytes=10_000)
         for n in range(5):
-            batch.append(b"value %d" % n, b"key", timestamp_ms=1_700_000_000_000 + n)
+            batch.append(b"value %d" % n, b"key", timestamp_ms=NOW_MS + n)
         data = bytes(batch.build())
         for name, partition in ((TOPIC, 0), (TOPIC, 0), (DELETED_FROM, 0)):
             while wire.ask(produce_request(data, topic=name, partition=partition), 9).responses[0].partition_responses[0].error_code:
@@ -175,7 +195,7 @@ def schemas() -> dict[int, Schema]:
 @pytest.fixture(scope="module")
 def outsiders() -> Iterator[tuple[Outsider, Outsider]]:
     """To a Kafka and to an embedded broker of their own: other tests may not change what is asked about."""
-    with KafkaServer() as kafka, EmbeddedCluster() as embedded:
+    with KafkaServer(**SETTINGS) as kafka, EmbeddedCluster(config=SETTINGS) as embedded:
         both = Outsider(kafka.bootstrap_servers, True), Outsider(embedded.bootstrap_servers, 24 in SERVED)
         yield both
         for outsider in both:
@@ -196,12 +216,10 @@ def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outside
     found = []
     kafka, embedded = outsiders
     pairs = zip(encoder.oddities(BASES[schema.name](kafka.world)), encoder.oddities(BASES[schema.name](embedded.world)), strict=True)
-    for (label, body), (_, same) in pairs:
+    for (label, body), (_, twin) in pairs:
         number = next(counter)
-        right, ours = kafka.ask(encoder, body, number), embedded.ask(encoder, same, number)
-        if right == SILENT and ours != SILENT:
-            continue  # a Kafka that hangs is no example
-        if right != ours:
+        right, ours = kafka.ask(encoder, body, number), embedded.ask(encoder, twin, number)
+        if not same(right, ours):
             found.append(f"{schema.name} v{version} {label}: " + "; ".join(leaves(right, ours)))
     return found
 
