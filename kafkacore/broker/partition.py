@@ -45,7 +45,7 @@ from kafkacore.records import Batch, read_batches
 
 logger = logging.getLogger(__name__)
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 

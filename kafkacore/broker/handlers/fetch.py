@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.broker.delayed import DelayedFetch
 from kafkacore.broker.handlers.common import STALE_LEADER, code_of, current_leader, endpoints, topic_name
-from kafkacore.broker.partition import READ_COMMITTED, Partition
+from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from kafkacore.broker.sessions import FetchContext, TopicKey
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code, KafkaError
@@ -153,13 +153,17 @@ class _Reading:
                     if self.version >= 16:
                         self.leaders.add(leader.leader_id)
                 answer = PartitionData(
-                    partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, current_leader=leader, records=b""
+                    partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], current_leader=leader, records=b""
                 )
             answers.append((topic, answer))
         return answers
 
     def _read_partition(self, topic: TopicKey, wanted: FetchPartition, first: bool) -> PartitionData:
         reader = self.reader
+        if wanted.partition_max_bytes < 0 or self.max_bytes < 0 or reader.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise errors.InvalidRequest(
+                f"isolation level {reader.isolation_level}, limits {self.max_bytes} and {wanted.partition_max_bytes} bytes"
+            )
         partition = reader.find(self.state, topic, wanted)
         log = partition.log
         records: list[Any] = []

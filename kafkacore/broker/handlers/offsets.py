@@ -12,6 +12,7 @@ from kafkacore import errors
 from kafkacore.broker.delayed import DelayedOutcomes, DeletionOutcome
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -38,19 +39,20 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
     """ListOffsets v1-11: earliest, latest, by timestamp, max timestamp (-3). The log is all local: -4 is the earliest offset, -5 and -6
     (tiered storage) answer -1. A follower is told the end of the log as the latest offset. Timestamps newer than the version answer
     UNSUPPORTED_VERSION."""
-    topics = []
-    for topic in request.topics:
-        answers = []
-        mentions = Counter(partition.partition_index for partition in topic.partitions)
-        for wanted in topic.partitions:
-            try:
-                if mentions[wanted.partition_index] > 1:
-                    raise errors.InvalidRequest(f"partition {wanted.partition_index} of {topic.name} is named twice")
-                answers.append(_list_offset(state, call.version, request, topic.name, wanted))
-            except KafkaError as error:
-                answers.append(ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code_of(error)))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    mentions = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    wanted = {(topic.name, partition.partition_index): partition for topic in request.topics for partition in topic.partitions}
+    topics: dict[str, list[ListOffsetsPartitionResponse]] = {}
+    for (topic, index), partition in wanted.items():
+        try:
+            if mentions[topic, index] > 1:
+                raise errors.InvalidRequest(f"partition {index} of {topic} is named twice")
+            if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+                raise errors.InvalidRequest(f"there is no isolation level {request.isolation_level}")
+            answer = _list_offset(state, call.version, request, topic, partition)
+        except KafkaError as error:
+            answer = ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+        topics.setdefault(topic, []).append(answer)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic, partitions=answers) for topic, answers in topics.items()])
 
 
 def _list_offset(

@@ -77,7 +77,7 @@ def _code(error: KafkaError, version: int, first_with_producer_fenced: int) -> C
 def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | Outcome:
     """InitProducerId v0-5. Without a transactional id every call gives a fresh producer id with epoch 0. With one the call comes to its
     coordinator, and fences whoever used it before."""
-    if (request.producer_id < 0) != (request.producer_epoch < 0):
+    if (request.producer_id == -1) != (request.producer_epoch == -1) or min(request.producer_id, request.producer_epoch) < -1:
         return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
     answer = LateAnswer(call)
@@ -109,15 +109,17 @@ def _unknown(state: BrokerState, targets: list[TopicIndex]) -> dict[TopicIndex, 
     return {target: Code.UNKNOWN_TOPIC_OR_PARTITION if target in missing else Code.OPERATION_NOT_ATTEMPTED for target in targets}
 
 
-def _results(codes: Mapping[TopicIndex, Code]) -> list[AddPartitionsToTxnTopicResult]:
+def _results(topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicIndex, Code]) -> list[AddPartitionsToTxnTopicResult]:
+    """One result for each partition as often as it was named."""
     return [
         AddPartitionsToTxnTopicResult(
-            name=name,
+            name=topic.name,
             results_by_partition=[
-                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=codes[name, index]) for index in indexes
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=codes[topic.name, index])
+                for index in topic.partitions
             ],
         )
-        for name, indexes in by_topic(codes).items()
+        for topic in topics
     ]
 
 
@@ -148,12 +150,12 @@ def add_partitions_to_txn(state: BrokerState, call: Call, request: AddPartitions
         if batch:
             response = AddPartitionsToTxnResponse(
                 results_by_transaction=[
-                    AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=_results(results[nth]))
+                    AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=_results(each.topics, results[nth]))
                     for nth, each in enumerate(transactions)
                 ]
             )
         else:
-            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results[0]))
+            response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transactions[0].topics, results[0]))
         answer.respond(lambda: response)
 
     if not transactions:
