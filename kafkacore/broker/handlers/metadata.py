@@ -52,7 +52,7 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
             for name, (low, high) in FEATURES.items()
             if low > 0 or call.version >= FIRST_VERSION_WITH_LEVEL_0
         ],
-        finalized_features_epoch=0,
+        finalized_features_epoch=max(state.cluster.next_offset - 1, 0),
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in state.cluster.features.items()

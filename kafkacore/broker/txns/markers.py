@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 MARKERS_VERSION = 2
+LANE = "markers"
 _NO_MARKER_NEEDED = (Code.NONE, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, Code.UNSUPPORTED_VERSION)
 _OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
 
@@ -237,7 +238,8 @@ class MarkerSender:
             self._writer.write(markers, lambda codes: self._written(node_id, batch, codes))
         elif self._peers is not None:
             request = WriteTxnMarkersRequest(markers=markers)
-            self._peers.send(node_id, request, MARKERS_VERSION, partial(self._answered, node_id, batch), self._timeout_ms)
+            answered = partial(self._answered, node_id, batch)
+            self._peers.send(node_id, request, MARKERS_VERSION, answered, self._timeout_ms, LANE)
 
     def _answered(self, node_id: int, batch: list[_Pending], answer: Response | KafkaError) -> None:
         if isinstance(answer, WriteTxnMarkersResponse) and len(answer.markers) == len(batch):

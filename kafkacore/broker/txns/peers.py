@@ -13,7 +13,7 @@ class Peers(Protocol):
     """Requests to other brokers; `PeerClient` is such."""
 
     def send(
-        self, node_id: int, request: Request, version: int, done: Callable[[Response | KafkaError], None], timeout_ms: int
+        self, node_id: int, request: Request, version: int, done: Callable[[Response | KafkaError], None], timeout_ms: int, lane: str = ""
     ) -> None:
         """Sends a request.
 
@@ -22,4 +22,5 @@ class Peers(Protocol):
             request, version: what and how.
             done: gets the answer, or why there is none.
             timeout_ms: after which there is none.
+            lane: requests of different lanes do not wait for each other.
         """

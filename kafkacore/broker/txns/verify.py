@@ -30,6 +30,7 @@ from kafkacore.protocol.schema import Response
 from kafkacore.timer import LoopTimer, TimerTask
 
 BATCH_VERSION = 5
+LANE = "transactions"
 CLIENT_VERSION_OF_BATCH = 2
 """Only producers of transaction.version 2 have partitions added for them."""
 
@@ -145,7 +146,7 @@ class TransactionVerifier:
             topics=[AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic(targets).items()],
         )
         request = AddPartitionsToTxnRequest(transactions=[transaction])
-        self._peers.send(node_id, request, BATCH_VERSION, lambda answer: done(_read(answer)), self._timeout_ms)
+        self._peers.send(node_id, request, BATCH_VERSION, lambda answer: done(_read(answer)), self._timeout_ms, LANE)
 
 
 def _read(answer: Response | KafkaError) -> Mapping[TopicIndex, KafkaError | None] | KafkaError:
