@@ -338,7 +338,13 @@ class ProducerStates:
 
         Returns:
             The guard to write with once the coordinator has agreed; None if the transaction is open and needs no verification.
+
+        Raises:
+            InvalidProducerEpoch: a newer epoch of this producer has written; a zombie must not hold it up by its low sequence.
         """
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise errors.InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the batch {epoch}")
         if self.has_ongoing_transaction(producer_id, epoch):
             return None
         verification = self._verifications.get(producer_id)

@@ -254,6 +254,14 @@ def test_the_lowest_sequence_under_verification_goes_first():
     assert log.append(5, transactional=True) is None
 
 
+def test_a_zombie_does_not_hold_its_successor_up():
+    log = Written()
+    log.begin(epoch=9)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        log.states.start_verification(PID, 8, 0, 0, True)
+    assert log.append(1, epoch=9, transactional=True) is None
+
+
 def test_a_client_of_version_2_begins_an_unknown_producer_at_zero():
     log = Written()
     guard = log.states.start_verification(PID, 0, 4, 0, True)

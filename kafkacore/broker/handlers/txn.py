@@ -303,9 +303,13 @@ def _commit_in_transaction(
     if not state.config.transaction_partition_verification_enable and support is not Support.ADDS_BY_WRITING:
         write(None)
         return
-    guard = state.replicas.partition(*target).producers.start_verification(
-        *producer, NO_SEQUENCE, call.wall_ms, support is Support.ADDS_BY_WRITING
-    )
+    try:
+        guard = state.replicas.partition(*target).producers.start_verification(
+            *producer, NO_SEQUENCE, call.wall_ms, support is Support.ADDS_BY_WRITING
+        )
+    except KafkaError as error:
+        done(error)
+        return
     if guard is None:
         write(None)
         return
