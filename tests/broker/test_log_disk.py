@@ -13,6 +13,7 @@ from brokering import T0, batch
 from logs import Disk
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
+from kafkacore.broker.log import disk as disk_module
 from kafkacore.broker.log import read_one_batch
 from kafkacore.testing import EmbeddedCluster
 
@@ -197,15 +198,13 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
     append(log)
     offline = []
     disk.manager.on_dir_failure = offline.extend
-    real = os.pwritev
-
     def nearly_full(fd, pieces, position):
         if position == log.segments[-1].size:
-            return real(fd, [b"".join(pieces)[:10]], position)
+            return os.pwrite(fd, b"".join(pieces)[:10], position)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "pwritev", nearly_full)
+        patched.setattr(disk_module, "write_at", nearly_full)
         with pytest.raises(errors.KafkaStorage, match="No space left"):
             append(log)
     assert offline == [("t", 0)]

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kafkacore._codec import FileSlice, SharedFile
+from kafkacore._codec import FileSlice, SharedFile, write_at
 from kafkacore.broker.log.headers import NO_TIMESTAMP, PREFIX_BYTES, Span, spans_in
 from kafkacore.broker.log.index import SparseIndex
 from kafkacore.broker.log.segment import NO_OFFSET, Segment
@@ -231,10 +231,9 @@ class DiskSegment(Segment):
         """
         position, fd = self.size, self.file.fileno()
         try:
-            written = os.pwritev(fd, pieces, position)
+            written = write_at(fd, pieces, position)
             while written < nbytes:                           # a signal, or the disk is nearly full: the next call says which
-                rest = memoryview(b"".join(pieces))[written:]
-                written += os.pwritev(fd, [rest], position + written)
+                written += write_at(fd, [memoryview(b"".join(pieces))[written:]], position + written)
         except OSError:
             if not self._preallocated:
                 os.ftruncate(fd, position)
