@@ -127,7 +127,9 @@ class KafkaServer:
         return subprocess.run(self._java(main_class, *args), input=stdin, capture_output=True, timeout=timeout, check=True)
 
     def __enter__(self) -> KafkaServer:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = "-"
+        while cluster_id.startswith("-"):  # Kafka makes no such ids: its tools would take one for an option
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", self.properties)
         self.start()
         return self

@@ -1,0 +1,168 @@
+"""Log files between the embedded broker and Kafka 4.3.1: each reads what the other wrote; index entries are the same, byte for byte."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
+
+from brokering import T0, batch
+from kafka_server import KafkaServer
+from logs import Disk
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore.broker.log import Log, read_one_batch
+from kafkacore.broker.log.checkpoints import read_partition_metadata
+from kafkacore.records import control_batch, read_batches
+
+pytestmark = pytest.mark.kafka
+
+
+def fill(log: Log, seed: int, batches: int) -> None:
+    """Batches of every codec, of three producers with transactions, with control batches."""
+    random_ = random.Random(seed)
+    sequences = {1: 0, 2: 0, 3: 0}
+    for nth in range(batches):
+        producer, count = random_.choice([1, 2, 3, -1]), random_.randint(1, 60)
+        settings: dict[str, Any] = {
+            "timestamps_ms": [T0 + nth * 10 + random_.randint(-50, 50) for _ in range(count)],
+            "compression": random_.choice(["none", "gzip", "lz4", "snappy", "zstd"]),
+        }
+        if producer > 0:
+            settings.update(producer_id=producer, epoch=0, sequence=sequences[producer], is_transactional=producer != 1)
+            sequences[producer] += count
+        log.append(read_one_batch(batch([random_.randbytes(50) for _ in range(count)], **settings), 1 << 20), nth // 100, wall_ms=T0)
+        if producer in (2, 3) and random_.random() < 0.3:
+            marker = control_batch(random_.choice([0, 1]), producer_id=producer, producer_epoch=0, timestamp_ms=T0 + nth * 10)
+            log.append(next(iter(read_batches(marker))), nth // 100, wall_ms=T0)
+
+
+def content(log: Log) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    pieces = log.read(log.start_offset, 1 << 30, log.end_offset, True)
+    buffers = [piece if isinstance(piece, memoryview) else piece.read() for piece in pieces]
+    batches = [each for buffer in buffers for each in read_batches(buffer, check_crcs=True)]
+    return [(r.offset, r.timestamp_ms, r.key, r.value) for each in batches if not each.is_control for r in each.records()]
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaServer]:
+    with KafkaServer(log_segment_bytes=1 << 20, log_index_interval_bytes=4096) as server:
+        yield server
+
+
+def test_kafkas_tool_reads_every_file_without_complaint(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    log = disk.log(segment_bytes=200_000)
+    fill(log, 1, 300)
+    disk.manager.close()
+    directory = tmp_path / "t-0"
+    tool = KafkaServer()
+    for pattern, options in (
+        ("*.log", ["--deep-iteration"]),
+        ("*.index", ["--verify-index-only"]),
+        ("*.timeindex", ["--verify-index-only"]),
+        ("*.index", ["--index-sanity-check"]),
+        ("*.timeindex", ["--index-sanity-check"]),
+        ("*.txnindex", []),
+        ("*.snapshot", []),
+    ):
+        files = sorted(map(str, directory.glob(pattern)))
+        assert files
+        ran = tool.tool("DumpLogSegments", *options, "--files", ",".join(files))
+        said = ran.stdout.decode()
+        lines = [line for line in said.splitlines() if not line.startswith(("| offset", "baseOffset", "version: 0", "producerId"))]
+        # Kafka's tool takes the offset before every segment for -1 and says so of its own files too.
+        lines = [line for line in lines if "-1 is followed by" not in line and "Non-consecutive" not in line]
+        fine = ("Dumping ", "Log starting offset", "passed sanity check")
+        assert [line for line in lines if not any(word in line for word in fine)] == [], said[:2000]
+        assert "isvalid: false" not in said
+        if pattern == "*.log":
+            assert said.count("baseOffset: ") == sum(1 for file in files for _ in read_batches(Path(file).read_bytes()))
+        if pattern == "*.txnindex":
+            assert said.count("producerId") == sum(len(segment.aborted) for segment in log.segments)
+    shutil.rmtree(tool.directory)
+
+
+def test_kafka_goes_on_with_our_files(kafka: KafkaServer, tmp_path: Path) -> None:
+    """A partition written here is put in the place of one of Kafka's; Kafka starts on it, serves it, and writes on."""
+    with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", 1, 1)])
+    kafka.kill(signal.SIGTERM)
+    theirs = kafka.directory / "data" / "t-0"
+    topic_id = read_partition_metadata(theirs)
+    assert topic_id is not None
+    disk = Disk(tmp_path)
+    log = disk.manager.open("t", topic_id, 0, disk.log("other", segment_bytes=200_000).config)
+    fill(log, 2, 300)
+    expected, end, aborted = content(log), log.end_offset, {each.producer_id for each in log.aborted_transactions(0, log.end_offset)}
+    assert aborted
+    disk.manager.close()
+    shutil.rmtree(theirs)
+    shutil.copytree(tmp_path / "t-0", theirs)
+    kafka.start()
+    where = TopicPartition("t", 0)
+    with KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_uncommitted") as consumer:
+        consumer.assign([where])
+        consumer.seek(where, 0)
+        read: list[tuple[int, int, bytes | None, bytes | None]] = []
+        while len(read) < len(expected):
+            read += [(r.offset, r.timestamp_ms, r.key, r.value) for rs in consumer.poll(10).values() for r in rs]
+        assert read == expected
+    with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        assert producer.send("t", b"more").result(30).offset == end
+    assert "ERROR" not in (kafka.directory / "kafka.log").read_text()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_kafkas_files_are_read_here_and_indexed_alike(kafka: KafkaServer, tmp_path: Path, how: signal.Signals) -> None:
+    random_ = random.Random(3)
+    sent = []
+    with KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, linger_ms=0, compression_type="lz4") as producer:
+        for nth in range(4000):
+            value = random_.randbytes(random_.randint(100, 1500))
+            sent.append((nth, T0 + nth, b"k%d" % (nth % 7), value))
+            producer.send("t", value, b"k%d" % (nth % 7), timestamp_ms=T0 + nth, partition=0)
+            if nth % 10 == 0:
+                producer.flush(30)
+    kafka.kill(how)
+    theirs = kafka.directory / "data" / "t-0"
+    shutil.copytree(theirs, tmp_path / "t-0")
+    topic_id = read_partition_metadata(theirs)
+    assert topic_id is not None
+    if how is signal.SIGTERM:
+        shutil.copy(kafka.directory / "data" / ".kafka_cleanshutdown", tmp_path)
+    disk = Disk(tmp_path)
+    log = disk.manager.open("t", topic_id, 0, disk.log("other").config)
+    assert content(log) == sent
+    assert len(log.segments) >= 3
+    assert [entry.last_sequence for entry in log.producers.entries.values()] == [3999]
+    found = log.offset_for_timestamp(T0 + 1234, log.end_offset)
+    assert found is not None and found.offset == 1234
+    disk.manager.close()
+    # What recovery builds from the batches alone is what Kafka built while it wrote them.
+    built = {path.name: path.read_bytes() for path in (tmp_path / "t-0").glob("*index")}
+    for path in (tmp_path / "t-0").glob("*index"):
+        path.unlink()
+    disk.start()
+    log = disk.manager.open("t", topic_id, 0, disk.log("other").config)
+    disk.manager.flush_later(log, log.end_offset)
+    for segment in log.segments:
+        segment.largest_timestamp()
+        segment.save_index(complete=True)  # type: ignore[attr-defined]
+    disk.manager.close()
+    for path in (tmp_path / "t-0").glob("*index"):
+        own, original = path.read_bytes(), (theirs / path.name).read_bytes()
+        assert built[path.name] == own, path.name
+        if how is signal.SIGTERM or not original.endswith(bytes(100)):
+            assert original == own, path.name
+        else:
+            last_entry = 12 if path.suffix == ".timeindex" else 0  # Kafka adds it when the segment ends
+            assert original.startswith(own[: len(own) - last_entry]), path.name
