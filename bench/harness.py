@@ -114,13 +114,13 @@ class Table:
         for label, timings in self.rows.items():
             base = timings[names[0]].median_ns
             times = [_number(timings[name].median_ns) if name in timings else "-" for name in names]
-            ratios = [f"{timings[name].median_ns / base:.2f}" if name in timings else "-" for name in names[1:]]
+            ratios = [f"{timings[name].median_ns / base:.2f}" if name in timings and base else "-" for name in names[1:]]
             lines.append([label, *times, *ratios])
         if sum(max(len(line[i]) for line in lines) + 2 for i in range(len(head))) > WIDEST:
             lines = [["", "", self.unit, f"/ {names[0]}"]]
             for label, timings in self.rows.items():
                 base = timings[names[0]].median_ns
-                lines += [[label, name, _number(t.median_ns), f"{t.median_ns / base:.2f}"] for name, t in timings.items()]
+                lines += [[label, name, _number(t.median_ns), f"{t.median_ns / base:.2f}" if base else "-"] for name, t in timings.items()]
         texts = 1 if lines[0] is head else 2
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
 

@@ -34,7 +34,7 @@ def ratios(data: dict[str, object]) -> dict[str, float]:
     for table in data["tables"]:  # type: ignore[attr-defined]
         for label, row in table["rows"].items():
             first, *others = row
-            for other in others:
+            for other in others if row[first]["median_ns"] else ():
                 out[f"{table['title']}, {label}: {other} / {first}"] = row[other]["median_ns"] / row[first]["median_ns"]
     return out
 
