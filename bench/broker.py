@@ -1,4 +1,4 @@
-"""What a broker costs: this one and Apache Kafka 4.3.1, each a process of its own with its log on disk, driven by the same confluent client.
+"""What a broker costs: this one and Apache Kafka 4.3.1, each a process with its log on disk, driven by the same confluent client.
 
     python bench/broker.py [--json] [--rounds N] [--only load,latency,start,idle] [--records N]
 
@@ -47,7 +47,7 @@ class OwnBroker:
 
     def start(self) -> None:
         """Starts the process and returns when it has said that it is there."""
-        command = [sys.executable, "-m", "kafkacore", "broker", "--port", str(self.port), "--data-dir", str(self.directory / "data"), "--json"]
+        command = [sys.executable, "-m", "kafkacore", "broker", "--json", "--port", str(self.port), "--data-dir", f"{self.directory}/data"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         if not self.process.stdout.readline():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import contextlib
 import random
 import struct
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkacore import codec, compress, protocol, records
+from kafkacore._codec import decode_request_body
 from kafkacore.errors import CorruptDataError, UnsupportedVersion
 from kafkacore.protocol import schema
 
@@ -178,6 +180,16 @@ def read_batches(data: Buffer, rng: random.Random) -> object:
             touch_records(batch.records("t", 0))
         else:
             touch_columns(batch.columns())
+        if batch.magic == 2:
+            largest_ms, smallest_ms, in_sequence, has_null_key = batch.scan()
+            columns = batch.columns()
+            if len(columns) and (largest_ms, smallest_ms) != (int(columns.timestamps_ms.max()), int(columns.timestamps_ms.min())):
+                raise Found("scan and columns differ about timestamps")
+            if len(columns) != batch.record_count or has_null_key != bool((columns.keys.lengths < 0).any()):
+                raise Found("scan and columns differ about records or keys")
+            wanted = [batch.base_offset + nth for nth in range(len(columns))]
+            if in_sequence != (columns.offsets.tolist() == wanted):
+                raise Found("scan and columns differ about the sequence")
     return None
 
 
@@ -296,10 +308,17 @@ def read_request(data: Buffer, rng: random.Random) -> object:
         protocol.decode_response_header(rng.choice(list(protocol.APIS)), rng.randrange(14), data)
     except CorruptDataError:
         pass  # a request need not look like a response
+    api = protocol.APIS[rng.choice(list(protocol.APIS))]
+    with contextlib.suppress(CorruptDataError):  # a plan that the frame did not choose
+        decode_request_body(api.request.plan(rng.randint(api.min_version, api.max_version)), data)
     try:
-        return protocol.decode_request(data)
+        header, request = protocol.decode_request(data)
     except UnsupportedVersion:  # a proper answer too: the frame asks for what the tables lack
         return None
+    found = decode_request_body(type(request).plan(header.request_api_version), data)
+    if found != (header.client_id, request) and "nan" not in repr(request):
+        raise Found(f"{type(request).__name__} reads differently with its plan at hand")
+    return request
 
 
 TARGETS = {

@@ -83,6 +83,10 @@ class ConnectionQuotas:
         self._per_host[host] += 1
         return True
 
+    def host(self, id: ConnectionId) -> str:
+        """The address a connection came from."""
+        return self._hosts.get(id, "")
+
     def closed(self, id: ConnectionId) -> None:
         """A connection is gone; nothing happens if it was not counted."""
         host = self._hosts.pop(id, None)

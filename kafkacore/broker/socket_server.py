@@ -32,6 +32,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
+from kafkacore._codec import Plan, decode_request_body
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient
@@ -39,11 +40,12 @@ from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
+from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
-from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, decode_request, encode_response
+from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, encode_response
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer, TimerTask
 
@@ -55,6 +57,8 @@ CALL_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 10
 STALLED_REQUEST_MS = 30_000
 """How long a half-sent request may rest while others wait for its memory."""
+SWEEP_MS = 200
+"""How often what is `clocked` is advanced without a deadline, if the loop is awake: purgatories drop what was completed by events then."""
 RECEIVE_STEP_BYTES = 1 << 20
 """A peer that announces a large request gets so much before it has sent any of it."""
 _BACKLOG = 1024
@@ -134,6 +138,8 @@ class Server:
         self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to somebody else, under a wakeup
         self._paused = False
         self._stopping = False
+        self._sweep_ms = 0
+        self._plans: dict[tuple[int, int], Plan] = {}
         self._owner_pid = os.getpid()
         self._memory = ReceiveMemory(request_memory_bytes(config))
         self._reset_connections()
@@ -243,6 +249,7 @@ class Server:
             receive_step_bytes=RECEIVE_STEP_BYTES,
             receive_memory=self._memory,
         )
+        selector.quiet = True
         selector.listen(listener)
         return selector
 
@@ -389,10 +396,11 @@ class Server:
         peers = self.peers
         self._began()
         while True:
-            self._take_messages()
+            if self._messages or self._paused:
+                self._take_messages()
             if self._stopping:
                 return
-            selector.poll(self._timeout_ms())
+            selector.poll(self._advance(selector))
             now_ms = selector.now_ms
             for send in selector.completed_sends:
                 self._unmute(send.destination)
@@ -410,28 +418,31 @@ class Server:
                 self._forget(connection)
                 level = logging.WARNING if isinstance(reason, CorruptDataError | errors.KafkaStorage) else logging.DEBUG
                 logger.log(level, "%s: connection %s is closed: %s", self.name, connection, reason)
-            self._delays.advance_clock()
-            for each in self.clocked:
+
+    def _advance(self, selector: Selector) -> int:
+        """Runs what is due, and says how long the poll may wait; -1 for ever."""
+        now_ms = self.clock.now_ms()
+        sweep = now_ms >= self._sweep_ms
+        if sweep:
+            self._sweep_ms = now_ms + SWEEP_MS
+        earliest_ms = NEVER_MS
+        for each in (self._delays, *self.clocked):
+            if sweep:
                 each.advance_clock()
+            deadline_ms = each.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms < earliest_ms:
+                if deadline_ms <= now_ms:
+                    each.advance_clock()
+                earliest_ms = deadline_ms
+        deadline_ms = self._quotas.next_deadline_ms()
+        if deadline_ms is not None:
             if self._quotas.passed(now_ms):
                 selector.rearm_listeners()
-            if not self._memory.available:
-                selector.fail_stalled(now_ms - STALLED_REQUEST_MS)
-
-    def _timeout_ms(self) -> int:
-        """How long the poll may wait; -1 for ever."""
-        earliest_ms = self._delays.next_deadline_ms()
+            earliest_ms = min(earliest_ms, deadline_ms)
         if not self._memory.available:
-            stalled_ms = self.clock.now_ms() + STALLED_REQUEST_MS
-            earliest_ms = stalled_ms if earliest_ms is None else min(earliest_ms, stalled_ms)
-        accept_ms = self._quotas.next_deadline_ms()
-        if accept_ms is not None:
-            earliest_ms = accept_ms if earliest_ms is None else min(earliest_ms, accept_ms)
-        for each in self.clocked:
-            deadline_ms = each.next_deadline_ms()
-            if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
-                earliest_ms = deadline_ms
-        return -1 if earliest_ms is None else max(earliest_ms - self.clock.now_ms(), 0)
+            selector.fail_stalled(now_ms - STALLED_REQUEST_MS)
+            earliest_ms = min(earliest_ms, now_ms + STALLED_REQUEST_MS)
+        return -1 if earliest_ms == NEVER_MS else max(earliest_ms - now_ms, 0)
 
     def _take_messages(self) -> None:
         while True:
@@ -476,7 +487,10 @@ class Server:
                     return
                 name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
                 raise errors.UnsupportedVersion(f"{name} v{version} is not served")
-            header, request = decode_request(payload)
+            plan = self._plans.get((api_key, version))
+            if plan is None:
+                plan = self._plans[api_key, version] = APIS[api_key].request.plan(version)
+            client_id, request = decode_request_body(plan, payload)
         except KafkaError as error:
             self._refuse(connection, error)
             return
@@ -487,7 +501,7 @@ class Server:
         def fail() -> None:
             self._drop_connection(connection)
 
-        call = Call(version, header.client_id, now_ms, self.clock.wall_ms(), respond, fail, self._client_host(connection))
+        call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.host(connection))
         try:
             control = self._controls.get(api_key)
             if control is None:
@@ -503,10 +517,6 @@ class Server:
         low, high = self.api_versions[ApiVersionsRequest.API_KEY]
         entry = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
         return ApiVersionsResponse(error_code=errors.Code.UNSUPPORTED_VERSION, api_keys=[entry])
-
-    def _client_host(self, connection: ConnectionId) -> str:
-        channel = self._selector.channel(connection) if self._selector is not None else None
-        return "" if channel is None else "/" + channel.transport.peer.rpartition(":")[0].strip("[]")
 
     def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
         result = self.served[api_key].handler(self.state, call, request)

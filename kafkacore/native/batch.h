@@ -335,6 +335,34 @@ static int64_t kc_read_columns(kc_batch_reader *b, const uint8_t *base, int64_t 
     return row;
 }
 
+typedef struct {
+    int64_t largest_ts, smallest_ts;
+    int in_sequence;                                      /* the offsets count up by one from the first */
+    int null_key;
+} kc_record_facts;
+
+/* Walks over all records without keeping anything. *error tells why it stopped early. */
+static void kc_scan_records(kc_batch_reader *b, kc_record_facts *facts, int *error) {
+    const uint8_t *p = b->p;
+    int64_t largest = INT64_MIN, smallest = INT64_MAX;
+    int in_sequence = 1, null_key = 0;
+    kc_record r;
+    *error = KC_RECORD_OK;
+    for (int32_t n = 0; n < b->left; n++) {
+        if ((*error = kc_read_record(&p, b->end, &r))) break;
+        int64_t ts = b->log_append_time ? b->base_ts : kc_wrap_add(b->base_ts, r.ts_delta);
+        largest = ts > largest ? ts : largest;
+        smallest = ts < smallest ? ts : smallest;
+        in_sequence &= r.offset_delta == n;
+        null_key |= r.key_len < 0;
+    }
+    if (!*error && p != b->end) *error = KC_RECORD_TRAILING;
+    facts->largest_ts = largest;
+    facts->smallest_ts = smallest;
+    facts->in_sequence = in_sequence;
+    facts->null_key = null_key;
+}
+
 /* Copies ranges behind each other to *to and notes where each ends, counted from first. */
 static void kc_gather(uint8_t **to, const uint8_t *base, const uint8_t *base_end, const int32_t *starts, const int32_t *lengths, int64_t n,
                       const uint8_t *first, int32_t *ends) {

@@ -26,6 +26,12 @@ cdef extern from "batch.h" nogil:
     int64_t kc_wrap_add(int64_t a, int64_t b)
     int64_t kc_read_columns(kc_batch_reader* b, const uint8_t* base, int64_t start, const kc_rows* rows, int64_t row, int64_t max_rows,
                             int* error)
+    ctypedef struct kc_record_facts:
+        int64_t largest_ts
+        int64_t smallest_ts
+        int in_sequence
+        int null_key
+    void kc_scan_records(kc_batch_reader* b, kc_record_facts* facts, int* error)
 
 cdef enum:
     BATCH_MIN_LENGTH = KC_BATCH_HEADER - 12
@@ -294,6 +300,28 @@ cdef class Batch:
         if error:
             bad_record(error, b.base_offset, self.position)
         return columns
+
+    def scan(self):
+        """Reads all records of a v2 batch without keeping them: what a broker checks before it stores a batch.
+
+        Returns:
+            The largest timestamp (INT64_MIN without records) and the smallest one (INT64_MAX), whether the offsets count up by one from the
+            base offset, and whether there is a record without a key.
+
+        Raises:
+            CorruptDataError: the records are broken, or not as many as the header says.
+            ValueError: the batch is a message of magic 0 or 1.
+        """
+        cdef kc_batch_reader b
+        cdef kc_record_facts facts
+        cdef int error = 0
+        if self.p[MAGIC_AT] != 2:
+            raise ValueError(f"a message of magic {self.p[MAGIC_AT]} is read by columns()")
+        cdef HeldBuffer region = open_batch(self.region, self.p, self.size_bytes, self.max_decompressed, &b)
+        kc_scan_records(&b, &facts, &error)
+        if error:
+            bad_record(error, b.base_offset, self.position)
+        return facts.largest_ts, facts.smallest_ts, facts.in_sequence != 0, facts.null_key != 0
 
     def __repr__(self):
         return (f"<Batch magic {self.magic}, offsets {kc_get64(self.p)} to {self.last_offset}, {self.size_bytes} bytes"

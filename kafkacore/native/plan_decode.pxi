@@ -248,3 +248,41 @@ def skip_tagged_fields(buffer, Py_ssize_t offset):
         return cursor_offset(&c)
     finally:
         PyBuffer_Release(&view)
+
+
+def decode_request_body(Plan plan not None, buffer not None):
+    """A request whose API and version are known: what follows them in its frame.
+
+    Args:
+        plan: Of the request's class and version.
+        buffer: The frame without its size. Bytes after the request are ignored, as Kafka does.
+
+    Returns:
+        The client id, None if there is none, and the request.
+
+    Raises:
+        CorruptDataError: The bytes are not such a request.
+    """
+    cdef Py_buffer view
+    cdef Cursor c
+    cdef Py_ssize_t length, start
+    cdef object client_id = None
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        cursor_init(&c, view.buf, view.len)
+        cursor_take(&c, 8)                             # API key, version, correlation id
+        length = cursor_i16(&c)
+        if length < -1 or length > cursor_remaining(&c):
+            raise_corrupt(f"request header: client_id of {length} bytes, {cursor_remaining(&c)} are left", 8)
+        if length >= 0:
+            try:
+                client_id = PyUnicode_DecodeUTF8(<const char*> c.p, length, NULL)
+            except UnicodeDecodeError:
+                raise _CorruptDataError("request header: client_id is not valid UTF-8", offset=10) from None
+            c.p += length
+        if plan.header_flexible:
+            cursor_skip_tagged_fields(&c)
+        start = cursor_offset(&c)
+    finally:
+        PyBuffer_Release(&view)
+    return client_id, plan.walk(buffer, start, False)[0]

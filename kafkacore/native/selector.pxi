@@ -38,6 +38,7 @@ cdef class SelectorCore:
     cdef public list _early_failed
     cdef public bint _early
     cdef public bint _in_poll
+    cdef public bint quiet                    # polls return when there is something to report, not when parts of frames have moved
     cdef public int64_t _serial
     cdef object touched                       # the id used last, and when: the same again needs no entry
     cdef int64_t touched_ms
@@ -82,23 +83,20 @@ cdef class SelectorCore:
             timeout_ms: Longest wait; 0 returns at once, a negative value waits without bound.
             now_ms: Time, if the caller has just read it.
         """
-        cdef epoll_event found[KC_EPOLL_EVENTS]
-        cdef int64_t idle_ms, now
-        cdef int n, i, fd, ops
-        cdef list events = None
-        cdef dict buffered = None
-        cdef list accepting = None
-        self.poll_count += 1
+        cdef int64_t idle_ms, now = -1, until_ms
+        cdef bint again = self.quiet and self._epoll_fd >= 0
+        if now_ms is not None:
+            now = now_ms
         self.clear()
         if self._hungry and self._receive_memory.used_bytes < self._receive_memory.limit_bytes:
             self._feed()
         if self._early or self._immediate or self._buffered or self.closing or (self._memory and self._memory_ready()):
             timeout_ms = 0
-        elif self._idle_check_ms < LOOKING:
-            now = time_of(self.clock) if now_ms is None else now_ms
-            idle_ms = self._idle_check_ms - now
-            if idle_ms < timeout_ms or timeout_ms < 0:
-                timeout_ms = idle_ms if idle_ms > 0 else 0
+        until_ms = LOOKING
+        if again and timeout_ms > 0:
+            if now < 0:
+                now = time_of(self.clock)
+            until_ms = now + timeout_ms if timeout_ms < LOOKING - now else LOOKING
         if self._early_sends:
             self.completed_sends, self._early_sends = self._early_sends, self.completed_sends
         if self._early:
@@ -107,10 +105,33 @@ cdef class SelectorCore:
             self._early_disconnected.clear()
             self.failed_sends.extend(self._early_failed)
             self._early_failed.clear()
-        if timeout_ms > 0x7FFFFFFE:
-            timeout_ms = -1
+        while True:
+            if timeout_ms != 0 and self._idle_check_ms < LOOKING:
+                if now < 0:
+                    now = time_of(self.clock)
+                idle_ms = self._idle_check_ms - now
+                if idle_ms < timeout_ms or timeout_ms < 0:
+                    timeout_ms = idle_ms if idle_ms > 0 else 0
+            if timeout_ms > 0x7FFFFFFE:
+                timeout_ms = -1
+            if self.turn(<int> max(timeout_ms, -1)) or not again or timeout_ms == 0:
+                return
+            # Parts of frames moved and nothing is to be told.
+            now = self.now_ms
+            timeout_ms = -1 if until_ms == LOOKING else max(until_ms - now, 0)
+
+    cdef bint turn(self, int timeout_ms) except -1:
+        """One wait, and one step of I/O on every channel that can; False if that left nothing to report or to do."""
+        cdef epoll_event found[KC_EPOLL_EVENTS]
+        cdef int64_t now
+        cdef int n, i, fd, ops
+        cdef bint woken = False
+        cdef list events = None
+        cdef dict buffered = None
+        cdef list accepting = None
+        self.poll_count += 1
         if self._epoll_fd >= 0:
-            n = wait_for_events(self._epoll_fd, found, <int> max(timeout_ms, -1))
+            n = wait_for_events(self._epoll_fd, found, timeout_ms)
         else:
             events = self._poller.poll(timeout_ms)
             n = <int> len(events)
@@ -131,6 +152,7 @@ cdef class SelectorCore:
                     fd, ops = events[i]
                 if fd == self._waker_fd:
                     self._waker.drain()
+                    woken = True
                 elif fd in self._by_fd:
                     self.service(self._by_fd[fd], ops, now)
                 elif fd in self._listeners:
@@ -154,6 +176,9 @@ cdef class SelectorCore:
                 self._expire_idle(now)
         finally:
             self._in_poll = False
+        return (n == 0 or woken or accepting is not None or bool(self.completed_receives) or bool(self.completed_sends) or bool(self._buffered)
+                or bool(self.disconnected) or bool(self.failed_sends) or bool(self.closing) or bool(self.connected) or bool(self._early)
+                or bool(self._immediate) or bool(self._hungry) or bool(self._memory))
 
     cdef int clear(self) except -1:
         if self.completed_sends:

