@@ -377,7 +377,7 @@ def test_a_decision_survives_its_coordinator(committed):
         with Client(stage.broker.address) as client:
             client.init()
             client.send(b"a")
-            sender = stage.broker.state.transactions.coordinator._markers
+            sender = stage.broker.state.transactions.sender
             stage.broker.call(lambda: setattr(sender, "send", lambda *_: None))  # the broker dies before it sends one
             client.end(commit=committed)
             assert client.describe().transaction_state == ("PrepareCommit" if committed else "PrepareAbort")

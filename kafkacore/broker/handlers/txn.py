@@ -13,11 +13,11 @@ from functools import partial
 from kafkacore import errors
 from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.groups.topic_regex import Regex
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
-from kafkacore.broker.txns.coordinator import compile_pattern
 from kafkacore.broker.txns.markers import results_of
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
@@ -420,7 +420,7 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
     states = frozenset(request.state_filters) & known
     unknown = [label for label in request.state_filters if label not in known]
     try:
-        pattern = compile_pattern(request.transactional_id_pattern)
+        pattern = Regex(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except errors.InvalidRegularExpression as error:
         return ListTransactionsResponse(error_code=code_of(error), unknown_state_filters=[], transaction_states=[])
     if unknown and not states:

@@ -14,7 +14,6 @@ Source: kafka.coordinator.transaction.TransactionCoordinator.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -315,17 +314,3 @@ class TransactionCoordinator:
                 self._runtime.timer.add(TimerTask(RETRY_MS, lambda: self.marked(shard, prepared)))
 
         self._runtime.write(shard.partition, lambda _: shard.complete(prepared, self._clock.wall_ms()), done)
-
-
-def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
-    """The pattern of a ListTransactions request.
-
-    Raises:
-        InvalidRegularExpression: it is none.
-    """
-    if not pattern:
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as problem:
-        raise errors.InvalidRegularExpression(f"{pattern!r}: {problem}") from None

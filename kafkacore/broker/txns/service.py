@@ -35,6 +35,7 @@ class TransactionService:
         runtime: its shards.
         verifier: asks coordinators, here and elsewhere.
         writer: writes markers into the partitions it leads.
+        sender: has markers written wherever they are needed.
     """
 
     def __init__(
@@ -78,8 +79,8 @@ class TransactionService:
             group_markers,
             clock,
         )
-        sender = MarkerSender(node_id, self.leader_of, self.writer, peers, PEER_TIMEOUT_MS, timer, self.coordinator.marked)
-        self.coordinator.attach(self.runtime, sender)
+        self.sender = MarkerSender(node_id, self.leader_of, self.writer, peers, PEER_TIMEOUT_MS, timer, self.coordinator.marked)
+        self.coordinator.attach(self.runtime, self.sender)
         self.verifier = TransactionVerifier(
             config, node_id, self.coordinator, self._coordinator_of, peers, PEER_TIMEOUT_MS, timer, clock
         )

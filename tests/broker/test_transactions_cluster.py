@@ -1,0 +1,227 @@
+"""Transactions over three brokers: markers and questions between brokers, coordinators and leaders that go away in the middle."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from wire import Wire
+
+from kafkacore import protocol as p
+from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.faults import Disconnect, Drop
+from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
+from kafkacore.testing import EmbeddedCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+WAIT_S = 30
+CONFIG = {"transaction.state.log.num.partitions": 3, "offsets.topic.num.partitions": 3}
+TXN = "txn"
+
+
+@pytest.fixture(params=[1, 2])
+def cluster(request):
+    with EmbeddedCluster(brokers=3, config=CONFIG, features={"transaction.version": request.param}) as cluster:
+        cluster.create_topic("t", partitions=6, replication_factor=3)
+        yield cluster
+
+
+def producer_of(cluster: EmbeddedCluster, **settings: Any) -> ck.Producer:
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": TXN, "linger.ms": 1, "log_level": 2}
+    producer = ck.Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
+def send(producer: ck.Producer, *values: bytes, topic: str = "t", partitions: int = 6) -> None:
+    for value in values:
+        for partition in range(partitions):
+            producer.produce(topic, value + b"-%d" % partition, partition=partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def read(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set[bytes]:
+    """All committed values, up to the last stable offset of each partition."""
+    consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "enable.partition.eof": True})
+    consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found, ended = set(), set()
+    try:
+        while len(ended) < partitions:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, f"{len(ended)} partitions came to their end"
+            if message.error() is None:
+                assert message.value() not in found
+                found.add(message.value())
+            elif message.error().code() == ck.KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                assert message.error().retriable(), message.error()
+        return found
+    finally:
+        consumer.close()
+
+
+def values(*names: bytes) -> set[bytes]:
+    return {name + b"-%d" % partition for name in names for partition in range(6)}
+
+
+def coordinator(cluster: EmbeddedCluster) -> int:
+    return cluster.leader(TRANSACTION_TOPIC, partition_for(TXN, 3)) or 0
+
+
+def state_of(cluster: EmbeddedCluster) -> str:
+    """What the coordinator says of the transaction."""
+    with Wire(cluster._broker(coordinator(cluster)).address) as wire:
+        return wire.ask(p.DescribeTransactionsRequest(transactional_ids=[TXN]), 0).transaction_states[0].transaction_state
+
+
+def until(look: Callable[[], Any], cluster: EmbeddedCluster) -> Any:
+    """Asks again until the answer is true: each question passes through a broker's loop, so the cluster goes on meanwhile."""
+    for _ in range(20_000):
+        if found := look():
+            return found
+    raise AssertionError(f"never came true; the transaction is {state_of(cluster)}")
+
+
+def test_markers_reach_all_leaders(cluster):
+    producer = producer_of(cluster)
+    assert {cluster.leader("t", partition) for partition in range(6)} == {1, 2, 3}
+    for name, commit in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        send(producer, name)
+        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+    assert read(cluster) == values(b"a", b"c")
+
+
+def test_offsets_of_a_group_on_another_broker(cluster):
+    producer = producer_of(cluster)
+    reader = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "offsets", "auto.offset.reset": "earliest"})
+    place = ck.TopicPartition("t", 0, 5)
+    reader.assign([ck.TopicPartition("t", 0, 0)])
+    for commit, expected in ((False, ck.OFFSET_INVALID), (True, 5)):
+        producer.begin_transaction()
+        send(producer, b"a")
+        producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), WAIT_S)
+        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+        assert reader.committed([place], WAIT_S)[0].offset == expected
+    reader.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_coordinator_goes_away_in_the_middle(cluster, clean):
+    producer = producer_of(cluster)
+    producer.begin_transaction()
+    send(producer, b"a")
+    gone = coordinator(cluster)
+    (cluster.stop_broker if clean else cluster.kill_broker)(gone)
+    assert coordinator(cluster) != gone
+    send(producer, b"b")
+    producer.commit_transaction(WAIT_S)
+    cluster.start_broker(gone)
+    producer.begin_transaction()
+    send(producer, b"c")
+    producer.abort_transaction(WAIT_S)
+    assert read(cluster) == values(b"a", b"b")
+
+
+def test_a_decision_survives_the_coordinator_that_took_it(cluster):
+    producer = producer_of(cluster)
+    producer.begin_transaction()
+    send(producer, b"a")
+    gone = coordinator(cluster)
+    broker = cluster._broker(gone)
+    broker.call(lambda: setattr(broker.state.transactions.sender, "send", lambda *_: None))  # it dies before it sends one marker
+    producer.commit_transaction(WAIT_S)
+    assert state_of(cluster) == "PrepareCommit"
+    cluster.kill_broker(gone)
+    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    assert read(cluster) == values(b"a")
+
+
+def test_a_leader_moves_while_the_transaction_is_open(cluster):
+    producer = producer_of(cluster)
+    for commit in (False, True):
+        producer.begin_transaction()
+        send(producer, b"before-%d" % commit)
+        for partition in range(6):
+            others = [node for node in cluster.isr("t", partition) if node != cluster.leader("t", partition)]
+            cluster.move_leader("t", partition, others[0])
+        send(producer, b"after-%d" % commit)
+        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+    assert read(cluster) == values(b"before-1", b"after-1")
+
+
+def test_markers_wait_for_a_leader(cluster):
+    """The only replica of a partition is away: the decision stands, its markers come when it is back."""
+    cluster.create_topic("single", partitions=3, replication_factor=1)
+    producer = producer_of(cluster)
+    producer.begin_transaction()
+    send(producer, b"a", topic="single", partitions=3)
+    away = next(cluster.leader("single", index) for index in range(3) if cluster.leader("single", index) != coordinator(cluster))
+    cluster.kill_broker(away)
+    producer.commit_transaction(WAIT_S)
+    assert state_of(cluster) == "PrepareCommit"
+    cluster.start_broker(away)
+    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    assert read(cluster, "single", 3) == {b"a-0", b"a-1", b"a-2"}
+
+
+@pytest.mark.parametrize("fault", [Disconnect(handle=True), Disconnect()])
+def test_lost_answers_to_markers_do_no_harm(cluster, fault):
+    """The marker is written, the answer is lost: it is written once more, and nothing comes of it."""
+    left = [3]
+
+    def lose(request):
+        left[0] -= 1
+        return fault if left[0] >= 0 else None
+
+    producer = producer_of(cluster)
+    cluster.control(27, lose)
+    for name, commit in ((b"a", True), (b"b", False), (b"c", True)):
+        producer.begin_transaction()
+        send(producer, name)
+        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+    until(lambda: state_of(cluster) == "CompleteCommit", cluster)
+    assert left[0] < 0
+    assert read(cluster) == values(b"a", b"c")
+
+
+def test_lost_answers_of_the_coordinator(cluster):
+    """EndTxn is carried out and its answer lost: the client asks again, and nothing is decided twice."""
+    faults = iter([Disconnect(handle=True), Drop(handle=True)])
+    producer = producer_of(cluster, socket_timeout_ms=1000)
+    cluster.control(26, lambda request: next(faults, None))
+    for name in (b"a", b"b", b"c"):
+        producer.begin_transaction()
+        send(producer, name)
+        producer.commit_transaction(WAIT_S)
+    assert read(cluster) == values(b"a", b"b", b"c")
+
+
+def test_brokers_come_and_go(cluster):
+    """Whatever is killed between two steps: a transaction that was committed is read as a whole, once; one that was aborted never."""
+    choose = random.Random(5)
+    producer = producer_of(cluster)
+    committed: list[bytes] = []
+    down: int | None = None
+    for nth in range(15):
+        name = b"%d" % nth
+        producer.begin_transaction()
+        for _ in range(2):
+            if down is not None:
+                cluster.start_broker(down)
+                down = None
+            elif choose.random() < 0.4:
+                down = choose.choice([1, 2, 3])
+                (cluster.kill_broker if choose.random() < 0.7 else cluster.stop_broker)(down)
+            send(producer, name)
+            name += b"+"
+        if choose.random() < 0.7:
+            producer.commit_transaction(WAIT_S)
+            committed += [b"%d" % nth, b"%d+" % nth]
+        else:
+            producer.abort_transaction(WAIT_S)
+    if down is not None:
+        cluster.start_broker(down)
+    assert read(cluster) == values(*committed)

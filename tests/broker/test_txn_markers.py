@@ -1,0 +1,340 @@
+"""Between brokers: markers that are sent until they are written, and questions of leaders to coordinators."""
+
+import pytest
+from txn_model import P0, P1, T0, TXN, Keeper
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender, MarkerWriter
+from kafkacore.broker.txns.shard import ProducerIdAndEpoch
+from kafkacore.broker.txns.verify import Support, TransactionVerifier, for_batch, for_offsets
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+from kafkacore.timer import LoopTimer
+
+HERE, THERE = 1, 2
+WHO = ProducerIdAndEpoch(7, 3)
+
+
+class FakePeers:
+    """Requests wait until the test answers them."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, node_id, request, version, done, timeout_ms, lane=""):
+        self.sent.append((node_id, request, version, done))
+
+    def take(self):
+        node_id, request, _, done = self.sent.pop(0)
+        return node_id, request, done
+
+
+class Stage:
+    """A sender with transactions of its own, partitions led as `leaders` says, and a writer that answers when told."""
+
+    def __init__(self):
+        self.clock = ManualClock(wall_ms=T0)
+        self.timer = LoopTimer(clock=self.clock)
+        self.peers = FakePeers()
+        self.leaders = {P0: HERE, P1: THERE}
+        self.appended = []
+        self.marked = []
+        writer = MarkerWriter(self.append, self.append_to_group, self.clock)
+        self.sender = MarkerSender(
+            HERE, lambda *target: self.leaders.get(target), writer, self.peers, 1000, self.timer, lambda shard, txn: self.marked.append(txn)
+        )
+
+    def append(self, topic, index, batch, version, done):
+        self.appended.append(((topic, index), version, done))
+
+    def append_to_group(self, index, marker, done):
+        self.appended.append((("group", index), marker.transaction_version, done))
+
+    def prepared(self, *partitions, commit=True):
+        keeper = Keeper()
+        producer = keeper.init()
+        keeper.add(producer, *partitions)
+        keeper.end(producer, commit)
+        return keeper
+
+    def send(self, keeper):
+        self.sender.send(keeper.shard, keeper.txn, 5)
+
+    def later(self, ms=RETRY_MS):
+        self.clock.advance(ms)
+        self.timer.advance_clock()
+
+
+def answer(request, code=0):
+    """A WriteTxnMarkers response with one code for everything."""
+    return p.WriteTxnMarkersResponse(
+        markers=[
+            p.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    p.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code) for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def test_a_transaction_is_marked_when_every_leader_has_written():
+    stage = Stage()
+    keeper = stage.prepared(P0, P1)
+    stage.send(keeper)
+    ((target, version, done),) = stage.appended
+    assert (target, version) == (P0, 2)
+    node_id, request, respond = stage.peers.take()
+    (marker,) = request.markers
+    assert (node_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result) == (THERE, 1, 5, True)
+    done(None)
+    assert stage.marked == []
+    assert keeper.shard.partitions_of(keeper.txn) == {P1}
+    respond(answer(request))
+    assert stage.marked == [keeper.txn]
+
+
+def test_a_transaction_without_partitions_is_marked_at_once():
+    stage = Stage()
+    keeper = Keeper()
+    keeper.end(keeper.init(), False)
+    stage.send(keeper)
+    assert stage.marked == [keeper.txn]
+
+
+def test_one_request_per_broker_is_under_way_and_takes_the_others_along():
+    stage = Stage()
+    keepers = [stage.prepared(P1) for _ in range(3)]
+    for keeper in keepers:
+        stage.send(keeper)
+    _, request, respond = stage.peers.take()
+    assert (len(request.markers), stage.peers.sent) == (1, [])
+    respond(answer(request))
+    _, request, respond = stage.peers.take()
+    assert len(request.markers) == 2
+    respond(answer(request))
+    assert stage.marked == [keeper.txn for keeper in keepers]
+
+
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
+def test_what_passes_is_tried_again_with_the_leader_there_is_then(code):
+    stage = Stage()
+    keeper = stage.prepared(P1)
+    stage.send(keeper)
+    _, request, respond = stage.peers.take()
+    respond(answer(request, code))
+    assert (stage.peers.sent, stage.marked) == ([], [])
+    stage.leaders[P1] = HERE
+    stage.later()
+    ((target, _, done),) = stage.appended
+    done(None)
+    assert (target, stage.marked) == (P1, [keeper.txn])
+
+
+@pytest.mark.parametrize(
+    "outcome", [errors.DisconnectError("gone"), p.EndTxnResponse(), p.WriteTxnMarkersResponse(markers=[])], ids=["lost", "other", "short"]
+)
+def test_an_answer_that_tells_nothing_is_tried_again(outcome):
+    stage = Stage()
+    keeper = stage.prepared(P1)
+    stage.send(keeper)
+    stage.peers.take()[2](outcome)
+    stage.later()
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    assert stage.marked == [keeper.txn]
+
+
+def test_partitions_that_are_gone_need_no_marker_and_those_without_leader_wait():
+    stage = Stage()
+    keeper = stage.prepared(P0, P1)
+    del stage.leaders[P0]
+    stage.leaders[P1] = -1
+    stage.send(keeper)
+    assert keeper.shard.partitions_of(keeper.txn) == {P1}
+    stage.later()
+    assert stage.peers.sent == []
+    stage.leaders[P1] = THERE
+    stage.later()
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    assert stage.marked == [keeper.txn]
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED])
+def test_a_coordinator_that_was_overtaken_stops(code):
+    stage = Stage()
+    stage.send(stage.prepared(P1))
+    _, request, respond = stage.peers.take()
+    respond(answer(request, code))
+    stage.later()
+    assert (stage.peers.sent, stage.marked) == ([], [])
+
+
+def test_a_coordinator_that_resigned_stops():
+    stage = Stage()
+    keeper, other = stage.prepared(P1), stage.prepared(P1)
+    stage.send(keeper)
+    stage.send(other)
+    keeper.shard.unloaded()
+    other.shard.unloaded()
+    _, request, respond = stage.peers.take()
+    respond(answer(request, Code.NOT_LEADER_OR_FOLLOWER))
+    stage.later()
+    assert (stage.peers.sent, stage.marked) == ([], [])
+
+
+def test_a_writer_answers_when_all_is_written_or_refused():
+    stage = Stage()
+
+    def append(topic, index, batch, version, done):
+        if index == 1:
+            raise errors.NotLeaderOrFollower("elsewhere")
+        stage.append(topic, index, batch, version, done)
+
+    writer = MarkerWriter(append, stage.append_to_group, stage.clock)
+    topics = [
+        p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0, 1]),
+        p.WritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[4]),
+    ]
+    got = []
+    writer.write([p.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
+    assert [target for target, _, _ in stage.appended] == [("topic", 0), ("group", 4)]
+    stage.appended[1][2](errors.NotCoordinator("gone"))
+    assert got == []
+    stage.appended[0][2](None)
+    assert got == [{("topic", 0): 0, ("topic", 1): Code.NOT_LEADER_OR_FOLLOWER, ("__consumer_offsets", 4): Code.NOT_COORDINATOR}]
+
+
+# ---- verification
+
+
+class FakeCoordinator:
+    def __init__(self, answers):
+        self.answers = answers
+        self.asked = []
+
+    def add_partitions(self, transactional_id, producer, partitions, client_version, done):
+        self.asked.append(("add", tuple(partitions), client_version))
+        done(self.answers.pop(0))
+
+    def verify_partitions(self, transactional_id, producer, partitions, done):
+        self.asked.append(("verify", tuple(partitions)))
+        done(self.answers.pop(0))
+
+
+def verifier(answers=(), where=HERE):
+    stage = Stage()
+    stage.coordinator = FakeCoordinator(list(answers))
+
+    def coordinator_of(transactional_id):
+        if isinstance(where, Exception):
+            raise where
+        return where
+
+    stage.verifier = TransactionVerifier(
+        BrokerConfig(), HERE, stage.coordinator, coordinator_of, stage.peers, 1000, stage.timer, stage.clock
+    )
+    return stage
+
+
+def ask(stage, support):
+    told = []
+    stage.verifier.ask(TXN, WHO, [P0, P1], support, told.append)
+    return told
+
+
+def codes(refusals):
+    return {target: error.code for target, error in refusals.items()}
+
+
+def test_old_producers_are_verified_and_new_ones_added():
+    stage = verifier([{P0: None, P1: errors.TransactionAbortable("no")}, None])
+    (refused,) = ask(stage, Support.ABORTABLE_ERROR)
+    assert codes(refused) == {P1: Code.TRANSACTION_ABORTABLE}
+    (refused,) = ask(stage, Support.ADDS_BY_WRITING)
+    assert refused == {}
+    assert stage.coordinator.asked == [("verify", (P0, P1)), ("add", (P0, P1), 2)]
+
+
+def test_a_leader_waits_out_the_end_of_the_last_transaction():
+    busy = errors.ConcurrentTransactions("busy")
+    stage = verifier([busy] * 3 + [None])
+    told = ask(stage, Support.ADDS_BY_WRITING)
+    for _ in range(3):
+        assert told == []
+        stage.later(20)
+    assert told == [{}]
+
+
+def test_but_not_for_long():
+    stage = verifier([errors.ConcurrentTransactions("busy")] * 50)
+    told = ask(stage, Support.ADDS_BY_WRITING)
+    for _ in range(5):
+        assert told == []
+        stage.later(20)
+    assert codes(told[0]) == {P0: Code.CONCURRENT_TRANSACTIONS, P1: Code.CONCURRENT_TRANSACTIONS}
+
+
+def test_old_producers_are_told_at_once():
+    stage = verifier([errors.ConcurrentTransactions("busy")])
+    assert codes(ask(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_coordinator_elsewhere_is_asked_over_the_wire(adds):
+    stage = verifier(where=THERE)
+    told = ask(stage, Support.ADDS_BY_WRITING if adds else Support.ABORTABLE_ERROR)
+    _, request, respond = stage.peers.take()
+    (transaction,) = request.transactions
+    assert (transaction.verify_only, transaction.producer_id, transaction.topics[0].partitions) == (not adds, 7, [0, 1])
+    partitions = [
+        p.AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=0),
+        p.AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=Code.PRODUCER_FENCED),
+    ]
+    topics = [p.AddPartitionsToTxnTopicResult(name="topic", results_by_partition=partitions)]
+    result = p.AddPartitionsToTxnResult(transactional_id=TXN, topic_results=topics)
+    respond(p.AddPartitionsToTxnResponse(results_by_transaction=[result]))
+    assert codes(told[0]) == {P1: Code.INVALID_PRODUCER_EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (errors.DisconnectError("gone"), Code.NETWORK_EXCEPTION),
+        (p.AddPartitionsToTxnResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED), Code.CLUSTER_AUTHORIZATION_FAILED),
+        (p.EndTxnResponse(), Code.NETWORK_EXCEPTION),
+    ],
+)
+def test_a_coordinator_that_does_not_answer(outcome, code):
+    stage = verifier(where=THERE)
+    told = ask(stage, Support.ABORTABLE_ERROR)
+    stage.peers.take()[2](outcome)
+    assert codes(told[0]) == {P0: code, P1: code}
+
+
+def test_nobody_to_ask():
+    stage = verifier(where=errors.CoordinatorNotAvailable("none"))
+    assert codes(ask(stage, Support.ABORTABLE_ERROR)[0])[P0] == Code.COORDINATOR_NOT_AVAILABLE
+
+
+def test_words_for_clients():
+    aborted = verifier([{P0: errors.TransactionAbortable("no"), P1: None}])
+    assert codes(ask(aborted, Support.NO_ABORTABLE_ERROR)[0]) == {P0: Code.INVALID_TXN_STATE}
+    for error in (errors.NotCoordinator(""), errors.CoordinatorNotAvailable(""), errors.NetworkError("")):
+        assert for_batch(error, Support.ADDS_BY_WRITING).code == Code.NOT_ENOUGH_REPLICAS
+    busy = errors.ConcurrentTransactions("")
+    assert for_batch(busy, Support.ADDS_BY_WRITING) is busy
+    assert for_batch(busy, Support.ABORTABLE_ERROR).code == Code.NOT_ENOUGH_REPLICAS
+    assert for_offsets(errors.NetworkError("")).code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert for_offsets(busy) is busy
