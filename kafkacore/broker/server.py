@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
-from kafkacore.broker.controller.link import LocalControllerLink
+from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
+from kafkacore.broker.controller.log import CONTROLLER_ID
+from kafkacore.broker.controller.remote import ControllerAddress, RemoteControllerLink
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.socket_server import Server
@@ -39,7 +41,7 @@ class Broker(Server):
         self,
         config: BrokerConfig | None = None,
         node_id: int = 1,
-        controller: ControllerHost | None = None,
+        controller: ControllerHost | ControllerAddress | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -52,7 +54,7 @@ class Broker(Server):
         Args:
             config: settings; Kafka's defaults if left out.
             node_id: its id in the cluster.
-            controller: of the cluster it belongs to; one of its own if left out.
+            controller: of the cluster it belongs to, in this process or another; one of its own if left out.
             host: the address to listen on and to tell clients.
             port: 0 lets the system choose; the choice holds for every later start.
             log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
@@ -67,15 +69,27 @@ class Broker(Server):
         super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
         controller = controller or ControllerHost(config, clock=self.clock)
-        connect = functools.partial(LocalControllerLink, controller)
         self.state: BrokerState = BrokerState(
-            config, node_id, controller.cluster_id, connect, self.api_versions, self.clock, log_dirs=log_dirs, post=self.post
+            config,
+            node_id,
+            controller.cluster_id,
+            functools.partial(self._connect, controller),
+            self.api_versions,
+            self.clock,
+            controller_node=Node(CONTROLLER_ID, controller.host, controller.port) if isinstance(controller, ControllerAddress) else None,
+            log_dirs=log_dirs,
+            post=self.post,
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
         self._clean = True
         self._retention: TimerTask | None = None
         self._shutdown_deadline: TimerTask | None = None
+
+    def _connect(self, controller: ControllerHost | ControllerAddress, state: BrokerState) -> ControllerLink:
+        if isinstance(controller, ControllerHost):
+            return LocalControllerLink(controller, state.node_id, state.cluster, state.timer, state.post)
+        return RemoteControllerLink(state.config, state.node_id, state.cluster, state.timer, state.peers, self._set_stopping)
 
     @property
     def cluster(self) -> ClusterImage:

@@ -26,6 +26,7 @@ from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaError
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer
+from kafkacore.types import Node
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ class Outcome(enum.Enum):
     CLOSE = "the connection is closed"
 
 
-Connect = Callable[[int, ClusterImage, LoopTimer, Post], ControllerLink]
-"""Makes a broker's link to its controller, given the broker's id, image, timer and way to leave messages for its thread."""
+Connect = Callable[["BrokerState"], ControllerLink]
+"""Makes a broker's link to its controller out of the broker's other parts."""
 
 
 class BrokerState:
@@ -89,6 +90,7 @@ class BrokerState:
         api_versions: Mapping[int, tuple[int, int]],
         clock: Clock,
         *,
+        controller_node: Node | None = None,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         post: Post = lambda message: message(),
     ) -> None:
@@ -101,6 +103,7 @@ class BrokerState:
             connect: makes the link to the controller.
             api_versions: the advertised versions, (min, max) by API key.
             clock: for what waits.
+            controller_node: where the controller listens if it lives in another process; `peers` reaches it by its id.
             log_dirs: where the logs lie; None keeps them in memory.
             post: hands a function to the broker's thread.
 
@@ -118,7 +121,8 @@ class BrokerState:
         self.produces = purgatory("Produce", clock)
         self.deletions = purgatory("DeleteRecords", clock)
         self.follower_fetches: dict[int, DelayedFetch] = {}
-        self.peers = PeerClient(node_id, config, clock, lambda node: self.cluster.nodes.get(node))
+        others = {} if controller_node is None else {controller_node.id: controller_node}
+        self.peers = PeerClient(node_id, config, clock, lambda node: others.get(node) or self.cluster.nodes.get(node))
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.logs = LogManager(config, log_dirs, self.worker, clock)
@@ -142,7 +146,7 @@ class BrokerState:
         purgatories = (self.fetches, self.produces, self.deletions, *self.groups.purgatories.both())
         self.clocked: list[Clocked] = [*purgatories, self.timer, self.peers, self.logs]
         self.post = post
-        self.controller = connect(node_id, self.cluster, self.timer, post)
+        self.controller = connect(self)
         self.producer_ids = ProducerIds(self.controller, node_id)
         self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)
         self.replicas.fetchers = ReplicaFetchers(

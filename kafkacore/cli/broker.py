@@ -19,6 +19,7 @@ def broker(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Keep topics and records here, in Kafka's file format; else in memory.")
     ] = None,
+    processes: Annotated[bool, typer.Option("--processes", help="Each broker in a process of its own.")] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
     ] = None,
@@ -26,14 +27,16 @@ def broker(
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
-    Without --data-dir nothing remains."""
+    Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=assignments(setting, "--set"), port=port) as cluster:
+    with EmbeddedCluster(
+        brokers=brokers, data_dir=data_dir, config=assignments(setting, "--set"), port=port, processes=processes
+    ) as cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})
         else:
-            where = "in memory" if data_dir is None else f"data in {data_dir}"
+            where = f"data in {data_dir}" if data_dir is not None else "data in a temporary directory" if processes else "in memory"
             typer.echo(f"{'broker' if brokers == 1 else f'{brokers} brokers'} on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
         try:
             stop.wait()

@@ -10,13 +10,16 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.handlers import API_VERSIONS
-from kafkacore.broker.server import Broker, Control, Delay, Disconnect, Drop
+from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError, raise_for
 from kafkacore.protocol import (
@@ -37,6 +40,7 @@ from kafkacore.protocol import (
     TopicPartitions,
 )
 from kafkacore.protocol.schema import Request, Response
+from kafkacore.testing.members import ProcessMember, ThreadMember
 
 __all__ = ["Delay", "Disconnect", "Drop", "EmbeddedCluster"]
 
@@ -58,6 +62,7 @@ class EmbeddedCluster:
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
         racks: Sequence[str] | None = None,
+        processes: bool = False,
     ) -> None:
         """Prepares a cluster.
 
@@ -71,6 +76,8 @@ class EmbeddedCluster:
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
             racks: broker.rack of each broker.
+            processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
+                are on disk, without a data_dir in a directory that `close` removes. `control` and `end_offset` do not work then.
 
         Raises:
             UsageError: no broker, racks for other brokers, a Fetch too old for several brokers to copy with, a data_dir that is in use, or
@@ -85,20 +92,21 @@ class EmbeddedCluster:
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
-        directory = None if data_dir is None else Path(data_dir)
+        self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
+        directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
-        self._brokers = {
-            node_id: Broker(
-                self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID]),
-                node_id,
-                self._controller,
-                port=port + node_id - _FIRST_NODE_ID if port else 0,
-                log_dirs=None if directory is None else [directory / f"broker-{node_id}"],
-                api_versions=api_versions,
-            )
-            for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)
-        }
+        self._server = ControllerServer(self._controller) if processes else None
         self._hanging: set[int] = set()
+
+        def member(node_id: int) -> ThreadMember | ProcessMember:
+            settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
+            own_port = port + node_id - _FIRST_NODE_ID if port else 0
+            log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
+            if self._server is None:
+                return ThreadMember(settings, node_id, self._controller, port=own_port, log_dirs=log_dirs, api_versions=api_versions)
+            return ProcessMember(self._controller, settings, node_id, port=own_port, log_dirs=log_dirs, api_versions=api_versions)
+
+        self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
 
     def start(self) -> EmbeddedCluster:
         """Starts all brokers.
@@ -107,15 +115,33 @@ class EmbeddedCluster:
             Itself.
         """
         self._controller.open()
-        for broker in self._brokers.values():
-            broker.start()
+        if self._server is not None:
+            self._server.start()
+        try:
+            for broker in self._brokers.values():
+                self._start(broker)
+            for broker in self._brokers.values():
+                broker.ready()
+        except BaseException:
+            self.close()
+            raise
+        self._settle()
         return self
+
+    def _start(self, broker: ThreadMember | ProcessMember) -> None:
+        if isinstance(broker, ProcessMember) and self._server is not None:
+            broker.controller = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
+        broker.start()
 
     def close(self) -> None:
         """Stops all brokers; data in memory is gone with this object. May be called twice."""
         for broker in self._brokers.values():
             broker.stop()
+        if self._server is not None:
+            self._server.stop()
         self._controller.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def __enter__(self) -> EmbeddedCluster:
         return self.start()
@@ -133,7 +159,7 @@ class EmbeddedCluster:
         """The id clients see."""
         return self._controller.cluster_id
 
-    def _broker(self, broker: int) -> Broker:
+    def _broker(self, broker: int) -> ThreadMember | ProcessMember:
         found = self._brokers.get(broker)
         if found is None:
             raise UsageError(f"there is no broker {broker}; there are {sorted(self._brokers)}")
@@ -149,7 +175,7 @@ class EmbeddedCluster:
         """Waits until every broker that serves knows what the controller has decided."""
         for node_id, broker in self._brokers.items():
             if broker.running and node_id not in self._hanging:
-                broker.call(lambda: None)  # behind the message that the controller left
+                broker.settle()
 
     def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
         """Creates a topic.
@@ -194,14 +220,16 @@ class EmbeddedCluster:
         self._settle()
 
     def kill_broker(self, broker: int) -> None:
-        """Ends a broker as suddenly as it can be done in a living process: nobody is told, no log is closed properly."""
+        """Ends a broker as suddenly as can be, a process by SIGKILL: nobody is told, no log is closed properly."""
         self._broker(broker).stop(clean=False)
         self._hanging.discard(broker)
         self._settle()
 
     def start_broker(self, broker: int) -> None:
         """Starts a stopped broker on its old port."""
-        self._broker(broker).start()
+        member = self._broker(broker)
+        self._start(member)
+        member.ready()
         self._settle()
 
     def pause_broker(self, broker: int) -> None:
@@ -276,13 +304,11 @@ class EmbeddedCluster:
         """
         registration = self._controller.read(lambda image: image.partition(topic, partition))
         asked = broker if broker is not None else registration.leader if registration.leader >= 0 else registration.isr[0]
-        holder = self._broker(asked)
-        return holder.call(lambda: holder.state.replicas.partition(topic, partition).high_watermark)
+        return self._broker(asked).high_watermark(topic, partition)
 
     def end_offset(self, topic: str, partition: int, broker: int) -> int:
         """The offset after the last record that a broker holds."""
-        holder = self._broker(broker)
-        return holder.call(lambda: holder.state.replicas.partition(topic, partition).log.end_offset)
+        return self._broker(broker).end_offset(topic, partition)
 
 
 def _config(brokers: int, settings: Mapping[str, Any] | None) -> BrokerConfig:

@@ -1,7 +1,5 @@
 """Controllers for the broker's tests: what a test wants changed goes through the controller, as everything does."""
 
-import functools
-
 from kafkacore import protocol as p
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.broker.handlers import API_VERSIONS
@@ -10,10 +8,14 @@ from kafkacore.errors import KafkaError, raise_for
 from kafkacore.types import Node
 
 
+def connect(host, state):
+    return LocalControllerLink(host, state.node_id, state.cluster, state.timer, state.post)
+
+
 def broker_state(config, clock, *, host=None, node_id=1, port=9092):
     """A broker without a thread, registered with a controller of its own unless one is given."""
     host = host or ControllerHost(config, clock=clock)
-    state = BrokerState(config, node_id, host.cluster_id, functools.partial(LocalControllerLink, host), API_VERSIONS, clock)
+    state = BrokerState(config, node_id, host.cluster_id, lambda state: connect(host, state), API_VERSIONS, clock)
     state.controller.start(Node(node_id, "127.0.0.1", port))
     return state
 

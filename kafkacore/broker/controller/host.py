@@ -24,8 +24,10 @@ from kafkacore.broker.controller import brokers
 from kafkacore.broker.controller.log import MetadataLog
 from kafkacore.broker.controller.state import ControllerState
 from kafkacore.broker.controller.writer import Controller
+from kafkacore.broker.log import Piece
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import UsageError
 from kafkacore.protocol.metadata_log import MetadataRecord
 from kafkacore.protocol.schema import Request, Response
 
@@ -90,16 +92,18 @@ class ControllerHost:
             cluster_id = self._log.cluster_id
         self.controller = Controller(self.config, cluster_id, state)
         self._lock = threading.RLock()
+        self._moved = threading.Condition(self._lock)
         self._followers: list[Follower] = []
         self._history: deque[RecordBatch] = deque()
         self._leaving: dict[int, Callable[[], None]] = {}
         if self._log is not None:
             for base_offset, records in self._log.batches():
                 self.controller.replay(records, base_offset + len(records))
-        if self.controller.image.next_offset == 0:
-            self._write(self.controller.bootstrap())
-        self._write(self.controller.finalize(features or {}))
-        self._write(brokers.nobody_is_alive(self.controller.state))
+        with self._lock:
+            if self.controller.image.next_offset == 0:
+                self._write(self.controller.bootstrap())
+            self._write(self.controller.finalize(features or {}))
+            self._write(brokers.nobody_is_alive(self.controller.state))
 
     @property
     def cluster_id(self) -> str:
@@ -126,6 +130,15 @@ class ControllerHost:
             self._write(written.records)
             return written.response, self.controller.image.next_offset
 
+    def wait_until(self, condition: Callable[[ControllerState], bool], timeout_s: float) -> bool:
+        """Waits for something to become true of the cluster; for threads that may wait, so no broker's.
+
+        Returns:
+            Whether it did in time.
+        """
+        with self._moved:
+            return self._moved.wait_for(lambda: condition(self.controller.state), timeout_s)
+
     def broker_lost(self, broker_id: int, epoch: int) -> None:
         """A broker is known to be dead: it is fenced at once. Nothing happens if a newer incarnation has registered."""
         with self._lock:
@@ -140,18 +153,25 @@ class ControllerHost:
             waiting = [node for node in self._leaving if node != broker_id]
             for node in waiting:
                 self._leaving.pop(node)()
+            self._moved.notify_all()
 
     def when_others_move(self, broker_id: int, notify: Callable[[], None]) -> None:
         """Has a broker that waits for the others told, once, when another has applied more. `notify` must only leave a message."""
         with self._lock:
             self._leaving[broker_id] = notify
 
-    def check_sessions(self) -> None:
-        """Fences the brokers that were silent for broker.session.timeout.ms."""
+    def check_sessions(self) -> int:
+        """Fences the brokers that were silent for broker.session.timeout.ms.
+
+        Returns:
+            Milliseconds until the next session may end.
+        """
         with self._lock:
             now_ms = self.clock.now_ms()
             while records := brokers.fence_silent_broker(self.controller.state, now_ms):
                 self._write(records)
+            expiry_ms = brokers.next_expiry_ms(self.controller.state)
+            return self.config.broker_session_timeout_ms if expiry_ms is None else expiry_ms - now_ms
 
     # ---- the log
 
@@ -178,6 +198,7 @@ class ControllerHost:
         self._trim()
         for follower in self._followers:
             follower.records_written()
+        self._moved.notify_all()
 
     def _trim(self) -> None:
         needed = min((follower.applied_offset() for follower in self._followers), default=self.controller.image.next_offset)
@@ -193,6 +214,25 @@ class ControllerHost:
         with self._lock:
             self._followers.append(follower)
             return list(self.controller.image.records()), self.controller.image.next_offset
+
+    def end_offset(self) -> int:
+        """Of the next record."""
+        with self._lock:
+            return self.controller.image.next_offset
+
+    def read_log(self, offset: int, max_bytes: int) -> tuple[list[Piece], int]:
+        """Batches of the log on disk, from the one that holds an offset, and where the log ends.
+
+        Raises:
+            UsageError: the log is in memory.
+        """
+        if self._log is None:
+            raise UsageError("a metadata log in memory has no bytes to read: give the controller a directory")
+        with self._lock:
+            end_offset = self._log.log.end_offset
+            if offset >= end_offset:
+                return [], end_offset
+            return self._log.log.read(offset, max_bytes, end_offset, at_least_one=True), end_offset
 
     def unfollow(self, follower: Follower) -> None:
         """A follower that will not come back."""

@@ -1,0 +1,260 @@
+"""How a broker in a process of its own talks to its controller: requests over one connection, the metadata log over another.
+
+    submit(request)  --request, ListOffsets-->  the response, and how far the log then reaches
+                     done(response)             when this broker's image has got there
+    Fetch from where the image is  ---------->  records, applied in order; then the next Fetch
+
+The question for the end of the log stands behind the request on the same connection and is answered behind it, so its answer covers all
+that the request wrote, at no round trip more.
+
+While the controller cannot be reached everything is tried again; the process that started this one tells it when there is none any more.
+A controller that refuses this broker ends it.
+
+Source: kafka.server.{BrokerLifecycleManager, NodeToControllerChannelManagerImpl}, org.apache.kafka.raft.KafkaRaftClient.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kafkacore import errors
+from kafkacore.broker.cluster import ClusterImage, new_uuid
+from kafkacore.broker.controller.link import HEARTBEAT_VERSION, REGISTRATION_VERSION, Done, registration
+from kafkacore.broker.controller.log import CONTROLLER_ID, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.server import FETCH_VERSION, LIST_OFFSETS_VERSION
+from kafkacore.broker.peers import PeerClient
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, KafkaError
+from kafkacore.protocol import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ReplicaState,
+)
+from kafkacore.protocol.metadata_log import decode_record
+from kafkacore.protocol.schema import Request, Response
+from kafkacore.records import read_batches
+from kafkacore.timer import LoopTimer, TimerTask
+from kafkacore.types import Node
+
+logger = logging.getLogger(__name__)
+
+FETCH_WAIT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+RETRY_MS = 100
+SHUTDOWN_RETRY_MS = 10
+MAX_FETCH_BYTES = 8 << 20
+LATEST = -1
+LOG_LANE = "metadata"
+
+
+class ControllerAddress(NamedTuple):
+    """Where a controller in another process listens, and for which cluster."""
+
+    host: str
+    port: int
+    cluster_id: str
+
+
+class RemoteControllerLink:
+    """To a controller in another process."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        node_id: int,
+        image: ClusterImage,
+        timer: LoopTimer,
+        peers: PeerClient,
+        on_refused: Callable[[], None],
+    ) -> None:
+        """Asks nothing yet.
+
+        Args:
+            config: intervals.
+            node_id: this broker.
+            image: this broker's.
+            timer: of the owner thread.
+            peers: reaches the controller as node `CONTROLLER_ID`.
+            on_refused: the controller will not have this broker.
+        """
+        self.broker_epoch = -1
+        self._config = config
+        self._node_id = node_id
+        self._image = image
+        self._timer = timer
+        self._peers = peers
+        self._on_refused = on_refused
+        self._alive = False
+        self._fenced = True
+        self._beating = False
+        self._heartbeat: TimerTask | None = None
+        self._applying = False
+        self._waiting: deque[tuple[int, Response, Done]] = deque()
+        self._on_shutdown: Callable[[], None] | None = None
+
+    # ---- requests
+
+    def submit(self, request: Request, version: int, done: Done) -> None:
+        answer: list[Response] = []
+
+        def answered(result: Response | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                done(result)
+            else:
+                answer.append(result)
+
+        def reached(result: Response | KafkaError) -> None:
+            if not answer:
+                return  # the request failed and `done` knows
+            if not isinstance(result, ListOffsetsResponse):
+                done(result if isinstance(result, KafkaError) else errors.UnknownServer("the controller answered something else"))
+                return
+            self._waiting.append((result.topics[0].partitions[0].offset, answer[0], done))
+            self._settle()
+
+        end = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+        question = ListOffsetsRequest(replica_id=self._node_id, topics=[ListOffsetsTopic(name=METADATA_TOPIC, partitions=[end])])
+        self._peers.send(CONTROLLER_ID, request, version, answered, REQUEST_TIMEOUT_MS)
+        self._peers.send(CONTROLLER_ID, question, LIST_OFFSETS_VERSION, reached, REQUEST_TIMEOUT_MS)
+
+    def _settle(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._image.next_offset and not self._applying:
+            _, response, done = self._waiting.popleft()
+            done(response)
+
+    # ---- the metadata log
+
+    def _fetch(self) -> None:
+        if not self._alive:
+            return
+        wanted = FetchPartition(partition=0, fetch_offset=self._image.next_offset, partition_max_bytes=MAX_FETCH_BYTES)
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=self.broker_epoch),
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+        )
+        self._peers.send(CONTROLLER_ID, request, FETCH_VERSION, self._fetched, FETCH_WAIT_MS + REQUEST_TIMEOUT_MS, LOG_LANE)
+
+    def _fetched(self, response: Response | KafkaError) -> None:
+        if not self._alive:
+            return
+        if isinstance(response, KafkaError):
+            self._later(self._fetch)
+            return
+        if not isinstance(response, FetchResponse) or response.error_code or response.responses[0].partitions[0].error_code:
+            self._refused(f"the metadata log cannot be read: {response}")
+            return
+        records = response.responses[0].partitions[0].records
+        self._applying = True
+        try:
+            if isinstance(records, memoryview) and len(records):
+                for batch in read_batches(records):
+                    # Offsets asked for only ever stand between batches, so a batch is applied as a whole.
+                    self._image.apply([decode_record(record.value or b"") for record in batch.records()], batch.last_offset + 1)
+        except Exception:
+            logger.exception("broker %d cannot follow the metadata log", self._node_id)
+            self._refused("its image of the cluster is broken")
+            return
+        finally:
+            self._applying = False
+        self._settle()
+        self._fetch()
+        if self._fenced and self._image.next_offset > self.broker_epoch:
+            self._beat()
+
+    # ---- life
+
+    def _later(self, again: Callable[[], None]) -> None:
+        self._timer.add(TimerTask(RETRY_MS, again))
+
+    def start(self, node: Node) -> None:
+        self._alive = True
+        self._fenced = True
+        self._register(registration(node, self._image.cluster_id, new_uuid(), self.broker_epoch))
+
+    def _register(self, request: BrokerRegistrationRequest) -> None:
+        if not self._alive:
+            return
+
+        def registered(response: Response | KafkaError) -> None:
+            if not self._alive:
+                return
+            if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
+                self.broker_epoch = response.broker_epoch
+                self._fetch()
+            elif isinstance(response, BrokerRegistrationResponse) and response.error_code != Code.DUPLICATE_BROKER_REGISTRATION:
+                self._refused(f"the controller refuses the registration: {Code(response.error_code).name}")
+            else:  # it is not there yet, or has not noticed that the last incarnation is gone
+                self._later(lambda: self._register(request))
+
+        self._peers.send(CONTROLLER_ID, request, REGISTRATION_VERSION, registered, REQUEST_TIMEOUT_MS)
+
+    def _beat(self) -> None:
+        """One heartbeat at a time; the next is planned when it is answered."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+        if not self._alive or self._beating:
+            return
+        self._beating = True
+        request = BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._image.next_offset,
+            want_shut_down=self._on_shutdown is not None,
+        )
+        self._peers.send(CONTROLLER_ID, request, HEARTBEAT_VERSION, self._beaten, self._config.broker_session_timeout_ms)
+
+    def _beaten(self, response: Response | KafkaError) -> None:
+        self._beating = False
+        if not self._alive:
+            return
+        if not isinstance(response, BrokerHeartbeatResponse):
+            self._later(self._beat)
+            return
+        if response.error_code:
+            self._refused(f"the controller refuses the heartbeat: {Code(response.error_code).name}")
+            return
+        self._fenced = response.is_fenced
+        if self._on_shutdown is not None and response.should_shut_down:
+            done, self._on_shutdown = self._on_shutdown, None
+            self._alive = False
+            done()
+            return
+        wait_ms = self._config.broker_heartbeat_interval_ms if self._on_shutdown is None else SHUTDOWN_RETRY_MS
+        self._heartbeat = TimerTask(wait_ms, self._beat)
+        self._timer.add(self._heartbeat)
+
+    def shut_down(self, done: Callable[[], None]) -> None:
+        if not self._alive or self.broker_epoch < 0:
+            done()
+            return
+        self._on_shutdown = done
+        self._beat()
+
+    def _refused(self, reason: str) -> None:
+        logger.warning("broker %d ends: %s", self._node_id, reason)
+        self._alive = False
+        self._on_shutdown = None
+        self._on_refused()
+
+    def close(self) -> None:
+        self._alive = False
+        self._on_shutdown = None
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None

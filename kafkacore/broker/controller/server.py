@@ -1,0 +1,215 @@
+"""The controller behind a port, for brokers in processes of their own.
+
+    broker --registration, heartbeats, what it passes on--> answered at once
+    broker --Fetch of __cluster_metadata, from where it is--> records, at the latest after the request's max wait
+    broker's connection ends --> fenced at once: a killed process is noticed before its session is over
+
+Only brokers of the same machine are meant to connect: there is no authentication, and the port is open on loopback alone.
+
+Source: kafka.server.{ControllerServer, ControllerApis}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.writer import SERVED as DECIDED
+from kafkacore.broker.socket_server import Served, Server
+from kafkacore.broker.state import Call, LateAnswer, Outcome
+from kafkacore.clock import Clock
+from kafkacore.errors import Code
+from kafkacore.net.channel import ConnectionId
+from kafkacore.protocol import (
+    APIS,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    PartitionData,
+)
+from kafkacore.protocol.schema import Request, Response
+from kafkacore.timer import LoopTimer, TimerTask
+
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 7
+MIN_SESSION_CHECK_MS = 10
+
+
+class ControllerState:
+    """What the handlers share.
+
+    Attributes:
+        host: the controller.
+        timer: of the server's loop.
+        waiting: fetches that reached the end of the log, each with what answers it.
+    """
+
+    def __init__(self, host: ControllerHost, timer: LoopTimer) -> None:
+        self.host = host
+        self.timer = timer
+        self.waiting: dict[LateAnswer, Callable[[], None]] = {}
+
+    def records_written(self) -> None:
+        """Answers the fetches that waited for more."""
+        waiting, self.waiting = self.waiting, {}
+        for answer in waiting.values():
+            answer()
+
+
+def decide(state: ControllerState, call: Call, request: Request) -> Response:
+    """Every API the controller decides about."""
+    response, _ = state.host.submit(request, call.version)
+    return response
+
+
+def api_versions(state: ControllerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """ApiVersions: what this listener serves."""
+    return ApiVersionsResponse(
+        error_code=Code.NONE,
+        api_keys=[ApiVersion(api_key=key, min_version=each.min_version, max_version=each.max_version) for key, each in SERVED.items()],
+    )
+
+
+def list_offsets(state: ControllerState, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """ListOffsets: the end of the metadata log. A broker asks behind a request of its own, and then knows how far the answer reaches."""
+    end_offset = state.host.end_offset()
+    topics = []
+    for topic in request.topics:
+        code = Code.NONE if topic.name == METADATA_TOPIC else Code.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = [
+            ListOffsetsPartitionResponse(
+                partition_index=each.partition_index, error_code=code, offset=end_offset, leader_epoch=LEADER_EPOCH
+            )
+            for each in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def fetch(state: ControllerState, call: Call, request: FetchRequest) -> FetchResponse | Outcome:
+    """Fetch v17, the metadata log only, without sessions. The offset says how far the broker has applied it."""
+    wanted = request.topics[0].partitions[0] if request.topics and request.topics[0].partitions else None
+    if wanted is None or request.topics[0].topic_id != METADATA_TOPIC_ID or wanted.partition != 0:
+        return FetchResponse(error_code=Code.UNKNOWN_TOPIC_ID, responses=[])
+    state.host.reached(request.replica_state.replica_id, request.replica_state.replica_epoch, wanted.fetch_offset)
+    if wanted.fetch_offset >= state.host.end_offset() and request.max_wait_ms > 0:
+        late = LateAnswer(call)
+        expiry = TimerTask(request.max_wait_ms, lambda: answer())
+
+        def answer() -> None:
+            state.waiting.pop(late, None)
+            expiry.cancel()
+            late.respond(lambda: _read(state.host, request, wanted))
+
+        state.waiting[late] = answer
+        state.timer.add(expiry)
+        return Outcome.LATER
+    return _read(state.host, request, wanted)
+
+
+def _read(host: ControllerHost, request: FetchRequest, wanted: FetchPartition) -> FetchResponse:
+    records, end_offset = host.read_log(wanted.fetch_offset, wanted.partition_max_bytes)
+    data = PartitionData(
+        partition_index=0,
+        error_code=Code.NONE if wanted.fetch_offset <= end_offset else Code.OFFSET_OUT_OF_RANGE,
+        high_watermark=end_offset,
+        last_stable_offset=end_offset,
+        aborted_transactions=None,
+        records=[*records] or b"",
+    )
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
+
+
+SERVED: dict[int, Served] = {
+    1: Served(FETCH_VERSION, FETCH_VERSION, fetch),
+    2: Served(LIST_OFFSETS_VERSION, LIST_OFFSETS_VERSION, list_offsets),
+    18: Served(0, 4, api_versions),
+    **{key: Served(APIS[key].min_version, APIS[key].max_version, decide) for key in DECIDED},
+}
+
+
+class ControllerServer(Server):
+    """The controller's listener, a follower of its log."""
+
+    def __init__(self, host: ControllerHost, *, address: str = "127.0.0.1", port: int = 0, clock: Clock | None = None) -> None:
+        """Prepares the listener; `start` opens the port.
+
+        Args:
+            host: the controller, with its log on disk: followers read it from there.
+            address: to listen on.
+            port: 0 lets the system choose.
+            clock: the time.
+        """
+        super().__init__(SERVED, host.config, name="controller", host=address, port=port, clock=clock)
+        self._host = host
+        timer = LoopTimer(clock=self.clock)
+        self.state: ControllerState = ControllerState(host, timer)
+        self.clocked = [timer]
+        self._notified = False
+        host.follow(self)
+
+    # ---- a follower of the log
+
+    def applied_offset(self) -> int:
+        """Nothing is kept in memory for the sake of this follower."""
+        return 2**63 - 1
+
+    def records_written(self) -> None:
+        if not self._notified:
+            self._notified = True
+            self.post(self._serve_waiting)
+
+    def _serve_waiting(self) -> None:
+        self._notified = False
+        self.state.records_written()
+
+    # ---- brokers and their connections
+
+    def _reset_connections(self) -> None:
+        super()._reset_connections()
+        self._brokers: dict[ConnectionId, tuple[int, int]] = {}
+
+    def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
+        if isinstance(request, BrokerRegistrationRequest):
+            respond = call.respond
+
+            def registered(response: Response) -> None:
+                if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
+                    self._brokers[connection] = request.broker_id, response.broker_epoch
+                respond(response)
+
+            call.respond = registered
+        elif isinstance(request, BrokerHeartbeatRequest):
+            self._brokers[connection] = request.broker_id, request.broker_epoch
+        super()._handle(connection, call, api_key, request)
+
+    def _forget(self, connection: ConnectionId) -> None:
+        super()._forget(connection)
+        broker = self._brokers.pop(connection, None)
+        if broker is not None and broker not in self._brokers.values():
+            self._host.broker_lost(*broker)
+
+    def _began(self) -> None:
+        self._watch_sessions()
+
+    def _watch_sessions(self) -> None:
+        """A broker that hangs keeps its connection; its heartbeats end. The next look is when the first session would."""
+        wait_ms = self._host.check_sessions()
+        self._check: TimerTask = TimerTask(max(wait_ms, MIN_SESSION_CHECK_MS), self._watch_sessions)
+        self.state.timer.add(self._check)
+
+    def _ending(self) -> None:
+        self._check.cancel()
+        self.state.waiting.clear()

@@ -1,0 +1,139 @@
+"""Brokers in processes of their own: SIGKILL, SIGTERM, SIGSTOP, the end of the parent, the shell."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore.errors import BrokerNotAvailable, UsageError
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent.parent
+
+
+def read_all(cluster, topic, count):
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found = []
+        while len(found) < count:
+            for records in consumer.poll(10).values():
+                found += [record.value for record in records]
+    return found
+
+
+def write(cluster, topic, values):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        return [producer.send(topic, value, partition=0).result(30).offset for value in values]
+
+
+def wait_for_isr(cluster, topic, size):
+    host = cluster._controller
+    assert host.wait_until(lambda state: len(state.image.partition(topic, 0).isr) == size, 30)
+
+
+def test_brokers_are_processes_that_may_be_killed_stopped_and_suspended():
+    with EmbeddedCluster(brokers=3, processes=True, config={"min.insync.replicas": 2}) as cluster:
+        pids = {broker.pid for broker in cluster._brokers.values()}
+        assert len(pids) == 3 and os.getpid() not in pids
+        addresses = cluster.bootstrap_servers
+        cluster.create_topic("t", partitions=1)
+        assert cluster.topics() == {"t": 1} and sorted(cluster.isr("t", 0)) == [1, 2, 3]
+        assert write(cluster, "t", [b"0", b"1"]) == [0, 1]
+        first = cluster.leader("t", 0)
+        cluster.kill_broker(first)
+        assert cluster.leader("t", 0) not in (first, None) and first not in cluster.isr("t", 0)
+        assert write(cluster, "t", [b"2"]) == [2]
+        cluster.start_broker(first)
+        assert cluster.bootstrap_servers == addresses
+        wait_for_isr(cluster, "t", 3)
+        second = cluster.leader("t", 0)
+        cluster.stop_broker(second)  # SIGTERM: a controlled shutdown
+        assert cluster.leader("t", 0) not in (second, None)
+        cluster.start_broker(second)
+        wait_for_isr(cluster, "t", 3)
+        cluster.move_leader("t", 0, first)
+        assert (cluster.leader("t", 0), cluster.high_watermark("t", 0)) == (first, 3)
+        cluster.pause_broker(second)
+        cluster.resume_broker(second)
+        assert read_all(cluster, "t", 3) == [b"0", b"1", b"2"]
+        for refused in (lambda: cluster.control(3, None), lambda: cluster.end_offset("t", 0, 1)):
+            with pytest.raises(UsageError, match="processes"):
+                refused()
+
+
+def test_a_broker_that_hangs_loses_its_session_and_comes_back():
+    config = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 100}
+    with EmbeddedCluster(brokers=2, processes=True, config=config) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=2)
+        leader = cluster.leader("t", 0)
+        cluster.pause_broker(leader)
+        assert cluster._controller.wait_until(lambda state: leader not in state.image.nodes, 30)
+        assert cluster.leader("t", 0) == 3 - leader
+        cluster.resume_broker(leader)
+        wait_for_isr(cluster, "t", 2)
+
+
+def test_a_data_directory_outlives_everybody(tmp_path):
+    with EmbeddedCluster(brokers=2, processes=True, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=2)
+        write(cluster, "t", [b"a", b"b"])
+        for broker in (1, 2):
+            cluster.kill_broker(broker)
+        assert cluster.leader("t", 0) is None
+        for broker in (1, 2):
+            cluster.start_broker(broker)
+        assert read_all(cluster, "t", 2) == [b"a", b"b"]
+        cluster_id = cluster.cluster_id
+    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:  # the same directory, in threads
+        assert cluster.cluster_id == cluster_id
+        assert read_all(cluster, "t", 2) == [b"a", b"b"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"controller", "broker-1", "broker-2"}
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
+    with EmbeddedCluster(brokers=1, data_dir=tmp_path):
+        pass
+    (tmp_path / "broker-1" / "meta.properties").write_text("version=1\ncluster.id=another\nnode.id=1\n")
+    with pytest.raises(BrokerNotAvailable, match="stderr"), EmbeddedCluster(brokers=1, processes=True, data_dir=tmp_path):
+        pass
+    assert "cluster.id" in capfd.readouterr().err
+
+
+def is_alive(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def children_of(pid):
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
+    options = ["--brokers", "2", "--processes", "--port", "0", "--json", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "kafkacore", "broker", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        assert process.stdout is not None
+        servers = json.loads(process.stdout.readline())["bootstrap_servers"]
+        children = children_of(process.pid)
+        assert len(children) == 2
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert producer.send("t", b"x").result(30).offset == 0
+        process.send_signal(how)
+        assert process.wait(30) == (0 if how == signal.SIGTERM else -signal.SIGKILL)
+    for child in children:
+        while is_alive(child):
+            os.sched_yield()
+    clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2)]
+    assert clean == [True, True]

@@ -1,0 +1,210 @@
+"""Brokers that reach their controller over the network: registration, following the log, passing on, fencing, coming back."""
+
+import contextlib
+import socket
+import time
+
+import pytest
+from brokering import batch
+from wire import Wire, produce_request
+
+from kafkacore import protocol as p
+from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.server import Broker
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, UsageError
+
+CONFIG = BrokerConfig(default_replication_factor=2)
+
+
+class Stage:
+    """A controller behind a port and brokers that know only that port."""
+
+    def __init__(self, directory, brokers=2, config=CONFIG):
+        self.directory, self.config = directory, config
+        self.host = ControllerHost(config, directory=directory / "controller")
+        self.server = ControllerServer(self.host)
+        self.brokers = {}
+        self.count = brokers
+
+    def __enter__(self):
+        self.server.start()
+        for node_id in range(1, self.count + 1):
+            self.add(node_id)
+        return self
+
+    def add(self, node_id):
+        address = ControllerAddress(self.server.host, self.server.port, self.host.cluster_id)
+        broker = self.brokers[node_id] = Broker(self.config, node_id, address, log_dirs=[self.directory / f"broker-{node_id}"])
+        broker.start()
+        self.wait(lambda image: node_id in image.nodes)
+        return broker
+
+    def wait(self, condition):
+        """Until something is true of the controller's image, and all brokers that serve know it."""
+        assert self.host.wait_until(lambda state: condition(state.image), 20)
+        serving = [each.node_id for each in self.brokers.values() if each.running]
+        offset = self.host.end_offset()
+        assert self.host.wait_until(lambda state: all(state.sessions[node].metadata_offset >= offset for node in serving), 20)
+
+    def partition(self, topic="t", index=0):
+        return self.host.read(lambda image: image.partition(topic, index))
+
+    def __exit__(self, *exc):
+        for broker in self.brokers.values():
+            broker.stop(clean=False)
+        self.server.stop()
+        self.host.close()
+
+
+@pytest.fixture
+def stage(tmp_path):
+    with Stage(tmp_path) as made:
+        yield made
+
+
+def create(stage, name="t", node=1):
+    topic = p.CreatableTopic(name=name, num_partitions=1, replication_factor=2)
+    with Wire(stage.brokers[node].address) as wire:
+        (result,) = wire.ask(p.CreateTopicsRequest(topics=[topic]), 7).topics
+        # what the broker answers it knows itself
+        assert [each.name for each in wire.ask(p.MetadataRequest(topics=None), 12).topics] == ([name] if result.error_code == 0 else [])
+    return result
+
+
+def test_a_topic_made_through_one_broker_is_known_to_all(stage):
+    result = create(stage)
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 1, 2)
+    stage.wait(lambda image: "t" in image.topics)
+    for broker in stage.brokers.values():
+        assert broker.call(lambda broker=broker: broker.cluster.topics_by_id[result.topic_id].partitions) == [stage.partition()]
+        assert broker.cluster.cluster_id == stage.host.cluster_id
+    with Wire(stage.brokers[2].address) as wire:
+        again = wire.ask(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7).topics[0]
+        assert again.error_code == Code.TOPIC_ALREADY_EXISTS
+        ids = {wire.ask(p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4).producer_id for _ in range(3)}
+    with Wire(stage.brokers[1].address) as wire:
+        ids.add(wire.ask(p.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4).producer_id)
+    assert len(ids) == 4
+
+
+def test_a_broker_whose_connection_dies_is_fenced_and_its_partitions_led_by_others(stage):
+    create(stage)
+    leader = stage.partition().leader
+    other = 3 - leader
+    with Wire(stage.brokers[leader].address) as wire:
+        answer = wire.ask(produce_request(batch(), acks=-1), 9).responses[0].partition_responses[0]
+        assert answer.error_code == 0
+    stage.brokers[leader].stop(clean=False)
+    stage.wait(lambda image: image.partition("t", 0).leader == other)
+    assert stage.partition().isr == [other]
+    with Wire(stage.brokers[other].address) as wire:
+        answer = wire.ask(produce_request(batch(), acks=-1), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 3)
+    stage.brokers[leader].start()
+    stage.wait(lambda image: sorted(image.partition("t", 0).isr) == [1, 2])
+    assert stage.partition().leader == other
+
+
+def test_a_controlled_shutdown_moves_leaders_before_the_broker_goes(stage):
+    create(stage)
+    leader = stage.partition().leader
+    epoch = stage.partition().leader_epoch
+    stage.brokers[leader].stop()
+    assert (stage.partition().leader, stage.partition().leader_epoch, stage.partition().isr) == (3 - leader, epoch + 1, [3 - leader])
+    assert stage.host.read(lambda image: image.brokers[leader].in_controlled_shutdown)
+
+
+def test_a_lost_connection_to_the_controller_is_made_again(stage):
+    create(stage)
+    before = stage.host.read(lambda image: image.brokers[1].epoch)
+    stage.server.stop()
+    stage.server.start()
+    delete = p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="t")])
+    stage.host.submit(delete, 6)
+    stage.wait(lambda image: sorted(image.nodes) == [1, 2])
+    assert stage.host.read(lambda image: image.brokers[1].epoch) == before  # the same incarnation
+    assert create(stage, "u").error_code == 0
+
+
+def test_a_controller_that_starts_anew_knows_the_cluster(tmp_path):
+    with Stage(tmp_path) as first:
+        made = create(first)
+        cluster_id = first.host.cluster_id
+    with Stage(tmp_path) as second:
+        assert second.host.cluster_id == cluster_id
+        second.wait(lambda image: image.partition("t", 0).leader > 0)
+        assert second.host.read(lambda image: image.topics["t"].topic_id) == made.topic_id
+
+
+def test_without_a_controller_requests_are_refused_and_not_lost(tmp_path):
+    config = BrokerConfig(default_replication_factor=1)
+    with Stage(tmp_path, brokers=1, config=config) as stage:
+        stage.server.stop()
+        with Wire(stage.brokers[1].address) as wire:
+            topic = p.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+            (result,) = wire.ask(p.CreateTopicsRequest(topics=[topic]), 7).topics
+            assert result.error_code in (Code.NETWORK_EXCEPTION, Code.BROKER_NOT_AVAILABLE)
+            (topic,) = wire.ask(p.MetadataRequest(topics=[p.MetadataRequestTopic(name="u")]), 12).topics
+            assert topic.error_code in (Code.NETWORK_EXCEPTION, Code.BROKER_NOT_AVAILABLE)
+
+
+def test_a_broker_of_another_cluster_ends(stage, caplog):
+    stranger = Broker(CONFIG, 9, ControllerAddress(stage.server.host, stage.server.port, "somebody-else"))
+    stranger.start()
+    stranger._thread.join(20)
+    assert not stranger.running
+    assert "INCONSISTENT_CLUSTER_ID" in caplog.text
+    stranger.stop()
+    assert stage.host.read(lambda image: sorted(image.brokers)) == [1, 2]
+
+
+def test_a_second_broker_of_the_same_id_waits_until_the_first_is_gone(stage):
+    epoch = stage.host.read(lambda image: image.brokers[2].epoch)
+    twin = Broker(CONFIG, 2, ControllerAddress(stage.server.host, stage.server.port, stage.host.cluster_id))
+    with twin:
+        with Wire(twin.address) as wire:
+            assert wire.ask(p.MetadataRequest(topics=None), 12).brokers == []
+        stage.brokers.pop(2).stop(clean=False)
+        stage.brokers[2] = twin
+        stage.wait(lambda image: image.brokers[2].epoch > epoch and 2 in image.nodes)
+        assert stage.host.read(lambda image: image.nodes[2].port) == twin.port
+
+
+def test_the_metadata_log_is_all_that_can_be_fetched(stage):
+    def fetch(topic_id, offset=0, partition=0, max_wait_ms=0):
+        wanted = p.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+        state = p.ReplicaState(replica_id=7, replica_epoch=-1)
+        topics = [p.FetchTopic(topic_id=topic_id, partitions=[wanted])]
+        return p.FetchRequest(replica_state=state, max_wait_ms=max_wait_ms, min_bytes=1, topics=topics)
+
+    with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+        answer = wire.ask(fetch(METADATA_TOPIC_ID), 17).responses[0].partitions[0]
+        assert (answer.error_code, len(answer.records) > 0, answer.high_watermark) == (0, True, stage.host.end_offset())
+        assert wire.ask(fetch(METADATA_TOPIC_ID, 10**6), 17).responses[0].partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE
+        for wrong in (fetch(bytes(16)), fetch(METADATA_TOPIC_ID, partition=1), p.FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])):
+            assert wire.ask(wrong, 17).error_code == Code.UNKNOWN_TOPIC_ID
+        waited = time.monotonic()
+        at_end = wire.ask(fetch(METADATA_TOPIC_ID, stage.host.end_offset(), max_wait_ms=20), 17).responses[0].partitions[0]
+        assert len(at_end.records) == 0 and time.monotonic() - waited >= 0.02
+        other = p.ListOffsetsTopic(name="t", partitions=[p.ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        assert wire.ask(p.ListOffsetsRequest(topics=[other]), 7).topics[0].partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        versions = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        assert {1, 2, 18, 19, 56, 62, 63, 64, 67} <= {each.api_key for each in versions.api_keys} <= set(p.APIS) - {0}
+
+
+def test_garbage_from_a_peer_harms_only_its_connection(stage):
+    for garbage in (b"\x00\x00\x00\x05hello", b"\xff" * 8, b"GET / HTTP/1.1\r\n\r\n"):
+        with contextlib.closing(socket.create_connection((stage.server.host, stage.server.port), timeout=10)) as peer:
+            peer.sendall(garbage)
+            assert peer.recv(1) == b""
+    create(stage)
+
+
+def test_a_log_in_memory_cannot_be_fetched():
+    with pytest.raises(UsageError, match="directory"):
+        ControllerHost(CONFIG).read_log(0, 1)
+    assert METADATA_TOPIC == "__cluster_metadata"
