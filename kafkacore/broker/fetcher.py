@@ -22,6 +22,7 @@ org.apache.kafka.clients.FetchSessionHandler.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -202,7 +203,9 @@ class LeaderFetcher:
         self._long = None
         if isinstance(outcome, FetchResponse):
             if self._session.answered(outcome):
-                self._take(read, outcome)
+                if not self._take(read, outcome):
+                    # The leader believes that this broker knows what it has just ignored: a high watermark might come late, or never.
+                    self._session.restart()
             else:
                 logger.debug("broker %d refused the fetch session: error %d", self.leader, outcome.error_code)
                 self._release(read)
@@ -235,7 +238,9 @@ class LeaderFetcher:
         each.resume_at_ms = self._owner.clock.now_ms() + self._owner.backoff.backoff_ms(each.failures)
         each.failures += 1
 
-    def _take(self, read: Mapping[WireKey, Followed], response: FetchResponse) -> None:
+    def _take(self, read: Mapping[WireKey, Followed], response: FetchResponse) -> bool:
+        """Takes an answer; False if a part of it came too late to count."""
+        all_taken = True
         answers: dict[WireKey, PartitionData] = {}
         for topic in response.responses:
             name: str | bytes = topic.topic_id if self._owner.fetch_version >= _FIRST_VERSION_WITH_IDS else topic.topic
@@ -244,18 +249,20 @@ class LeaderFetcher:
         for key, each in read.items():
             asked, each.asked = each.asked, None
             answer = answers.get(key)
-            if asked is None or answer is None or self.followed.get(each.partition.key) is not each:
+            if answer is None:
+                continue
+            if asked is None or self.followed.get(each.partition.key) is not each or asked.offset != each.partition.log.end_offset:
+                all_taken = False
                 continue
             try:
                 self._take_partition(each, asked, answer)
             except KafkaError as error:
                 logger.warning("%s-%d: what broker %d sent cannot be taken: %s", *each.partition.key, self.leader, error)
                 self._failed(each)
+        return all_taken
 
     def _take_partition(self, each: Followed, asked: Asked, answer: PartitionData) -> None:
         partition = each.partition
-        if asked.offset != partition.log.end_offset:
-            return
         code = answer.error_code
         if code == Code.NONE:
             each.failures = 0
@@ -334,6 +341,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         changed: Callable[[Partition], None],
         versions: Mapping[int, tuple[int, int]],
+        rng: random.Random | None = None,
     ) -> None:
         """Follows nobody yet.
 
@@ -346,13 +354,15 @@ class ReplicaFetchers:
             broker_epoch: of this broker's registration now.
             changed: told when a partition's log or high watermark moved.
             versions: that the brokers serve, (min, max) by API key.
+            rng: the jitter of rests.
         """
         self.node_id = node_id
         self.config = config
         self.clock = clock
         self.timer = timer
         self.changed = changed
-        self.backoff = ExponentialBackoff(min(FIRST_BACKOFF_MS, config.replica_fetch_backoff_ms), config.replica_fetch_backoff_ms)
+        longest_ms = config.replica_fetch_backoff_ms
+        self.backoff = ExponentialBackoff(min(FIRST_BACKOFF_MS, longest_ms), longest_ms, rng=rng)
         self.fetch_version = versions[_FETCH][1]
         self._list_offsets_version = versions[_LIST_OFFSETS][1]
         self._send = send

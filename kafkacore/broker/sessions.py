@@ -40,11 +40,12 @@ class CachedPartition:
 
     def has_news(self, answer: PartitionData) -> bool:
         """Whether an answer belongs into an incremental response; remembers it."""
-        news = bool(answer.records) or answer.error_code != 0 or answer.preferred_read_replica != -1
+        diverged = answer.diverging_epoch.epoch >= 0 or answer.diverging_epoch.end_offset >= 0
+        news = bool(answer.records) or answer.error_code != 0 or answer.preferred_read_replica != -1 or diverged
         if answer.high_watermark != self.high_watermark or answer.log_start_offset != self.log_start_offset:
             news = True
-        # An error is told again with every response until it is gone, as in Kafka.
-        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        # An error is told again with every response until it is gone, as in Kafka. Who has diverged cannot use the high watermark yet.
+        self.high_watermark = -1 if answer.error_code or diverged else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return news
 

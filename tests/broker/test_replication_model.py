@@ -1,0 +1,170 @@
+"""Leaders, followers and the controller under any order of messages, losses, deaths and delays: committed records survive."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from replication_model import Model
+
+from kafkacore.broker.partition import Partition
+
+
+class Replication(RuleBasedStateMachine):
+    """Elections are clean: whatever happens, no record below a high watermark is lost or replaced."""
+
+    unclean = False
+
+    @initialize(min_isr=st.sampled_from([1, 2]))
+    def begin(self, min_isr):
+        self.model = Model(min_insync_replicas=min_isr, replica_lag_time_max_ms=2_000, unclean_leader_election_enable=self.unclean)
+        self.high_watermarks = {}
+
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def deliver(self, data, count):
+        for _ in range(count):
+            moves = self.model.moves()
+            if not moves:
+                return
+            self.model.move(*data.draw(st.sampled_from(moves)))
+
+    @rule(seed=st.integers(0, 999), steps=st.integers(5, 40), slow=st.sampled_from([0, 0, 1, 2, 3]))
+    def flow(self, seed, steps, slow):
+        """Many messages in some order; one broker's messages may be late, another's news."""
+        order = random.Random(seed)
+        for _ in range(steps):
+            moves = [move for move in self.model.moves() if slow not in move[0][:2]]
+            told = [node for node in sorted(self.model.alive) if self.model.news[node] and node != slow + 1]
+            if told and order.random() < 0.3:
+                self.model.tell(order.choice(told))
+            elif moves:
+                self.model.move(*order.choice(moves))
+            else:
+                self.model.advance(20)
+
+    @rule(seed=st.integers(0, 999), count=st.integers(2, 8))
+    def write(self, seed, count):
+        """A burst to the leader, some of it replicated."""
+        order = random.Random(seed)
+        for _ in range(count):
+            leader = self.model.registration.leader
+            if leader in self.model.alive:
+                self.model.produce(leader, order.choice((-1, -1, 1)))
+            moves = self.model.moves()
+            if moves:
+                self.model.move(*order.choice(moves))
+
+    @precondition(lambda self: self.model.lanes)
+    @rule(data=st.data())
+    def cut(self, data):
+        self.model.cut(data.draw(st.sampled_from(sorted(self.model.lanes))))
+
+    @rule(node=st.integers(1, 3))
+    def tell(self, node):
+        self.model.tell(node)
+
+    @rule(to_leader=st.booleans(), node=st.integers(1, 3), acks=st.sampled_from([-1, -1, 1]), records=st.integers(1, 3))
+    def produce(self, to_leader, node, acks, records):
+        leader = self.model.registration.leader
+        target = leader if to_leader and leader >= 0 else node
+        if target in self.model.alive:
+            self.model.produce(target, acks, records)
+
+    @precondition(lambda self: len(self.model.alive) > 1)
+    @rule(data=st.data())
+    def kill(self, data):
+        self.model.kill(data.draw(st.sampled_from(sorted(self.model.alive))))
+
+    @precondition(lambda self: len(self.model.alive) < 3)
+    @rule(data=st.data())
+    def restart(self, data):
+        self.model.start(data.draw(st.sampled_from(sorted(set(self.model.news) - self.model.alive))))
+
+    @rule(ms=st.sampled_from([10, 100, 600, 1_500]))
+    def advance(self, ms):
+        self.model.advance(ms)
+
+    @invariant()
+    def committed_records_are_on_every_in_sync_replica(self):
+        if self.unclean:
+            return
+        for node in self.model.registration.isr:
+            if self.model.partition(node) is None:
+                assert not self.model.acked
+                continue
+            held = self.model.records(node)
+            lost = {offset: value for offset, value in self.model.acked.items() if held.get(offset) != value}
+            assert not lost, f"broker {node} is in sync without {lost}"
+
+    @invariant()
+    def high_watermarks_do_not_fall(self):
+        if self.unclean:
+            return
+        for node in self.model.news:
+            partition = self.model.partition(node)
+            if partition is not None:
+                assert partition.high_watermark >= self.high_watermarks.get(node, 0), f"broker {node}"
+                assert partition.log.start_offset <= partition.high_watermark <= partition.log.end_offset
+                self.high_watermarks[node] = partition.high_watermark
+
+    @invariant()
+    def replicas_agree_below_their_high_watermarks(self):
+        if self.unclean:
+            return
+        known = {}
+        for node in self.model.news:
+            partition = self.model.partition(node)
+            if partition is None:
+                continue
+            for offset, value in self.model.records(node).items():
+                if offset < partition.high_watermark:
+                    assert known.setdefault(offset, value) == value, f"broker {node} has another record at {offset}"
+
+    def teardown(self):
+        if not hasattr(self, "model"):
+            return
+        self.model.settle()
+        registration = self.model.registration
+        assert self.model.settled, {node: vars(self.model.partition(node)) for node in self.model.news} | {"controller": registration}
+        self.committed_records_are_on_every_in_sync_replica()
+        self.high_watermarks_do_not_fall()
+        assert len({tuple(sorted(self.model.records(node).items())) for node in self.model.news}) == 1
+
+
+class UncleanReplication(Replication):
+    """With unclean elections records may be lost, but in the end the replicas are alike all the same."""
+
+    unclean = True
+
+
+_QUICK = settings(max_examples=25, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+_LONG = settings(max_examples=200, stateful_step_count=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+Replication.TestCase.settings = _QUICK
+UncleanReplication.TestCase.settings = _QUICK
+TestReplication = Replication.TestCase
+TestUncleanReplication = UncleanReplication.TestCase
+
+
+def _waits_for_nobody(partition, now_ms):
+    partition.high_watermark = partition.log.end_offset
+    return True
+
+
+def _lets_everybody_in(partition, node_id, replica):
+    if partition.pending_isr is None and node_id not in partition.isr:
+        partition._propose((*partition.isr, node_id))
+
+
+@pytest.mark.parametrize(("method", "fault"), [("_advance", _waits_for_nobody), ("_maybe_expand_isr", _lets_everybody_in)])
+def test_a_planted_fault_is_found(monkeypatch, method, fault):
+    monkeypatch.setattr(Partition, method, fault)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Replication, settings=settings(_LONG, phases=[Phase.generate], database=None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [Replication, UncleanReplication])
+def test_at_length(machine):
+    run_state_machine_as_test(machine, settings=_LONG)
