@@ -15,11 +15,12 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kafkacore import compress, errors
+from kafkacore.broker import configs
 from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
 from kafkacore.errors import InternalError
 from kafkacore.protocol import metadata_log as m
@@ -33,10 +34,6 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
 """The features brokers of this kind support, (lowest, highest) level by name; level 0 is "off". Of metadata.version 30 is Kafka 4.3, 7 the
 oldest that Kafka 4 knows."""
-
-SOURCE_TOPIC = 1
-SOURCE_STATIC_BROKER = 4
-SOURCE_DEFAULT = 5
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -81,14 +78,16 @@ def _level(codec: str) -> Callable[[str], int]:
 
 
 def _cleanup_policy(text: str) -> str:
-    policies = [each.strip() for each in text.split(",")]
+    """The empty one keeps everything."""
+    policies = [each.strip() for each in text.split(",")] if text else []
     if not set(policies) <= {"compact", "delete"} or len(set(policies)) != len(policies):
         raise ValueError("must be delete, compact, or both")
     return ",".join(policies)
 
 
 class TopicSetting(NamedTuple):
-    """One topic setting: how its text is read, and the broker setting that gives its default."""
+    """One topic setting: how its text is read, once `configs` has found it right, and the broker setting that gives its default. Reading
+    may refuse with ValueError what is not implemented of it."""
 
     parse: Callable[[str], float | str]
     broker_setting: str
@@ -174,29 +173,20 @@ class TopicConfig:
         Raises:
             InvalidConfiguration: an unknown or unsupported name, or a value out of range.
         """
+        own = {name: text for name, text in overrides.items() if text is not None}
+        configs.check_topic(own, TOPIC_SETTINGS)
         values: dict[str, float | str] = {}
         for name, setting in TOPIC_SETTINGS.items():
             value: Any = getattr(broker, setting.broker_setting)
-            text = overrides.get(name)
-            if text is not None:
+            if name in own:
                 try:
-                    value = setting.parse(text)
+                    value = setting.parse(configs.topic_keys()[name].parse(own[name]))
                 except ValueError as problem:
-                    raise errors.InvalidConfiguration(f"invalid value {text!r} for {name}: {problem}") from None
+                    raise errors.InvalidConfiguration(
+                        f"Invalid value {own[name]} for configuration {name}: the embedded broker does not implement it: {problem}"
+                    ) from None
             values[name.replace(".", "_")] = value
-        for name in overrides:
-            if name not in TOPIC_SETTINGS:
-                raise errors.InvalidConfiguration(
-                    f"topic setting {name!r} is not served by the embedded broker; it knows {', '.join(TOPIC_SETTINGS)}"
-                )
-        return cls(overrides={name: text for name, text in overrides.items() if text is not None}, **values)  # type: ignore[arg-type]
-
-    def describe(self) -> Iterable[tuple[str, str, int]]:
-        """Name, value as text and source (Kafka's numbers) of every setting."""
-        for name in TOPIC_SETTINGS:
-            source = SOURCE_TOPIC if name in self.overrides else SOURCE_STATIC_BROKER
-            value = getattr(self, name.replace(".", "_"))
-            yield name, str(value).lower() if isinstance(value, bool) else str(value), source
+        return cls(overrides=own, **values)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -383,12 +373,17 @@ def check_topic_name(name: str) -> None:
     Raises:
         InvalidTopic: empty, ".", "..", longer than 249 characters, or with other characters than letters, digits, ".", "_" and "-".
     """
-    if name in ("", ".", ".."):
-        raise errors.InvalidTopic(f"a topic cannot be named {name!r}")
-    if len(name) > MAX_NAME_CHARS:
-        raise errors.InvalidTopic(f"a topic's name has at most {MAX_NAME_CHARS} characters, not {len(name)}")
-    if not _NAME.fullmatch(name):
-        raise errors.InvalidTopic(f"topic name {name!r} contains characters other than letters, digits, '.', '_' and '-'")
+    why = None
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_CHARS:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_CHARS}"
+    elif not _NAME.fullmatch(name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if why is not None:
+        raise errors.InvalidTopic(f"Topic name is invalid: {why}")
 
 
 def new_uuid() -> bytes:
@@ -418,6 +413,7 @@ class ClusterImage:
         features: finalized levels by name.
         client_quotas: values by name, by entity.
         acls: entries by id.
+        scram_credentials: by user and mechanism.
         next_producer_id: the first of the next block.
         listeners: told after every batch.
     """
@@ -440,6 +436,7 @@ class ClusterImage:
         self.features: dict[str, int] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.acls: dict[bytes, Acl] = {}
+        self.scram_credentials: dict[tuple[str, int], m.UserScramCredentialRecord] = {}
         self.next_producer_id = 0
         self.listeners: list[ImageListener] = []
 
@@ -471,6 +468,16 @@ class ClusterImage:
         if not 0 <= index < len(partitions):
             raise errors.UnknownTopicOrPartition(f"topic {name!r} has {len(partitions)} partitions", topic=name, partition=index)
         return partitions[index]
+
+    def set_config(self, config: BrokerConfig) -> None:
+        """Other defaults of topics.
+
+        Args:
+            config: the settings of the broker from now on.
+        """
+        self.config = config
+        for topic in self.topics.values():
+            topic.config = self._topic_config(topic.name)
 
     def is_active(self, node_id: int) -> bool:
         """Whether a broker is registered, unfenced and not shutting down."""
@@ -659,6 +666,13 @@ class ClusterImage:
             raise InternalError(f"the metadata log removes access control entry {uuid_text(record.id)}, which does not exist")
         delta.acls = True
 
+    def _set_scram_credential(self, record: m.UserScramCredentialRecord, delta: ImageDelta) -> None:
+        self.scram_credentials[record.name, record.mechanism] = record
+
+    def _remove_scram_credential(self, record: m.RemoveUserScramCredentialRecord, delta: ImageDelta) -> None:
+        if self.scram_credentials.pop((record.name, record.mechanism), None) is None:
+            raise InternalError(f"the metadata log removes a SCRAM credential of {record.name!r}, which does not exist")
+
     def _nothing(self, record: MetadataRecord, delta: ImageDelta) -> None:
         """A record that changes no image."""
 
@@ -701,6 +715,7 @@ class ClusterImage:
             yield m.ProducerIdsRecord(broker_id=-1, next_producer_id=self.next_producer_id)
         for acl_id, acl in self.acls.items():
             yield m.AccessControlEntryRecord(id=acl_id, **acl._asdict())
+        yield from self.scram_credentials.values()
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionRegistration) -> m.PartitionRecord:
@@ -738,5 +753,7 @@ _REPLAYS: dict[type[MetadataRecord], Callable[[ClusterImage, Any, ImageDelta], N
     m.ClientQuotaRecord: ClusterImage._set_client_quota,
     m.AccessControlEntryRecord: ClusterImage._add_acl,
     m.RemoveAccessControlEntryRecord: ClusterImage._remove_acl,
+    m.UserScramCredentialRecord: ClusterImage._set_scram_credential,
+    m.RemoveUserScramCredentialRecord: ClusterImage._remove_scram_credential,
     m.NoOpRecord: ClusterImage._nothing,
 }

@@ -1,9 +1,9 @@
 """The names of Kafka 4.3's settings, as facts: one row per setting, read by `configs`.
 
 Columns: name, type, default (null for none, "" for the empty one), limits (low..high, a/b/c for a choice, ~a/b/c for a choice in any case,
-1..9|-1 for either; * for none), and what it is linked to: of a broker setting how it can be altered (fixed: not while the broker runs;
-broker: for one broker; cluster: for one broker or as the default of all), of a topic or group setting the broker setting that gives its
-default (- for none).
+1..9|-1 for either; replicas for partition:broker pairs; * for none), and what it is linked to: of a broker setting how it can be altered
+(fixed: not while the broker runs; broker: for one broker; cluster: for one broker or as the default of all), of a topic or group setting
+the broker setting that gives its default (- for none).
 
 `tests/interop/test_kafka_configs.py` holds every row against a running Kafka. Settings that Kafka hides as internal are left out.
 
@@ -363,9 +363,9 @@ delete.retention.ms long 86400000 0.. log.cleaner.delete.retention.ms
 file.delete.delay.ms long 60000 0.. log.segment.delete.delay.ms
 flush.messages long 9223372036854775807 1.. log.flush.interval.messages
 flush.ms long 9223372036854775807 0.. log.flush.interval.ms
-follower.replication.throttled.replicas list "" * -
+follower.replication.throttled.replicas list "" replicas -
 index.interval.bytes int 4096 0.. log.index.interval.bytes
-leader.replication.throttled.replicas list "" * -
+leader.replication.throttled.replicas list "" replicas -
 local.retention.bytes long -2 -2.. log.local.retention.bytes
 local.retention.ms long -2 -2.. log.local.retention.ms
 max.compaction.lag.ms long 9223372036854775807 1.. log.cleaner.max.compaction.lag.ms

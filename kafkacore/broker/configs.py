@@ -69,6 +69,9 @@ class ConfigType(enum.IntEnum):
 _BITS = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
 def _number(text: str) -> int | float:
     return float(text) if "." in text else int(text)
 
@@ -117,7 +120,12 @@ class ConfigKey(NamedTuple):
         if self.type in _BITS or self.type is ConfigType.DOUBLE:
             return self._parse_number(trimmed, text)
         if self.type is ConfigType.LIST:
-            items = [item.strip() for item in trimmed.split(",")] if trimmed else []
+            items = list(dict.fromkeys(item.strip() for item in trimmed.split(","))) if trimmed else []
+            if "" in items:
+                raise errors.InvalidConfiguration(f"Configuration '{self.name}' values must not be empty.")
+            if self.limits == "replicas":
+                self._check_replicas(items)
+                return ",".join(items)
             for item in items:
                 self._check_choice(item)
             return ",".join(items)
@@ -144,6 +152,15 @@ class ConfigKey(NamedTuple):
             if high and value > _number(high):
                 raise self._invalid(trimmed, f"Value must be no more than {high}")
         return str(value).replace("e+", "E").replace("e", "E")
+
+    def _check_replicas(self, items: list[str]) -> None:
+        """Source: org.apache.kafka.storage.internals.log.ThrottledReplicaListValidator."""
+        if items != ["*"] and not all(_REPLICA.fullmatch(item) for item in items):
+            raise self._invalid(
+                f"[{', '.join(items)}]",
+                f"{self.name} must be the literal '*' or a list of replicas in the following format:"
+                " [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            )
 
     def _check_choice(self, value: str) -> None:
         if self.limits == "*":
@@ -403,6 +420,9 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
 
 SERVED_GROUP: frozenset[str] = frozenset()
 """The group settings that are implemented."""
+
+SERVED_BROKER = frozenset({"producer.id.expiration.ms"})
+"""The settings of a running broker that are implemented, besides those that give topics their defaults."""
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 

@@ -112,7 +112,7 @@ class Broker(Server):
 
     def _apply_retention(self) -> None:
         self._plan_retention()
-        self.state.replicas.clean_up(self.clock.wall_ms(), self.config.producer_id_expiration_ms)
+        self.state.replicas.clean_up(self.clock.wall_ms(), self.state.config.producer_id_expiration_ms)
 
     def _begin_to_stop(self) -> None:
         """A controlled shutdown, unless this broker hangs or the others do."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener
+from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
 from kafkacore.broker.fetcher import ReplicaFetchers
@@ -63,10 +64,30 @@ Connect = Callable[["BrokerState"], ControllerLink]
 """Makes a broker's link to its controller out of the broker's other parts."""
 
 
+class DynamicSettings(ImageListener):
+    """Has altered settings obeyed: those of topics in their logs, those of this broker, or of all brokers, in `BrokerState.config`."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        state = self._state
+        if not delta.configs:
+            return
+        names = {(Resource.BROKER, ""), (Resource.BROKER, str(state.node_id))}
+        if delta.configs & names:
+            layers = state.config_layers()
+            state.config = effective(state.static_config, layers.dynamic_default, layers.dynamic)
+            state.cluster.set_config(state.config)
+        for partition in state.replicas.partitions.values():
+            partition.log.config = partition.config
+
+
 class BrokerState:
     """The parts of one broker. Everything is used by the broker's thread only.
 
     Attributes:
+        config, static_config: its settings, with and without what was altered while it runs.
         cluster: this broker's image of the cluster; it follows the controller's log.
         controller: the way to the controller, who alone changes the cluster.
         producer_ids: ids for idempotent producers.
@@ -111,7 +132,7 @@ class BrokerState:
             UsageError: a log directory is in use, or another broker's.
             KafkaStorage: no log directory can be used.
         """
-        self.config = config
+        self.config = self.static_config = config
         self.node_id = node_id
         self.cluster = ClusterImage(config, cluster_id)
         self.api_versions = dict(api_versions)
@@ -145,6 +166,7 @@ class BrokerState:
         )
         purgatories = (self.fetches, self.produces, self.deletions, *self.groups.purgatories.both())
         self.clocked: list[Clocked] = [*purgatories, self.timer, self.peers, self.logs]
+        self.cluster.listeners.append(DynamicSettings(self))
         self.post = post
         self.controller = connect(self)
         self.producer_ids = ProducerIds(self.controller, node_id)
@@ -155,6 +177,22 @@ class BrokerState:
 
     def _epoch(self) -> int:
         return self.controller.broker_epoch
+
+    def config_layers(self) -> BrokerLayers:
+        """This broker's settings by layer."""
+        stored = self.cluster.configs
+        facts = {"broker.id": str(self.node_id), "node.id": str(self.node_id), "process.roles": "broker"}
+        node = self.cluster.nodes.get(self.node_id)
+        if node is not None:
+            facts["listeners"] = facts["advertised.listeners"] = f"PLAINTEXT://{node.host}:{node.port}"
+            facts["inter.broker.listener.name"] = "PLAINTEXT"
+        if self.logs.directories:
+            facts["log.dirs"] = ",".join(str(log_dir.path) for log_dir in self.logs.directories)
+        return BrokerLayers(
+            stored.get((Resource.BROKER, str(self.node_id)), {}),
+            stored.get((Resource.BROKER, ""), {}),
+            static_settings(self.static_config, facts),
+        )
 
     def _open_logs(self) -> None:
         self.logs.start({"cluster.id": self.cluster.cluster_id, "node.id": str(self.node_id)})

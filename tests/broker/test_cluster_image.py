@@ -5,7 +5,7 @@ import pytest
 from kafkacore.broker.cluster import ClusterImage, ImageListener, TopicConfig
 from kafkacore.broker.controller import Controller
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import InternalError, UnknownTopicOrPartition
+from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import decode_record, encode_record
 
@@ -187,13 +187,15 @@ def test_a_record_that_contradicts_the_image_is_an_error(record):
         image_of(EVERYTHING).apply([record], 13)
 
 
-def test_settings_know_their_source():
-    config = TopicConfig.build({"retention.ms": "-1", "segment.bytes": None}, BrokerConfig())
-    sources = {name: (value, source) for name, value, source in config.describe()}
-    assert sources["retention.ms"] == ("-1", 1)
-    assert sources["segment.bytes"] == ("1073741824", 4)
-    assert sources["cleanup.policy"] == ("delete", 4)
-    assert sources["unclean.leader.election.enable"] == ("false", 4)
+def test_settings_of_a_topic():
+    config = TopicConfig.build({"retention.ms": " -1 ", "segment.bytes": None, "cleanup.policy": "delete, compact"}, BrokerConfig())
+    assert (config.retention_ms, config.segment_bytes, config.cleanup_policy) == (-1, 1 << 30, "delete,compact")
+    assert dict(config.overrides) == {"retention.ms": " -1 ", "cleanup.policy": "delete, compact"}
+    for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}, {"compression.type": "rar"}, {"remote.storage.enable": "true"}):
+        with pytest.raises(InvalidConfiguration):
+            TopicConfig.build(wrong, BrokerConfig())
+
+
 
 
 def test_every_kind_of_record_the_controller_writes_can_be_replayed():

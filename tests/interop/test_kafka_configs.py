@@ -68,8 +68,10 @@ def test_other_resources_have_exactly_these_settings(wire: Wire, topic: str, kin
 
 def wrong_values(key: ConfigKey) -> list[str]:
     """Values that the table says are refused."""
-    if key.type in (ConfigType.CLASS, ConfigType.PASSWORD) or key.name.endswith("throttled.replicas"):
+    if key.type in (ConfigType.CLASS, ConfigType.PASSWORD):
         return []
+    if key.limits == "replicas":
+        return ["x", "1:2,x", "1:", "*,1:2"]
     wrong = []
     if key.type is ConfigType.BOOLEAN:
         wrong.append("perhaps")
@@ -84,6 +86,8 @@ def wrong_values(key: ConfigKey) -> list[str]:
             wrong.append(f"{float(high) + 1}" if key.type is ConfigType.DOUBLE else f"{int(high) + 1}")
     elif key.limits != "*":
         wrong += ["burn"]
+        if key.type is ConfigType.LIST:
+            wrong += [",", "delete,,compact"]
     return wrong
 
 

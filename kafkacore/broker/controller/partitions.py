@@ -40,6 +40,7 @@ from kafkacore.protocol.metadata_log import NO_LEADER_CHANGE, MetadataRecord, Pa
 logger = logging.getLogger(__name__)
 
 PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
+NOT_NEEDED = "Leader election not needed for topic partition."
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
 
@@ -145,19 +146,33 @@ def elect_leaders(state: ControllerState, request: ElectLeadersRequest, version:
     """ElectLeaders v0-2: the preferred replica, or any that is alive. With null for the partitions all that need it."""
     unclean = version >= 1 and request.election_type == UNCLEAN_ELECTION
     if version >= 1 and request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        return Written([], ElectLeadersResponse(error_code=Code.INVALID_REQUEST, replica_election_results=[]))
+        refused = errors.InvalidRequest(f"Unknown election type {request.election_type}")
+        results = [
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=code_of(refused), error_message=refused.message)
+                    for index in each.partitions
+                ],
+            )
+            for each in request.topic_partitions or []
+        ]
+        return Written([], ElectLeadersResponse(error_code=code_of(refused), replica_election_results=results))
     image = state.image
     everything = request.topic_partitions is None
     wanted = (
         [(topic.name, index) for topic, index, _ in partitions_of(state)]
         if request.topic_partitions is None
-        else list(dict.fromkeys((each.topic, index) for each in request.topic_partitions for index in each.partitions))
+        else [(each.topic, index) for each in request.topic_partitions for index in each.partitions]
     )
     records: list[MetadataRecord] = []
-    results: dict[str, list[PartitionResult]] = {}
+    found: dict[str, list[PartitionResult]] = {}
     for name, index in wanted:
         try:
-            image.partition(name, index)
+            if name not in image.topics:
+                raise errors.UnknownTopicOrPartition(f"No such topic as {name}")
+            if not 0 <= index < len(image.topics[name].partitions):
+                raise errors.UnknownTopicOrPartition(f"No such partition as {name}-{index}")
             records.append(_elect(state, image.topics[name], index, unclean))
         except errors.ElectionNotNeeded as error:
             if everything:
@@ -167,12 +182,12 @@ def elect_leaders(state: ControllerState, request: ElectLeadersRequest, version:
             result = PartitionResult(partition_id=index, error_code=code_of(error), error_message=error.message)
         else:
             result = PartitionResult(partition_id=index, error_code=Code.NONE, error_message=None)
-        results.setdefault(name, []).append(result)
+        found.setdefault(name, []).append(result)
     return Written(
         records,
         ElectLeadersResponse(
             error_code=Code.NONE,
-            replica_election_results=[ReplicaElectionResult(topic=name, partition_result=result) for name, result in results.items()],
+            replica_election_results=[ReplicaElectionResult(topic=name, partition_result=result) for name, result in found.items()],
         ),
     )
 
@@ -181,9 +196,9 @@ def _elect(state: ControllerState, topic: Topic, index: int, unclean: bool) -> P
     """Source: ReplicationControlManager.electLeader."""
     partition = topic.partitions[index]
     if not unclean and partition.leader == partition.replicas[0]:
-        raise errors.ElectionNotNeeded("the preferred replica leads already")
+        raise errors.ElectionNotNeeded(NOT_NEEDED)
     if unclean and partition.leader >= 0:
-        raise errors.ElectionNotNeeded("the partition has a leader")
+        raise errors.ElectionNotNeeded(NOT_NEEDED)
     record = _builder(state, topic, index, Election.UNCLEAN if unclean else Election.PREFERRED).build()
     if record is None:
         if unclean:
@@ -212,7 +227,7 @@ def alter_partition_reassignments(
                     records.append(record)
                 code, message = Code.NONE, None
             except KafkaError as error:
-                code, message = code_of(error), error.message
+                code, message = code_of(error), error.message or None
             answers.append(ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message))
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=answers))
     return Written(
@@ -220,15 +235,19 @@ def alter_partition_reassignments(
         AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change,
             error_code=Code.NONE,
-            error_message=None,
+            error_message=None if responses else "",
             responses=responses,
         ),
     )
 
 
 def _reassign(state: ControllerState, name: str, asked: ReassignablePartition, may_resize: bool) -> PartitionChangeRecord | None:
-    partition, index = state.image.partition(name, asked.partition_index), asked.partition_index
-    topic = state.image.topics[name]
+    topic, index = state.image.topics.get(name), asked.partition_index
+    if topic is None:
+        raise errors.UnknownTopicOrPartition(f"Unable to find a topic named {name}.")
+    if not 0 <= index < len(topic.partitions):
+        raise errors.UnknownTopicOrPartition(f"Unable to find partition {name}:{index}.")
+    partition = topic.partitions[index]
     if asked.replicas is None:
         return _cancel_reassignment(state, topic, index, partition)
     check_assignment(state, index, asked.replicas)
@@ -250,7 +269,7 @@ def _cancel_reassignment(
     state: ControllerState, topic: Topic, index: int, partition: PartitionRegistration
 ) -> PartitionChangeRecord | None:
     if not partition.reassigning:
-        raise errors.NoReassignmentInProgress(f"no replicas of {topic.name}-{index} are being added or removed")
+        raise errors.NoReassignmentInProgress()
     replicas, isr, unclean = revert(partition)
     if unclean and not topic.config.unclean_leader_election_enable:
         raise errors.InvalidReplicaAssignment("going back would need an unclean election: none of the old replicas is in sync")

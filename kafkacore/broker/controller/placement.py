@@ -113,11 +113,12 @@ class ReplicaPlacer:
         """
         racks = _Racks(brokers, self._order)
         if replication_factor <= 0:
-            raise errors.InvalidReplicationFactor(f"a partition has at least one replica, not {replication_factor}")
+            raise errors.InvalidReplicationFactor(f"Invalid replication factor {replication_factor}: it must be positive.")
         if replication_factor > racks.total:
             raise errors.InvalidReplicationFactor(
-                f"the target replication factor of {replication_factor} cannot be reached: only {racks.total} broker(s) are registered"
+                f"The target replication factor of {replication_factor} cannot be reached because only {racks.total} broker(s) are"
+                " registered or some brokers have all their log directories cordoned."
             )
         if not racks.unfenced:
-            raise errors.InvalidReplicationFactor("all brokers are currently fenced")
+            raise errors.InvalidReplicationFactor("All brokers are currently fenced or have all their log directories cordoned.")
         return [racks.place(replication_factor) for _ in range(num_partitions)]

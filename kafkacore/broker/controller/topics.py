@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from kafkacore import errors
 from kafkacore.broker.cluster import RESOURCE_TOPIC, PartitionRegistration, Topic, TopicConfig, check_topic_name, partition_record
+from kafkacore.broker.configs import BrokerLayers, Resource, static_settings
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -31,6 +32,7 @@ from kafkacore.protocol.metadata_log import ConfigRecord, MetadataRecord, Remove
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 METADATA_TOPIC = "__cluster_metadata"
+TOPIC_TWICE = "Duplicate topic name."
 
 
 # ---- CreateTopics
@@ -45,13 +47,13 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
-                raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")
+                raise errors.InvalidRequest(TOPIC_TWICE)
             topic = _new_topic(state, wanted, budget)
             budget -= len(topic.partitions)
         except KafkaError as error:
-            results.append(CreatableTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message, configs=None))
+            results.append(CreatableTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message, configs=[]))
             continue
-        results.append(_created(topic))
+        results.append(_created(state, topic))
         records += _records_of(topic)
     return Written([] if request.validate_only else records, CreateTopicsResponse(topics=results))
 
@@ -60,33 +62,37 @@ def _new_topic(state: ControllerState, wanted: CreatableTopic, budget: int) -> T
     name, image = wanted.name, state.image
     check_topic_name(name)
     if name == METADATA_TOPIC:
-        raise errors.InvalidRequest(f"topic {name} belongs to the controller")
+        raise errors.InvalidRequest(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if name in image.topics:
-        raise errors.TopicExists(f"topic {name!r} already exists")
+        raise errors.TopicExists(f"Topic '{name}' already exists.")
     if "." in name or "_" in name:
         alike = name.replace(".", "_")
         collision = next((other for other in image.topics if other.replace(".", "_") == alike), None)
         if collision is not None:
-            raise errors.InvalidTopic(f"topic {name!r} collides with {collision!r}: '.' and '_' are the same in metric names")
-    for given in wanted.configs:
-        if given.value is None:
-            raise errors.InvalidConfiguration(f"a new topic's {given.name} cannot be null")
+            raise errors.InvalidTopic(f"Topic '{name}' collides with existing topic: {collision}")
+    empty = [given.name for given in wanted.configs if given.value is None]
+    if empty:
+        raise errors.InvalidConfiguration(f"Null value not supported for topic configs: {','.join(empty)}")
     config = TopicConfig.build({each.name: each.value for each in wanted.configs}, state.config)
     if wanted.assignments:
-        if wanted.replication_factor != -1 or wanted.num_partitions != -1:
-            raise errors.InvalidRequest("give either replica assignments or numbers of partitions and replicas, not both")
+        for count, what in ((wanted.replication_factor, "replication factor"), (wanted.num_partitions, "numPartitions")):
+            if count != -1:
+                raise errors.InvalidRequest(f"A manual partition assignment was specified, but {what} was not set to -1.")
         assigned = {each.partition_index: each.broker_ids for each in wanted.assignments}
         if len(assigned) != len(wanted.assignments):
-            raise errors.InvalidReplicaAssignment("a partition is assigned twice")
+            twice = next(index for index, count in Counter(each.partition_index for each in wanted.assignments).items() if count > 1)
+            raise errors.InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {twice}")
         if sorted(assigned) != list(range(len(assigned))):
-            raise errors.InvalidReplicaAssignment("assignments must name the partitions 0 to n-1, each once")
+            raise errors.InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
         _check_budget(len(assigned), budget)
         partitions = _assigned_partitions(state, assigned, len(assigned[0]))
     else:
         num_partitions = state.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
         factor = state.config.default_replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
+        if factor <= 0:
+            raise errors.InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
         if num_partitions <= 0:
-            raise errors.InvalidPartitions(f"a topic has at least one partition, not {num_partitions}")
+            raise errors.InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
         _check_budget(num_partitions, budget)
         partitions = _placed_partitions(state, num_partitions, factor)
     return Topic(name, state.new_uuid(), config, partitions)
@@ -94,21 +100,28 @@ def _new_topic(state: ControllerState, wanted: CreatableTopic, budget: int) -> T
 
 def _check_budget(num_partitions: int, budget: int) -> None:
     if num_partitions > budget:
-        raise errors.PolicyViolation(f"at most {MAX_PARTITIONS_PER_REQUEST} partitions can be created at a time")
+        raise errors.PolicyViolation("Excessively large number of partitions per request.")
 
 
 def _placed_partitions(state: ControllerState, num_partitions: int, replication_factor: int) -> list[PartitionRegistration]:
-    return [
-        _new_partition(state, replicas) for replicas in state.placer.place(state.image.brokers.values(), num_partitions, replication_factor)
-    ]
+    try:
+        placed = state.placer.place(state.image.brokers.values(), num_partitions, replication_factor)
+    except errors.InvalidReplicationFactor as error:
+        raise errors.InvalidReplicationFactor(
+            f"Unable to replicate the partition {replication_factor} time(s): {error.message}"
+        ) from None
+    return [_new_partition(state, index, replicas) for index, replicas in enumerate(placed)]
 
 
 def _assigned_partitions(state: ControllerState, assigned: Mapping[int, list[int]], replication_factor: int) -> list[PartitionRegistration]:
     for index, nodes in sorted(assigned.items()):
         check_assignment(state, index, nodes)
         if len(nodes) != replication_factor:
-            raise errors.InvalidReplicaAssignment("all partitions of a topic have the same number of replicas")
-    return [_new_partition(state, assigned[index]) for index in sorted(assigned)]
+            raise errors.InvalidReplicaAssignment(
+                f"The manual partition assignment includes a partition with {len(nodes)} replica(s), but this is not consistent with"
+                f" previous partitions, which have {replication_factor} replica(s)."
+            )
+    return [_new_partition(state, index, assigned[index]) for index in sorted(assigned)]
 
 
 def check_assignment(state: ControllerState, index: int, nodes: list[int]) -> None:
@@ -119,14 +132,25 @@ def check_assignment(state: ControllerState, index: int, nodes: list[int]) -> No
 
     Source: ReplicationControlManager.validateManualPartitionAssignment.
     """
-    if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(state.image.brokers):
-        raise errors.InvalidReplicaAssignment(f"partition {index} is assigned to {nodes}; the brokers are {sorted(state.image.brokers)}")
+    if not nodes:
+        raise errors.InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    previous = None
+    for node in sorted(nodes):
+        if node not in state.image.brokers:
+            raise errors.InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {node}, but no such broker is registered."
+            )
+        if node == previous:
+            raise errors.InvalidReplicaAssignment(f"The manual partition assignment includes the broker {node} more than once.")
+        previous = node
 
 
-def _new_partition(state: ControllerState, replicas: list[int]) -> PartitionRegistration:
+def _new_partition(state: ControllerState, index: int, replicas: list[int]) -> PartitionRegistration:
     isr = [node for node in replicas if state.image.is_active(node)]
     if not isr:
-        raise errors.InvalidReplicaAssignment(f"all of the brokers {replicas} are fenced or in controlled shutdown")
+        raise errors.InvalidReplicaAssignment(
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown."
+        )
     return PartitionRegistration(list(replicas), isr, isr[0])
 
 
@@ -138,7 +162,9 @@ def _records_of(topic: Topic) -> list[MetadataRecord]:
     return records
 
 
-def _created(topic: Topic) -> CreatableTopicResult:
+def _created(state: ControllerState, topic: Topic) -> CreatableTopicResult:
+    defaults = state.image.configs.get((Resource.BROKER, ""), {})
+    layers = BrokerLayers({}, defaults, static_settings(state.config, {}))
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -147,8 +173,10 @@ def _created(topic: Topic) -> CreatableTopicResult:
         num_partitions=len(topic.partitions),
         replication_factor=len(topic.partitions[0].replicas),
         configs=[
-            CreatableTopicConfigs(name=name, value=value, read_only=False, config_source=source, is_sensitive=False)
-            for name, value, source in topic.config.describe()
+            CreatableTopicConfigs(
+                name=each.key.name, value=each.value, read_only=False, config_source=each.source, is_sensitive=each.key.is_sensitive
+            )
+            for each in layers.describe_topic(topic.config.overrides)
         ],
     )
 
@@ -163,12 +191,19 @@ def delete_topics(state: ControllerState, request: DeleteTopicsRequest, version:
     )
     records: list[MetadataRecord] = []
     responses = []
-    mentions = Counter(_mentioned(state, name, topic_id) for name, topic_id in wanted)
+    mentions = Counter(wanted)
+    ids = {topic_id for name, topic_id in wanted if name is None}
+    named = {state.image.topics[name].topic_id for name, _ in wanted if name is not None and name in state.image.topics}
     for name, topic_id in dict.fromkeys(wanted):
+        if name is None and mentions[name, topic_id] == 1 and topic_id in named:
+            continue  # the name gets the answer
         try:
-            if mentions[_mentioned(state, name, topic_id)] > 1:
-                raise errors.InvalidRequest("a topic is named twice in one request")
+            if mentions[name, topic_id] > 1:
+                raise errors.InvalidRequest(TOPIC_TWICE if name is not None else "Duplicate topic id.")
             topic = _to_delete(state, version, name, topic_id)
+            if name is not None and topic.topic_id in ids:
+                topic_id = topic.topic_id
+                raise errors.InvalidRequest("The provided topic name maps to an ID that was already supplied.")
         except KafkaError as error:
             shown = name if name is not None or version >= 6 else ""
             responses.append(DeletableTopicResult(name=shown, topic_id=topic_id, error_code=code_of(error), error_message=error.message))
@@ -178,14 +213,6 @@ def delete_topics(state: ControllerState, request: DeleteTopicsRequest, version:
     return Written(records, DeleteTopicsResponse(responses=responses))
 
 
-def _mentioned(state: ControllerState, name: str | None, topic_id: bytes) -> str | bytes:
-    """One value for one topic, whether it is named or given by its id."""
-    if name is not None:
-        return name
-    topic = state.image.topics_by_id.get(topic_id)
-    return topic_id if topic is None else topic.name
-
-
 def _to_delete(state: ControllerState, version: int, name: str | None, topic_id: bytes) -> Topic:
     if not state.config.delete_topic_enable:
         if version < 3:
@@ -193,13 +220,15 @@ def _to_delete(state: ControllerState, version: int, name: str | None, topic_id:
         raise errors.TopicDeletionDisabled("delete.topic.enable is false")
     if name is not None:
         if topic_id != ZERO_UUID:
-            raise errors.InvalidRequest("give either the name or the id of a topic, not both")
-        return state.image.topic(name)
+            raise errors.InvalidRequest("You may not specify both topic name and topic id.")
+        if name not in state.image.topics:
+            raise errors.UnknownTopicOrPartition("This server does not host this topic-partition.")
+        return state.image.topics[name]
     if topic_id == ZERO_UUID:
-        raise errors.InvalidRequest("a topic needs a name or an id")
+        raise errors.InvalidRequest("Neither topic name nor id were specified.")
     topic = state.image.topics_by_id.get(topic_id)
     if topic is None:
-        raise errors.UnknownTopicId("no topic has this id")
+        raise errors.UnknownTopicId("This server does not host this topic ID.")
     return topic
 
 
@@ -214,26 +243,34 @@ def create_partitions(state: ControllerState, request: CreatePartitionsRequest, 
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
-                raise errors.InvalidRequest(f"topic {wanted.name!r} is named twice in one request")
+                raise errors.InvalidRequest(TOPIC_TWICE)
             records += _more_partitions(state, wanted)
             results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=Code.NONE))
         except KafkaError as error:
-            results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message))
+            results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message or None))
     return Written([] if request.validate_only else records, CreatePartitionsResponse(results=results))
 
 
 def _more_partitions(state: ControllerState, wanted: CreatePartitionsTopic) -> list[MetadataRecord]:
-    topic = state.image.topic(wanted.name)
+    topic = state.image.topics.get(wanted.name)
+    if topic is None:
+        raise errors.UnknownTopicOrPartition()
     existing = len(topic.partitions)
     added, replication_factor = wanted.count - existing, len(topic.partitions[0].replicas)
-    if added <= 0:
-        raise errors.InvalidPartitions(f"topic {topic.name!r} has {existing} partitions; {wanted.count} would not be more")
+    if added == 0:
+        raise errors.InvalidPartitions(f"Topic already has {existing} partition(s).")
+    if added < 0:
+        raise errors.InvalidPartitions(
+            f"The topic {topic.name} currently has {existing} partition(s); {wanted.count} would not be an increase."
+        )
     _check_budget(added, MAX_PARTITIONS_PER_REQUEST)
     if wanted.assignments is None:
         partitions = _placed_partitions(state, added, replication_factor)
     else:
         if len(wanted.assignments) != added:
-            raise errors.InvalidReplicaAssignment(f"{added} partitions are new, but {len(wanted.assignments)} are assigned")
+            raise errors.InvalidReplicaAssignment(
+                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) were specified."
+            )
         assigned = {existing + nth: each.broker_ids for nth, each in enumerate(wanted.assignments)}
         partitions = _assigned_partitions(state, assigned, replication_factor)
     return [partition_record(topic.topic_id, existing + nth, partition) for nth, partition in enumerate(partitions)]

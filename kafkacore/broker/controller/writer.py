@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta
-from kafkacore.broker.controller import brokers, partitions, topics
+from kafkacore.broker.controller import brokers, configs, credentials, features, partitions, quotas, topics
 from kafkacore.broker.controller.state import ControllerState, Written
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import UsageError
@@ -25,11 +25,16 @@ Serve = Callable[[ControllerState, Any, int, int], Written]
 SERVED: dict[int, Serve] = {
     19: topics.create_topics,
     20: topics.delete_topics,
+    33: configs.alter_configs,
     37: topics.create_partitions,
     43: partitions.elect_leaders,
+    44: configs.incremental_alter_configs,
     45: partitions.alter_partition_reassignments,
     46: partitions.list_partition_reassignments,
+    49: quotas.alter_client_quotas,
+    51: credentials.alter_user_scram_credentials,
     56: partitions.alter_partition,
+    57: features.update_features,
     62: brokers.register_broker,
     63: brokers.broker_heartbeat,
     64: brokers.unregister_broker,

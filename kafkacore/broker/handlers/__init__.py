@@ -5,7 +5,19 @@ A handler is `handler(state, call, request)` and returns the response or an `Out
 
 from __future__ import annotations
 
-from kafkacore.broker.handlers import admin, coordination, describe, fetch, forwarding, groups, metadata, offsets, produce, security, txn
+from kafkacore.broker.handlers import (
+    configs,
+    coordination,
+    describe,
+    fetch,
+    forwarding,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    security,
+    txn,
+)
 from kafkacore.broker.socket_server import Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
@@ -38,21 +50,31 @@ SERVED: dict[int, Served] = {
     29: Served(1, 3, security.describe_acls),
     30: Served(1, 3, security.create_acls),
     31: Served(1, 3, security.delete_acls),
+    32: Served(1, 4, configs.describe_configs),
+    33: Served(0, 2, configs.alter_configs),
     34: Served(1, 2, describe.alter_replica_log_dirs),
     35: Served(1, 5, describe.describe_log_dirs),
     37: Served(0, 3, forwarding.pass_on),
     42: Served(0, 2, groups.delete_groups),
     43: Served(0, 2, forwarding.pass_on),
+    44: Served(0, 1, configs.incremental_alter_configs),
     45: Served(0, 1, forwarding.pass_on),
     46: Served(0, 0, forwarding.pass_on),
     47: Served(0, 0, groups.offset_delete),
-    60: Served(0, 2, admin.describe_cluster),
+    48: Served(0, 1, security.describe_client_quotas),
+    49: Served(0, 1, forwarding.pass_on),
+    50: Served(0, 0, security.describe_user_scram_credentials),
+    51: Served(0, 0, forwarding.pass_on),
+    55: Served(0, 2, describe.describe_quorum),
+    57: Served(0, 2, forwarding.pass_on),
+    60: Served(0, 2, describe.describe_cluster),
     61: Served(0, 0, txn.describe_producers),
     64: Served(0, 0, forwarding.pass_on),
     65: Served(0, 0, txn.describe_transactions),
     66: Served(0, 2, txn.list_transactions),
     68: Served(0, 1, groups.consumer_group_heartbeat),
     69: Served(0, 1, groups.consumer_group_describe),
+    74: Served(0, 1, configs.list_config_resources),
     75: Served(0, 0, describe.describe_topic_partitions),
 }
 

@@ -1,12 +1,12 @@
-"""What a cluster is made of: DescribeTopicPartitions, DescribeLogDirs, AlterReplicaLogDirs.
+"""What a cluster is made of: DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, DescribeQuorum; AlterReplicaLogDirs.
 
-Source: kafka.server.KafkaApis, kafka.server.handlers.DescribeTopicPartitionsRequestHandler.
+Source: kafka.server.KafkaApis, kafka.server.handlers.DescribeTopicPartitionsRequestHandler, org.apache.kafka.raft.KafkaRaftClient.
 """
 
 from __future__ import annotations
 
 from kafkacore.broker.cluster import Topic, check_topic_name
-from kafkacore.broker.handlers.common import ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
+from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica
 from kafkacore.broker.state import BrokerState, Call
@@ -17,19 +17,56 @@ from kafkacore.protocol import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
     Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    QuorumPartitionData,
+    QuorumReplicaState,
+    QuorumTopicData,
 )
 
+BROKER_ENDPOINT, CONTROLLER_ENDPOINT = 1, 2
+METADATA_TOPIC = "__cluster_metadata"
+UNKNOWN_PARTITION = "This server does not host this topic-partition."
 MEMORY = "memory"
 """How the directory of logs in memory is called."""
+
+
+def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """DescribeCluster v0-2. This is a broker's endpoint; brokers that are fenced are named from v2 on, if they are asked for."""
+    cluster = state.cluster
+    if call.version >= 1 and request.endpoint_type != BROKER_ENDPOINT:
+        code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+        if request.endpoint_type == CONTROLLER_ENDPOINT:
+            code = Code.MISMATCHED_ENDPOINT_TYPE
+            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        return DescribeClusterResponse(error_code=code, error_message=message, cluster_id=cluster.cluster_id, brokers=[])
+    brokers = [broker for broker in cluster.brokers.values() if not broker.fenced or request.include_fenced_brokers]
+    return DescribeClusterResponse(
+        error_code=0,
+        error_message=None,
+        endpoint_type=BROKER_ENDPOINT,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.id, host=broker.node.host, port=broker.node.port, rack=broker.rack, is_fenced=broker.fenced
+            )
+            for broker in brokers
+        ],
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
+    )
 
 
 # ---- DescribeTopicPartitions
@@ -166,3 +203,51 @@ def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplica
         results=[AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions) for name, partitions in topics.items()]
     )
 
+
+# ---- the quorum
+
+
+def describe_quorum(state: BrokerState, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """DescribeQuorum v0-2: one voter, the controller, and the other brokers as observers. Nobody votes, so there is one epoch, and no
+    listener of a controller is named."""
+    cluster = state.cluster
+    is_single = len(request.topics) == 1 and request.topics[0].topic_name == METADATA_TOPIC
+    if not (is_single and [each.partition_index for each in request.topics[0].partitions] == [0]):
+        topics = [
+            QuorumTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    QuorumPartitionData(
+                        partition_index=each.partition_index,
+                        error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
+                        error_message=UNKNOWN_PARTITION,
+                        current_voters=[],
+                        observers=[],
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return DescribeQuorumResponse(error_code=0, error_message="", topics=topics, nodes=[])
+    end_offset = cluster.next_offset
+
+    def replica(node_id: int) -> QuorumReplicaState:
+        return QuorumReplicaState(
+            replica_id=node_id, log_end_offset=end_offset, last_fetch_timestamp=call.wall_ms, last_caught_up_timestamp=call.wall_ms
+        )
+
+    leader = cluster.controller_id
+    partition = QuorumPartitionData(
+        partition_index=0,
+        error_code=0,
+        error_message="",
+        leader_id=leader,
+        leader_epoch=1,
+        high_watermark=end_offset,
+        current_voters=[replica(leader)],
+        observers=[replica(node_id) for node_id in cluster.nodes if node_id != leader],
+    )
+    return DescribeQuorumResponse(
+        error_code=0, error_message="", topics=[QuorumTopicData(topic_name=METADATA_TOPIC, partitions=[partition])], nodes=[]
+    )

@@ -12,8 +12,14 @@ from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredClientQuota,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,6 +37,8 @@ from kafkacore.protocol import (
     ReplicaElectionResult,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from kafkacore.protocol.schema import Request, Response
 
@@ -90,6 +98,23 @@ def _refuse_unregister_broker(request: UnregisterBrokerRequest, code: Code, mess
     return UnregisterBrokerResponse(error_code=code, error_message=message)
 
 
+def _refuse_client_quotas(request: AlterClientQuotasRequest, code: Code, message: str, version: int) -> Response:
+    return AlterClientQuotasResponse(
+        entries=[AlteredClientQuota(error_code=code, error_message=message, entity=each.entity) for each in request.entries]
+    )
+
+
+def _refuse_scram_credentials(request: AlterUserScramCredentialsRequest, code: Code, message: str, version: int) -> Response:
+    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message) for name in users]
+    )
+
+
+def _refuse_update_features(request: UpdateFeaturesRequest, code: Code, message: str, version: int) -> Response:
+    return UpdateFeaturesResponse(error_code=code, error_message=message)
+
+
 REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     19: _refuse_create_topics,
     20: _refuse_delete_topics,
@@ -97,6 +122,9 @@ REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     43: _refuse_elect_leaders,
     45: _refuse_alter_reassignments,
     46: _refuse_list_reassignments,
+    49: _refuse_client_quotas,
+    51: _refuse_scram_credentials,
+    57: _refuse_update_features,
     64: _refuse_unregister_broker,
 }
 """What answers a request that the controller did not, by API key."""

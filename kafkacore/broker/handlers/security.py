@@ -1,14 +1,25 @@
-"""Who may do what: ACLs. There is no authorizer.
+"""Who may do what, and how much: ACLs, SCRAM credentials, client quotas.
 
-Source: kafka.server.AclApis.
+There is no authorizer, and nobody is throttled: credentials and quotas are stored and told, as in a Kafka whose listeners do not use them.
+
+Source: kafka.server.{AclApis, KafkaApis}, org.apache.kafka.image.{ClientQuotasImage, ScramImage}.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
+from kafkacore import errors
+from kafkacore.broker.cluster import QuotaEntity
+from kafkacore.broker.controller.quotas import CLIENT_ID, IP, USER
+from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.state import BrokerState, Call, Outcome
-from kafkacore.errors import Code
+from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AclCreationResult,
+    ClientQuotaEntityPart,
+    ClientQuotaValue,
     CreateAclsRequest,
     CreateAclsResponse,
     DeleteAclsFilterResult,
@@ -16,9 +27,17 @@ from kafkacore.protocol import (
     DeleteAclsResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedClientQuota,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    ScramCredentialInfo,
 )
 
 NO_AUTHORIZER = "No Authorizer is configured."
+EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 UNKNOWN = 0
@@ -49,3 +68,85 @@ def delete_acls(state: BrokerState, call: Call, request: DeleteAclsRequest) -> D
             return Outcome.CLOSE
     refused = DeleteAclsFilterResult(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+
+
+# ---- quotas
+
+
+def describe_client_quotas(state: BrokerState, call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    """DescribeClientQuotas v0-1."""
+    try:
+        wanted = _filters(request)
+    except KafkaError as error:
+        return DescribeClientQuotasResponse(error_code=code_of(error), error_message=error.message, entries=None)
+    return DescribeClientQuotasResponse(
+        error_code=0,
+        error_message="",
+        entries=[
+            DescribedClientQuota(
+                entity=[ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in sorted(entity, key=str)],
+                values=[ClientQuotaValue(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in state.cluster.client_quotas.items()
+            if _matches(entity, wanted, request.strict)
+        ],
+    )
+
+
+def _filters(request: DescribeClientQuotasRequest) -> Mapping[str, tuple[int, str | None]]:
+    wanted: dict[str, tuple[int, str | None]] = {}
+    for each in request.components:
+        kind, how, name = each.entity_type, each.match_type, each.match
+        if not kind:
+            raise errors.InvalidRequest("Invalid empty entity type.")
+        if kind in wanted:
+            raise errors.InvalidRequest(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise errors.UnsupportedVersion(f"Unsupported entity type {kind}")
+        if how == EXACT and name is None:
+            raise errors.InvalidRequest("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+        if how in (DEFAULT, ANY) and name is not None:
+            what = "DEFAULT" if how == DEFAULT else "SPECIFIED"
+            raise errors.InvalidRequest(f"Request specified MATCH_TYPE_{what}, but also specified a match string.")
+        if how not in (EXACT, DEFAULT, ANY):
+            raise errors.InvalidRequest(f"Unknown match type {how}")
+        wanted[kind] = how, name
+    if IP in wanted and len(wanted) > 1:
+        raise errors.InvalidRequest(
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component."
+        )
+    return wanted
+
+
+def _matches(entity: QuotaEntity, wanted: Mapping[str, tuple[int, str | None]], strict: bool) -> bool:
+    names = dict(entity)
+    if strict and len(names) != len(wanted):
+        return False
+    for kind, (how, name) in wanted.items():
+        if kind not in names or (how == EXACT and names[kind] != name) or (how == DEFAULT and names[kind] is not None):
+            return False
+    return True
+
+
+# ---- SCRAM
+
+
+def describe_user_scram_credentials(
+    state: BrokerState, call: Call, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """DescribeUserScramCredentials v0: mechanisms and iterations, of all users if none is named."""
+    found: dict[str, list[ScramCredentialInfo]] = {}
+    for (name, mechanism), credential in state.cluster.scram_credentials.items():
+        found.setdefault(name, []).append(ScramCredentialInfo(mechanism=mechanism, iterations=credential.iterations))
+    mentions = Counter(each.name for each in request.users or [])
+    results = []
+    for name in mentions or found:
+        code, message = Code.NONE, ""
+        if mentions[name] > 1:
+            code = Code.DUPLICATE_RESOURCE
+            message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        elif name not in found:
+            code, message = Code.RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {name}"
+        infos = [] if code else found[name]
+        results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message, credential_infos=infos))
+    return DescribeUserScramCredentialsResponse(error_code=0, error_message="", results=results)
