@@ -8,7 +8,7 @@ Known: literals, ".", classes with ranges and negation, \d \w \s and their negat
 A topic name has no line breaks, so the flags m and s change nothing. Look-around, back-references and possessive forms are refused, as by
 RE2.
 
-    expression -> _Parser -> program of (op, ...) -> Regex.matches: the set of places in the program, one step per character
+    expression -> _Parser -> program of (op, ...) -> Regex.matches: from one set of places in the program to the next, per character
 
 Source: https://github.com/google/re2/wiki/Syntax; org.apache.kafka.coordinator.group.modern.consumer.TopicRegexResolver (com.google.re2j).
 """
@@ -16,15 +16,17 @@ Source: https://github.com/google/re2/wiki/Syntax; org.apache.kafka.coordinator.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
 from kafkacore.errors import InvalidRegularExpression
 
 MAX_REPEAT = 1000
-MAX_PROGRAM = 20_000
-MAX_DEPTH = 200
+MAX_PATTERN = 10_000
+MAX_PROGRAM = 2_500
+MAX_DEPTH = 100
+MAX_STEPS = 10_000
 
 _CHAR, _SPLIT, _JUMP, _BEGIN, _END, _MATCH = range(6)
 Test = Callable[[str], bool]
@@ -58,8 +60,11 @@ class _Op(NamedTuple):
     test: Test | None = None
 
 
+Places = frozenset[int]
+
+
 class Regex:
-    """A compiled expression."""
+    """A compiled expression. The sets of places it has met, and where a character leads from them, are kept: names are alike."""
 
     def __init__(self, pattern: str) -> None:
         """Compiles.
@@ -67,25 +72,37 @@ class Regex:
         Raises:
             InvalidRegularExpression: RE2 would refuse it, or it is too large.
         """
+        if len(pattern) > MAX_PATTERN:
+            raise InvalidRegularExpression(f"SubscribedTopicRegex has {len(pattern)} characters; at most {MAX_PATTERN} are allowed.")
         self.pattern = pattern
         self._program = _Parser(pattern).program()
+        self._start = self._follow({0}, begin=True, end=False)
+        self._steps: dict[tuple[Places, str], Places] = {}
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches."""
-        places = self._follow({0}, 0, len(text))
-        for at, char in enumerate(text):
+        places = self._start
+        for char in text:
             if not places:
                 return False
-            following = set()
-            for place in places:
-                op = self._program[place]
-                if op.kind == _CHAR and op.test is not None and op.test(char):
-                    following.add(place + 1)
-            places = self._follow(following, at + 1, len(text))
-        return any(self._program[place].kind == _MATCH for place in places)
+            known = self._steps.get((places, char))
+            if known is None:
+                if len(self._steps) >= MAX_STEPS:
+                    self._steps.clear()
+                known = self._steps[places, char] = self._step(places, char)
+            places = known
+        return any(self._program[place].kind == _MATCH for place in self._follow(places, begin=not text, end=True))
 
-    def _follow(self, places: set[int], at: int, length: int) -> set[int]:
-        """All places that can be reached without a character."""
+    def _step(self, places: Places, char: str) -> Places:
+        following = set()
+        for place in places:
+            op = self._program[place]
+            if op.kind == _CHAR and op.test is not None and op.test(char):
+                following.add(place + 1)
+        return self._follow(following, begin=False, end=False)
+
+    def _follow(self, places: Iterable[int], begin: bool, end: bool) -> Places:
+        """All places that can be reached without a character, at the text's begin or end or between."""
         seen: set[int] = set()
         waiting = list(places)
         while waiting:
@@ -98,9 +115,9 @@ class Regex:
                 waiting += (op.first, op.second)
             elif op.kind == _JUMP:
                 waiting.append(op.first)
-            elif (op.kind == _BEGIN and at == 0) or (op.kind == _END and at == length):
+            elif (op.kind == _BEGIN and begin) or (op.kind == _END and end):
                 waiting.append(place + 1)
-        return seen
+        return frozenset(seen)
 
 
 @lru_cache(maxsize=256)
@@ -171,7 +188,8 @@ class _Parser:
     def _sequence(self) -> Fragment:
         whole: Fragment = []
         while self._peek() not in ("", "|", ")"):
-            whole = self._checked(whole + _shifted(self._repeated(), len(whole)))
+            whole += _shifted(self._repeated(), len(whole))
+            self._checked(whole)
         return whole
 
     def _repeated(self) -> Fragment:

@@ -168,20 +168,28 @@ def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) 
         count = len(known.partitions)
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         there = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        named = OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=there)
         if missing:
-            refused.append(_refused_commit(topic._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
+            refused.append(_refused_commit(named._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
         if there:
-            accepted.append(OffsetCommitRequestTopic(name=known.name, topic_id=known.topic_id, partitions=there))
+            accepted.append(named)
     if not accepted:
         return OffsetCommitResponse(topics=refused)
     send = _later(call)
 
     def done(outcome: OffsetCommitResponse | KafkaError) -> None:
         answers = [_refused_commit(each, code_of(outcome)) for each in accepted] if isinstance(outcome, KafkaError) else outcome.topics
-        send(OffsetCommitResponse(topics=[*refused, *answers]))
+        send(OffsetCommitResponse(topics=_each_topic_once([*refused, *answers])))
 
     state.groups.commit(call.version, request._replace(topics=accepted), done)
     return Outcome.LATER
+
+
+def _each_topic_once(topics: list[OffsetCommitResponseTopic]) -> list[OffsetCommitResponseTopic]:
+    found: dict[tuple[str, bytes], list[OffsetCommitResponsePartition]] = {}
+    for topic in topics:
+        found.setdefault((topic.name, bytes(topic.topic_id)), []).extend(topic.partitions)
+    return [OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=parts) for (name, topic_id), parts in found.items()]
 
 
 def _refused_commit(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitResponseTopic:

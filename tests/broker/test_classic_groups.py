@@ -1,0 +1,452 @@
+"""Classic groups: states, generations, member ids, static members, sessions, and what a new coordinator knows."""
+
+import pytest
+from group_bench import GroupBench, subscription
+
+from kafkacore import protocol as p
+from kafkacore.broker.groups.classic import ClassicGroup, ClassicGroupState
+from kafkacore.errors import Code, IllegalStateError
+
+
+def code(pending):
+    return pending.response.error_code
+
+
+def test_a_new_member_is_told_an_id_and_comes_back_with_it():
+    bench = GroupBench()
+    first = bench.join(version=4).response
+    assert (first.error_code, first.member_id.startswith("client-")) == (Code.MEMBER_ID_REQUIRED, True)
+    waiting = bench.join(first.member_id)
+    bench.advance()
+    answer = waiting.response
+    assert (answer.error_code, answer.generation_id, answer.leader, answer.protocol_name) == (0, 1, first.member_id, "range")
+    assert [(each.member_id, each.metadata) for each in answer.members] == [(first.member_id, b"r")]
+    assert bench.group().state_name == "CompletingRebalance"
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_old_members_need_no_id(version):
+    bench = GroupBench()
+    waiting = bench.join(version=version)
+    bench.advance()
+    assert (code(waiting), waiting.response.generation_id) == (0, 1)
+
+
+def test_an_id_that_nobody_came_back_with_is_forgotten():
+    bench = GroupBench()
+    member_id = bench.known_id(session_ms=100)
+    bench.advance(100)
+    assert code(bench.join(member_id)) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_leader_assigns_and_followers_wait_for_it():
+    bench = GroupBench()
+    ids = [bench.known_id() for _ in range(3)]
+    joins = [bench.join(each) for each in ids]
+    assert all(each.waits for each in joins)
+    bench.advance()
+    leader = joins[0].response.leader
+    assert {each.response.generation_id for each in joins} == {1}
+    assert [len(each.response.members) for each in joins] == [3 if member_id == leader else 0 for member_id in ids]
+    followers = [bench.sync(each, 1) for each in ids if each != leader]
+    assert all(each.waits for each in followers)
+    leading = bench.sync(leader, 1, {each: each.encode() for each in ids})
+    assert leading.response.assignment == leader.encode()
+    assert {each.response.assignment for each in followers} == {each.encode() for each in ids if each != leader}
+    assert bench.group().state_name == "Stable"
+    assert bench.sync(ids[1], 1).response.assignment == ids[1].encode()  # asked again, told again
+
+
+def test_members_that_start_together_make_one_generation():
+    bench = GroupBench(group_initial_rebalance_delay_ms=100)
+    first = bench.join(bench.known_id())
+    bench.advance(80)
+    second = bench.join(bench.known_id())
+    bench.advance(80)  # the second put it off by another 100 ms
+    assert first.waits and second.waits
+    bench.advance(20)
+    assert first.waits
+    bench.advance(20)
+    assert (first.response.generation_id, second.response.generation_id) == (1, 1)
+
+
+def test_the_first_rebalance_is_not_put_off_beyond_the_rebalance_timeout():
+    bench = GroupBench(group_initial_rebalance_delay_ms=100)
+    joins = []
+    for _ in range(4):
+        joins.append(bench.join(bench.known_id(), rebalance_ms=250))
+        bench.advance(90)
+    assert [each.waits for each in joins] == [False, False, False, True]
+    assert {each.response.generation_id for each in joins[:3]} == {1}
+
+
+def test_a_new_member_begins_a_rebalance_and_the_others_learn_by_their_heartbeats():
+    bench = GroupBench()
+    generation, (first,), _ = bench.stable("a")
+    assert bench.heartbeat(first, generation) == 0
+    joining = bench.join(bench.known_id())
+    assert joining.waits
+    assert bench.heartbeat(first, generation) == Code.REBALANCE_IN_PROGRESS
+    assert code(bench.sync(first, generation)) == Code.REBALANCE_IN_PROGRESS
+    rejoining = bench.join(first)
+    assert (code(joining), code(rejoining), joining.response.generation_id) == (0, 0, generation + 1)
+    assert bench.heartbeat(first, generation) == Code.ILLEGAL_GENERATION
+    assert bench.heartbeat(first, generation + 1) == 0
+
+
+def test_who_does_not_join_again_in_time_is_out():
+    bench = GroupBench()
+    generation, (slow, quick), _ = bench.stable("a", "b", rebalance_ms=1_000)
+    waiting = bench.join(quick, protocols=(("range", b"changed"),), rebalance_ms=1_000)
+    while waiting.waits:
+        assert bench.heartbeat(slow, generation) == Code.REBALANCE_IN_PROGRESS  # alive, but busy
+        bench.advance(100)
+    assert (waiting.response.generation_id, [each.member_id for each in waiting.response.members]) == (generation + 1, [quick])
+    assert bench.heartbeat(slow, generation + 1) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_who_does_not_fetch_its_assignment_in_time_is_out():
+    bench = GroupBench()
+    ids = [bench.known_id(rebalance_ms=1_000) for _ in range(2)]
+    joins = [bench.join(each, rebalance_ms=1_000) for each in ids]
+    bench.advance()
+    leader = joins[0].response.leader
+    bench.sync(leader, 1, dict.fromkeys(ids, b"x"))
+    assert bench.group().state_name == "Stable"
+    bench.advance(999)
+    assert set(bench.group().members) == set(ids)
+    bench.heartbeat(leader, 1)
+    bench.advance(1)
+    assert set(bench.group().members) == {leader}
+    assert bench.group().state_name == "PreparingRebalance"
+
+
+def test_a_session_ends_and_the_others_take_over():
+    bench = GroupBench()
+    generation, (dead, alive), _ = bench.stable("a", "b", session_ms=1_000)
+    for _ in range(4):
+        bench.advance(250)
+        last = bench.heartbeat(alive, generation)
+    assert last == Code.REBALANCE_IN_PROGRESS
+    waiting = bench.join(alive)
+    assert (waiting.response.generation_id, waiting.response.leader) == (generation + 1, alive)
+    assert dead not in bench.group().members
+
+
+def test_a_waiting_join_keeps_a_member_alive():
+    bench = GroupBench()
+    generation, (first, second), _ = bench.stable("a", "b", session_ms=1_000, rebalance_ms=10_000)
+    waiting = bench.join(first, protocols=(("range", b"changed"),), session_ms=1_000, rebalance_ms=10_000)
+    for _ in range(30):
+        bench.advance(100)
+        assert bench.heartbeat(second, generation) == Code.REBALANCE_IN_PROGRESS
+    assert waiting.waits
+    bench.join(second, session_ms=1_000, rebalance_ms=10_000)
+    assert (code(waiting), waiting.response.generation_id) == (0, generation + 1)
+
+
+def test_a_follower_that_joins_unchanged_is_told_what_is_and_a_leader_makes_a_rebalance():
+    bench = GroupBench()
+    generation, ids, leader = bench.stable("a", "b")
+    follower = next(each for each in ids if each != leader)
+    assert bench.join(follower).response.generation_id == generation
+    assert bench.group().state_name == "Stable"
+    assert bench.join(leader).waits
+    assert bench.group().state_name == "PreparingRebalance"
+
+
+def test_joining_again_unchanged_while_the_assignment_is_awaited_starts_nothing():
+    bench = GroupBench()
+    ids = [bench.known_id() for _ in range(2)]
+    joins = [bench.join(each) for each in ids]
+    bench.advance()
+    leader = joins[0].response.leader
+    again = [bench.join(each).response for each in ids]
+    assert [(each.generation_id, len(each.members)) for each in again] == [(1, 2 if each == leader else 0) for each in ids]
+    follower = next(each for each in ids if each != leader)
+    parked = bench.sync(follower, 1)
+    changed = bench.join(leader, protocols=(("range", b"new"),))
+    assert (code(parked), changed.waits) == (Code.REBALANCE_IN_PROGRESS, True)
+
+
+def test_leaving_and_being_removed():
+    bench = GroupBench()
+    generation, ids, leader = bench.stable("a", "b")
+    follower = next(each for each in ids if each != leader)
+    answer = bench.leave((leader, None), ("nobody", None))
+    assert [each.error_code for each in answer.members] == [0, Code.UNKNOWN_MEMBER_ID]
+    assert bench.heartbeat(follower, generation) == Code.REBALANCE_IN_PROGRESS
+    assert bench.join(follower).response.leader == follower
+    bench.leave((follower, None))
+    assert (bench.group().state_name, bench.group().generation) == ("Empty", generation + 2)
+    assert bench.ask(p.LeaveGroupRequest(group_id="g", member_id=follower), 2).error_code == Code.UNKNOWN_MEMBER_ID
+    pending = bench.known_id()
+    assert [each.error_code for each in bench.leave((pending, None)).members] == [0]
+    assert [each.error_code for each in bench.leave((pending, None), group="none").members] == [Code.UNKNOWN_MEMBER_ID]
+
+
+def test_a_member_that_waits_and_leaves_is_answered():
+    bench = GroupBench()
+    _, (first, _), _ = bench.stable("a", "b")
+    waiting = bench.join(first, protocols=(("range", b"changed"),))
+    bench.leave((first, None))
+    assert code(waiting) == Code.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"group": ""}, Code.INVALID_GROUP_ID),
+        ({"session_ms": 999}, Code.INVALID_SESSION_TIMEOUT),
+        ({"session_ms": 1_800_001}, Code.INVALID_SESSION_TIMEOUT),
+        ({"kind": ""}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": ()}, Code.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "unknown"}, Code.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_joins_that_are_refused(options, expected):
+    bench = GroupBench(group_min_session_timeout_ms=1_000)
+    assert code(bench.join(**options)) == expected
+
+
+def test_joins_that_do_not_fit_the_group():
+    bench = GroupBench()
+    _, (member,), _ = bench.stable("a")
+    assert code(bench.join(kind="connect")) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert code(bench.join(protocols=(("sticky", b""),))) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert code(bench.join(member, protocols=(("sticky", b""),))) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert code(bench.join("unknown")) == Code.UNKNOWN_MEMBER_ID
+    assert code(bench.sync(member, 1, protocol_type="connect")) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert code(bench.sync(member, 1, protocol_name="sticky")) == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert code(bench.sync(member, 2)) == Code.ILLEGAL_GENERATION
+    assert code(bench.sync("unknown", 1)) == Code.UNKNOWN_MEMBER_ID
+    assert code(bench.sync(member, 1, group="none")) == Code.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat(member, 1, group="none") == Code.UNKNOWN_MEMBER_ID
+    assert bench.heartbeat("unknown", 1) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_protocol_all_know_and_most_like_best_is_chosen():
+    bench = GroupBench()
+    wishes = [(("a", b"1"), ("b", b"1"), ("c", b"1")), (("b", b"2"), ("a", b"2")), (("b", b"3"), ("a", b"3"), ("d", b"3"))]
+    ids = [bench.known_id(protocols=wish) for wish in wishes]
+    joins = [bench.join(each, protocols=wish) for each, wish in zip(ids, wishes, strict=True)]
+    bench.advance()
+    assert {each.response.protocol_name for each in joins} == {"b"}
+    leader = joins[0].response
+    assert {each.metadata for each in leader.members} == {b"1", b"2", b"3"}
+
+
+def test_a_group_has_a_largest_size():
+    bench = GroupBench(group_max_size=2)
+    _, ids, _ = bench.stable("a", "b")
+    assert code(bench.join()) == Code.GROUP_MAX_SIZE_REACHED
+    waiting = [bench.join(each, protocols=(("range", b"changed"),)) for each in ids]
+    assert [code(each) for each in waiting] == [0, 0]
+
+
+# ---- static members
+
+
+def static(bench, *names, **options):
+    joins = {name: bench.join(instance=name, **options) for name in names}
+    bench.advance()
+    ids = {name: each.response.member_id for name, each in joins.items()}
+    generation, leader = next(iter(joins.values())).response.generation_id, next(iter(joins.values())).response.leader
+    for name, member_id in sorted(ids.items(), key=lambda each: each[1] != leader):
+        bench.sync(member_id, generation, {each: each.encode() for each in ids.values()}, instance=name)
+    assert bench.group().state_name == "Stable"
+    return generation, ids, leader
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_static_member_comes_back_under_a_new_id_without_a_rebalance(version):
+    bench = GroupBench()
+    generation, ids, leader = static(bench, "x", "y")
+    follower = next(name for name, member_id in ids.items() if member_id != leader)
+    back = bench.join(instance=follower, version=version).response
+    assert (back.error_code, back.generation_id, back.skip_assignment) == (0, generation, False)
+    assert back.member_id != ids[follower]
+    assert bench.group().state_name == "Stable"
+    assert bench.sync(back.member_id, generation, instance=follower).response.assignment == ids[follower].encode()
+    assert bench.heartbeat(ids[follower], generation, instance=follower) == Code.FENCED_INSTANCE_ID
+    assert bench.heartbeat(back.member_id, generation, instance=follower) == 0
+    bench.reload()
+    assert bench.heartbeat(back.member_id, generation, instance=follower) == 0
+
+
+def test_a_static_leader_that_comes_back_keeps_the_assignment():
+    bench = GroupBench()
+    generation, ids, leader = static(bench, "x", "y")
+    name = next(name for name, member_id in ids.items() if member_id == leader)
+    back = bench.join(instance=name).response
+    assert (back.generation_id, back.leader, back.skip_assignment, len(back.members)) == (generation, back.member_id, True, 2)
+    old = bench.join(instance=name, version=8).response
+    assert (old.generation_id, old.leader, old.members) == (generation, back.member_id, [])  # so that it does not assign
+
+
+def test_a_static_member_that_is_away_stays_until_its_session_ends():
+    bench = GroupBench()
+    generation, ids, _ = static(bench, "x", "y", session_ms=1_000)
+    for _ in range(3):
+        bench.advance(300)
+        assert bench.heartbeat(ids["x"], generation, instance="x") == 0
+    bench.advance(300)
+    assert bench.heartbeat(ids["x"], generation, instance="x") == Code.REBALANCE_IN_PROGRESS
+    assert set(bench.group().static_members) == {"x"}
+
+
+def test_a_static_member_survives_a_rebalance_it_misses():
+    bench = GroupBench()
+    _, ids, _ = static(bench, "x", "y", rebalance_ms=500, session_ms=60_000)
+    waiting = bench.join(ids["x"], instance="x", protocols=(("range", b"new"),), rebalance_ms=500, session_ms=60_000)
+    bench.advance(500)
+    assert {each.group_instance_id for each in waiting.response.members} == {"x", "y"}
+    assert bench.group().leader == ids["x"]
+
+
+def test_static_members_are_removed_by_instance_id():
+    bench = GroupBench()
+    generation, ids, _ = static(bench, "x", "y")
+    answer = bench.leave(("", "x"), ("", "z"), ("wrong", "y"))
+    assert [each.error_code for each in answer.members] == [0, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID]
+    assert set(bench.group().members) == {ids["y"]}
+    assert bench.heartbeat(ids["y"], generation, instance="y") == Code.REBALANCE_IN_PROGRESS
+
+
+def test_two_that_claim_one_instance_id():
+    bench = GroupBench()
+    generation, ids, _ = static(bench, "x")
+    waiting = bench.join(ids["x"], instance="x", protocols=(("range", b"new"),))
+    assert code(waiting) == 0
+    generation += 1
+    second = bench.join(instance="x")
+    bench.advance()
+    assert code(second) == 0
+    assert code(bench.join(ids["x"], instance="x")) == Code.FENCED_INSTANCE_ID
+    assert code(bench.sync(ids["x"], generation, instance="x")) == Code.FENCED_INSTANCE_ID
+    assert bench.commit({("t", 0): 1}, member=ids["x"], generation=generation, instance="x") == {("t", 0): Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+# ---- the log
+
+
+def test_a_new_coordinator_knows_the_last_generation_and_gives_everybody_a_session():
+    bench = GroupBench()
+    generation, ids, leader = bench.stable("a", "b", session_ms=1_000)
+    before = bench.group()
+    bench.advance(900)
+    bench.reload()
+    after = bench.group()
+    assert after is not before
+    assert (after.state_name, after.generation, after.leader, after.protocol_name) == ("Stable", generation, leader, "range")
+    assert {member_id: member.assignment for member_id, member in after.members.items()} == {each: each.encode() for each in ids}
+    bench.advance(900)
+    assert [bench.heartbeat(each, generation) for each in ids] == [0, 0]
+    bench.advance(1_000)
+    assert not bench.group().members
+
+
+def test_who_waits_is_sent_to_the_new_coordinator():
+    bench = GroupBench()
+    generation, (first, second), _ = bench.stable("a", "b")
+    waiting = bench.join(first, protocols=(("range", b"changed"),))
+    bench.state.stopping()
+    assert code(waiting) == Code.NOT_COORDINATOR
+    assert code(bench.join(first)) == Code.NOT_COORDINATOR
+    bench.reload()
+    # The rebalance is forgotten; the generation before it stands, and who asks for another gets it.
+    again = [bench.join(each) for each in (first, second)]
+    assert {each.response.generation_id for each in again if each.response} <= {generation, generation + 1}
+
+
+def test_a_group_that_nobody_came_back_to_is_in_the_log_and_ends_with_its_offsets():
+    bench = GroupBench()
+    bench.known_id(session_ms=100)
+    assert bench.group().state_name == "Empty"
+    bench.reload()
+    assert (bench.group().state_name, bench.group().generation) == ("Empty", 0)
+    bench.advance(600_000)
+    assert bench.group() is None
+    bench.reload()
+    assert bench.group() is None
+
+
+# ---- looking
+
+
+def described(bench, version=5, **options):
+    (group,) = bench.ask(p.DescribeGroupsRequest(groups=["g"], **options), version).groups
+    return group
+
+
+def test_describing_a_group():
+    bench = GroupBench()
+    _, ids, _ = bench.stable("a", "b", protocols=(("range", subscription("t")),))
+    group = described(bench, include_authorized_operations=True)
+    assert (group.error_code, group.group_state, group.protocol_type, group.protocol_data) == (0, "Stable", "consumer", "range")
+    assert {(each.member_id, each.client_id, each.client_host, each.member_assignment) for each in group.members} == {
+        (each, "client", "/127.0.0.1", each.encode()) for each in ids
+    }
+    assert {each.member_metadata for each in group.members} == {subscription("t")}
+    assert group.authorized_operations == sum(1 << each for each in (3, 6, 8, 10, 11))
+    bench.join(ids[0], protocols=(("range", subscription("u")),))
+    group = described(bench)
+    assert (group.group_state, group.protocol_data, {each.member_metadata for each in group.members}) == ("PreparingRebalance", "", {b""})
+
+
+def test_describing_a_group_that_is_not_there():
+    bench = GroupBench()
+    group = described(bench)
+    assert (group.error_code, group.group_state) == (0, "Dead")
+    group = described(bench, 6)
+    assert (group.error_code, group.group_state, group.error_message) == (Code.GROUP_ID_NOT_FOUND, "Dead", "Group g not found.")
+
+
+def test_listing_groups():
+    bench = GroupBench()
+    bench.topic("t")
+    bench.stable("a")
+    bench.commit({("t", 0): 5}, group="simple")
+
+    def listed(version=5, **filters):
+        answer = bench.ask(p.ListGroupsRequest(**filters), version)
+        return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in answer.groups}
+
+    assert listed() == {"g": ("consumer", "Stable", "classic"), "simple": ("", "Empty", "classic")}
+    assert set(listed(0)) == {"g", "simple"}
+    assert set(listed(states_filter=["stable"])) == {"g"}
+    assert set(listed(states_filter=["EMPTY", "Dead"])) == {"simple"}
+    assert set(listed(types_filter=["Classic"])) == {"g", "simple"}
+    assert set(listed(types_filter=["consumer"])) == set()
+
+
+def test_deleting_groups():
+    bench = GroupBench()
+    bench.topic("t")
+    _, (member,), _ = bench.stable("a")
+    bench.commit({("t", 0): 5}, group="simple")
+
+    def delete(*names):
+        return {each.group_id: each.error_code for each in bench.ask(p.DeleteGroupsRequest(groups_names=list(names)), 2).results}
+
+    assert delete("g", "simple", "none") == {"g": Code.NON_EMPTY_GROUP, "simple": 0, "none": Code.GROUP_ID_NOT_FOUND}
+    assert bench.fetch(("t", 0), group="simple") == {("t", 0): -1}
+    bench.leave((member, None))
+    assert delete("g") == {"g": 0}
+    bench.reload()
+    assert not bench.shard.groups
+
+
+# ---- the machine
+
+
+def test_moves_that_are_not_in_the_table_raise():
+    group = ClassicGroup("g", ClassicGroupState.EMPTY, 0)
+    for state in (ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY):
+        with pytest.raises(IllegalStateError):
+            group.transition_to(state, 1)
+    group.transition_to(ClassicGroupState.PREPARING_REBALANCE, 1)
+    group.transition_to(ClassicGroupState.DEAD, 2)
+    group.transition_to(ClassicGroupState.DEAD, 3)
+    with pytest.raises(IllegalStateError):
+        group.transition_to(ClassicGroupState.EMPTY, 4)

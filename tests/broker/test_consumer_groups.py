@@ -1,0 +1,383 @@
+"""KIP-848 groups: epochs, reconciliation, static members, expressions, commits by epoch, time, and what the log keeps."""
+
+import pytest
+from controlling import create_partitions, create_topic, delete_topic
+from group_bench import GroupBench, assigned
+
+from kafkacore import protocol as p
+from kafkacore.errors import Code
+
+
+class Stage(GroupBench):
+    def __init__(self, partitions=4, **config):
+        super().__init__(**config)
+        self.a = self.topic("a", partitions).topic_id
+
+    def settle(self, *members, topics=("a",)):
+        """Lets members (id -> epoch) heartbeat until they are where the group is; their epochs and partitions."""
+        epochs, owned = dict.fromkeys(members, 0), {member_id: {} for member_id in members}
+        for member_id in members:
+            answer = self.beat(member_id, 0, topics=list(topics))
+            assert answer.error_code == 0
+            epochs[member_id], owned[member_id] = answer.member_epoch, assigned(answer)
+        for _ in range(4 * len(members)):
+            for member_id in members:
+                answer = self.beat(member_id, epochs[member_id], owned=owned[member_id])
+                assert answer.error_code == 0
+                epochs[member_id] = answer.member_epoch
+                if answer.assignment is not None:
+                    owned[member_id] = assigned(answer)
+        assert self.group().state_name == "Stable"
+        return epochs, owned
+
+
+def test_a_first_member_gets_everything():
+    bench = Stage()
+    answer = bench.beat("m", 0, topics=["a"])
+    assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m", 2, 5_000)
+    assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
+    quiet = bench.beat("m", 2, owned={bench.a: {0, 1, 2, 3}})
+    assert (quiet.member_epoch, quiet.assignment) == (2, None)
+    assert bench.group().state_name == "Stable"
+
+
+def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
+    bench = Stage()
+    epoch = bench.beat("m1", 0, topics=["a"]).member_epoch
+    newcomer = bench.beat("m2", 0, topics=["a"])
+    assert (newcomer.member_epoch, assigned(newcomer)) == (epoch + 1, {})
+    assert bench.group().state_name == "Reconciling"
+    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
+    kept = assigned(told)[bench.a]
+    assert (told.member_epoch, len(kept)) == (epoch, 2)
+    # It has been told, but it still has them: the newcomer waits.
+    assert bench.beat("m2", epoch + 1).assignment is None
+    assert bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}).member_epoch == epoch
+    assert bench.beat("m1", epoch).member_epoch == epoch  # it does not say what it has
+    assert bench.beat("m1", epoch, owned={bench.a: kept}).member_epoch == epoch + 1
+    assert assigned(bench.beat("m2", epoch + 1)) == {bench.a: {0, 1, 2, 3} - kept}
+    assert bench.group().state_name == "Stable"
+
+
+def test_who_leaves_frees_its_partitions():
+    bench = Stage()
+    epochs, _ = bench.settle("m1", "m2")
+    left = bench.beat("m1", -1)
+    assert (left.error_code, left.member_epoch) == (0, -1)
+    answer = bench.beat("m2", epochs["m2"])
+    assert assigned(answer) == {bench.a: {0, 1, 2, 3}}
+    assert bench.beat("m1", epochs["m1"]).error_code == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("m1", -1).error_code == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("m2", -1).error_code == 0
+    assert bench.group().state_name == "Empty"
+
+
+def test_a_session_ends_and_the_others_take_over():
+    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    epochs, owned = bench.settle("m1", "m2")
+    bench.advance(500)
+    bench.beat("m2", epochs["m2"])
+    bench.advance(500)
+    assert set(bench.group().members) == {"m2"}
+    assert assigned(bench.beat("m2", epochs["m2"], owned=owned["m2"])) == {bench.a: {0, 1, 2, 3}}
+
+
+def test_who_does_not_let_go_in_time_is_out():
+    bench = Stage()
+    epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=1_000).member_epoch
+    bench.beat("m2", 0, topics=["a"])
+    everything = {bench.a: {0, 1, 2, 3}}
+    assert bench.beat("m1", epoch, owned=everything).assignment is not None
+    for _ in range(9):
+        bench.advance(100)
+        assert bench.beat("m1", epoch, owned=everything).error_code == 0
+    bench.advance(100)
+    assert bench.beat("m1", epoch, owned=everything).error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
+    bench = Stage()
+    epoch = bench.beat("m", 0, topics=["a"]).member_epoch
+    owned = {bench.a: {0, 1, 2, 3}}
+    assert bench.beat("m", epoch + 1).error_code == Code.FENCED_MEMBER_EPOCH
+    assert bench.beat("m", epoch - 1).error_code == Code.FENCED_MEMBER_EPOCH
+    topic_b = bench.topic("b").topic_id
+    changed = bench.beat("m", epoch, topics=["a", "b"], owned=owned)
+    assert (changed.member_epoch, assigned(changed)) == (epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
+    again = bench.beat("m", epoch, topics=["a", "b"], owned=owned, rebalance_ms=30_000)  # the answer did not arrive
+    assert (again.error_code, again.member_epoch, assigned(again)) == (0, epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
+    assert bench.beat("m", epoch, owned={bench.a: {9}}).error_code == Code.FENCED_MEMBER_EPOCH
+    rejoined = bench.beat("m", 0, topics=["a", "b"])
+    assert (rejoined.error_code, rejoined.member_epoch, assigned(rejoined)) == (0, epoch + 1, {bench.a: {0, 1, 2, 3}, topic_b: {0}})
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"member_id": "", "epoch": 0, "topics": ["a"]}, Code.INVALID_REQUEST),
+        ({"epoch": 0, "topics": ["a"], "group": ""}, Code.INVALID_REQUEST),
+        ({"epoch": 0, "topics": ["a"], "instance": ""}, Code.INVALID_REQUEST),
+        ({"epoch": 0, "topics": ["a"], "rebalance_ms": -1}, Code.INVALID_REQUEST),
+        ({"epoch": 0, "topics": ["a"], "owned": {b"\1" * 16: {0}}}, Code.INVALID_REQUEST),
+        ({"epoch": -2}, Code.INVALID_REQUEST),
+        ({"epoch": -3}, Code.INVALID_REQUEST),
+        ({"epoch": 0, "topics": ["a"], "assignor": "best"}, Code.UNSUPPORTED_ASSIGNOR),
+        ({"epoch": 0, "regex": "("}, Code.INVALID_REGULAR_EXPRESSION),
+        ({"epoch": 5}, Code.GROUP_ID_NOT_FOUND),
+        ({"epoch": -1}, Code.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_heartbeats_that_are_refused(options, expected):
+    bench = Stage()
+    answer = bench.beat(options.pop("member_id", "m"), options.pop("epoch"), **options)
+    assert (answer.error_code, bool(answer.error_message)) == (expected, True)
+    assert bench.group() is None
+
+
+def test_version_0_lets_the_broker_choose_the_member_id():
+    bench = Stage()
+    answer = bench.beat("", 0, topics=["a"], version=0)
+    assert (answer.error_code, len(answer.member_id)) == (0, 22)
+    assert bench.beat(answer.member_id, answer.member_epoch, version=0).error_code == 0
+
+
+def test_a_group_has_a_largest_size():
+    bench = Stage(group_consumer_max_size=1)
+    bench.beat("m1", 0, topics=["a"])
+    assert bench.beat("m2", 0, topics=["a"]).error_code == Code.GROUP_MAX_SIZE_REACHED
+    assert bench.beat("m1", 0, topics=["a"]).error_code == 0
+
+
+# ---- topics
+
+
+def test_topics_that_grow_come_and_go():
+    bench = Stage(partitions=1)
+    epoch = bench.beat("m", 0, topics=["a", "b"]).member_epoch
+    create_partitions(bench.state.controller, "a", 2)
+    grown = bench.beat("m", epoch)
+    assert (grown.member_epoch, assigned(grown)) == (epoch + 1, {bench.a: {0, 1}})
+    topic_b = bench.topic("b", 1).topic_id
+    come = bench.beat("m", epoch + 1)
+    assert assigned(come) == {bench.a: {0, 1}, topic_b: {0}}
+    delete_topic(bench.state.controller, "a")
+    gone = bench.beat("m", epoch + 2, owned={bench.a: {0, 1}, topic_b: {0}})
+    assert assigned(gone) == {topic_b: {0}}
+    after = bench.beat("m", epoch + 2, owned={topic_b: {0}})
+    assert after.member_epoch == epoch + 3
+    bench.topic("c")
+    assert bench.beat("m", epoch + 3).member_epoch == epoch + 3  # nobody here wants it
+
+
+def test_expressions():
+    bench = Stage(partitions=1)
+    b1 = bench.topic("b1").topic_id
+    answer = bench.beat("m", 0, regex="b[0-9]")
+    assert assigned(answer) == {b1: {0}}
+    b2 = bench.topic("b2").topic_id
+    bench.topic("bx")
+    more = bench.beat("m", answer.member_epoch)
+    assert assigned(more) == {b1: {0}, b2: {0}}
+    (described,) = bench.ask(p.ConsumerGroupDescribeRequest(group_ids=["g"]), 1).groups
+    assert (described.members[0].subscribed_topic_regex, described.members[0].subscribed_topic_names) == ("b[0-9]", [])
+    bench.reload()
+    kept = bench.beat("m", more.member_epoch)
+    assert (kept.error_code, kept.member_epoch, kept.assignment) == (0, more.member_epoch, None)
+    both = bench.beat("m", more.member_epoch, topics=["a"], owned={b1: {0}, b2: {0}})
+    assert assigned(both) == {bench.a: {0}, b1: {0}, b2: {0}}
+    owned = {bench.a: {0}, b1: {0}, b2: {0}}
+    narrowed = bench.beat("m", both.member_epoch, regex="", owned=owned)
+    assert assigned(narrowed) == {bench.a: {0}}
+    assert bench.group().regexes == {}
+
+
+def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last():
+    bench = Stage()
+    epoch = bench.beat("m1", 0, regex="a.*").member_epoch
+    bench.beat("m2", 0, regex="a.*")
+    assert list(bench.group().regexes) == ["a.*"]
+    bench.beat("m2", -1)
+    assert list(bench.group().regexes) == ["a.*"]
+    assert bench.beat("m1", epoch, regex="[").error_code == Code.INVALID_REGULAR_EXPRESSION
+    assert list(bench.group().regexes) == ["a.*"]
+    bench.beat("m1", -1)
+    assert bench.group().regexes == {}
+
+
+def test_the_assignor_most_members_prefer_is_used():
+    bench = Stage(partitions=3)
+    b = bench.topic("b", 3).topic_id
+    names = ["a", "b"]
+    for member_id in ("m1", "m2"):
+        bench.beat(member_id, 0, topics=names, assignor="range")
+    target = bench.group().target
+    assert [len(target["m1"][topic]) for topic in (bench.a, b)] == [2, 2]  # range gives m1 more of each
+    bench.beat("m3", 0, topics=names, assignor="uniform")
+    assert bench.group().preferred_assignor(bench.group().members.values()) == "range"
+
+
+# ---- static members
+
+
+def test_a_static_member_that_restarts_gets_what_it_had():
+    bench = Stage()
+    first = bench.beat("m1", 0, topics=["a"], instance="x")
+    bench.beat("m2", 0, topics=["a"], instance="y")
+    epoch = first.member_epoch
+    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}}, instance="x")
+    mine = assigned(told)
+    assert bench.beat("m1", epoch, owned=mine, instance="x").member_epoch == epoch + 1
+    group_epoch = bench.group().epoch
+    assert bench.beat("m9", 0, topics=["a"], instance="x").error_code == Code.UNRELEASED_INSTANCE_ID
+    away = bench.beat("m1", -2, instance="x")
+    assert (away.error_code, away.member_epoch) == (0, -2)
+    assert assigned(bench.beat("m2", epoch + 1, instance="y")) == {bench.a: {0, 1, 2, 3} - mine[bench.a]}  # nothing of what is kept
+    bench.reload()
+    back = bench.beat("m3", 0, topics=["a"], instance="x")
+    assert (back.error_code, back.member_epoch, assigned(back)) == (0, epoch + 1, mine)
+    assert bench.group().epoch == group_epoch
+    assert bench.beat("m1", epoch + 1, instance="x").error_code == Code.FENCED_INSTANCE_ID
+    assert bench.beat("m1", -1, instance="x").error_code == Code.FENCED_INSTANCE_ID
+    assert bench.beat("m3", -1, instance="z").error_code == Code.UNKNOWN_MEMBER_ID
+    assert bench.beat("m3", -1, instance="x").error_code == 0
+    assert set(bench.group().members) == {"m2"}
+
+
+def test_a_static_member_that_stays_away_loses_its_partitions():
+    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench.beat("m1", 0, topics=["a"], instance="x")
+    bench.beat("m1", -2, instance="x")
+    bench.advance(1_000)
+    assert bench.group().is_empty
+
+
+# ---- offsets
+
+
+def test_commits_by_epoch():
+    bench = Stage()
+    epochs, owned = bench.settle("m1", "m2")
+    epoch = epochs["m1"]
+    mine, theirs = min(owned["m1"][bench.a]), min(owned["m2"][bench.a])
+    assert bench.commit({("a", mine): 1}, member="m1", generation=epoch) == {("a", mine): 0}
+    assert bench.commit({("a", mine): 2}, member="m1", generation=epoch + 1) == {("a", mine): Code.STALE_MEMBER_EPOCH}
+    assert bench.commit({("a", mine): 2}, member="m1", generation=epoch, version=8) == {("a", mine): Code.UNSUPPORTED_VERSION}
+    assert bench.commit({("a", mine): 2}, member="who", generation=epoch) == {("a", mine): Code.UNKNOWN_MEMBER_ID}
+    assert bench.commit({("a", mine): 2}) == {("a", mine): Code.UNKNOWN_MEMBER_ID}
+    bench.topic("b")
+    moved = bench.beat("m1", epoch, topics=["a", "b"], owned=owned["m1"]).member_epoch
+    assert moved > epoch
+    # A commit that was on its way while the member went on counts for what it had then and still has.
+    assert bench.commit({("a", mine): 3}, member="m1", generation=epoch) == {("a", mine): 0}
+    assert bench.commit({("a", theirs): 3}, member="m1", generation=epoch) == {("a", theirs): Code.STALE_MEMBER_EPOCH}
+    assert bench.fetch(("a", mine), member="m1", epoch=moved) == {("a", mine): 3}
+    assert bench.fetch(("a", mine), member="m1", epoch=epoch) == Code.STALE_MEMBER_EPOCH
+    assert bench.fetch(("a", mine), member="who", epoch=epoch) == Code.UNKNOWN_MEMBER_ID
+    assert bench.fetch(("a", mine)) == {("a", mine): 3}
+
+
+def test_offsets_of_topics_that_are_read_cannot_be_deleted_and_do_not_age():
+    minute_ms = 60_000
+    bench = Stage(offsets_retention_minutes=10, offsets_retention_check_interval_ms=minute_ms)
+    epoch = bench.beat("m", 0, topics=["a"]).member_epoch
+    bench.topic("b")
+    bench.commit({("a", 0): 1, ("b", 0): 2}, member="m", generation=epoch)
+    topics = [p.OffsetDeleteRequestTopic(name="a", partitions=[p.OffsetDeleteRequestPartition(partition_index=0)])]
+    (answer,) = bench.ask(p.OffsetDeleteRequest(group_id="g", topics=topics), 0).topics
+    assert answer.partitions[0].error_code == Code.GROUP_SUBSCRIBED_TO_TOPIC
+    for _ in range(22):
+        bench.advance(minute_ms // 2)
+        assert bench.beat("m", epoch).error_code == 0
+    assert bench.fetch() == {("a", 0): 1}
+
+
+# ---- other kinds of groups
+
+
+def test_a_classic_group_without_members_makes_room_and_the_other_way_round():
+    bench = Stage()
+    bench.commit({("a", 0): 5})
+    _, (member,), _ = bench.stable("x")
+    refused = bench.beat("m", 0, topics=["a"])
+    assert (refused.error_code, refused.error_message) == (Code.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
+    bench.leave((member, None))
+    assert bench.beat("m", 0, topics=["a"]).error_code == 0
+    assert bench.group().kind == "consumer"
+    assert bench.fetch(("a", 0)) == {("a", 0): 5}
+    assert bench.join().response.error_code == Code.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.heartbeat("m", 1) == Code.UNKNOWN_MEMBER_ID
+    assert bench.sync("m", 1).response.error_code == Code.UNKNOWN_MEMBER_ID
+    bench.reload()
+    assert bench.group().kind == "consumer"
+    bench.beat("m", -1)
+    bench.stable("y")
+    assert bench.group().kind == "classic"
+    assert bench.fetch(("a", 0)) == {("a", 0): 5}
+    bench.reload()
+    assert (bench.group().kind, bench.group().state_name) == ("classic", "Stable")
+
+
+def test_looking_at_consumer_groups():
+    bench = Stage()
+    epochs, owned = bench.settle("m1", "m2")
+    answer = bench.ask(p.ConsumerGroupDescribeRequest(group_ids=["g", "none", ""], include_authorized_operations=True), 1)
+    group, unknown, empty = answer.groups
+    assert (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == ("Stable", 3, 3, "uniform")
+    assert group.authorized_operations == sum(1 << each for each in (3, 6, 8, 10, 11))
+    for member in group.members:
+        (topic,) = member.assignment.topic_partitions
+        assert (member.member_epoch, member.client_id, member.client_host, member.member_type) == (3, "client", "/127.0.0.1", 1)
+        assert (topic.topic_name, set(topic.partitions)) == ("a", owned[member.member_id][bench.a])
+        assert member.target_assignment == member.assignment
+    assert (unknown.error_code, unknown.error_message) == (Code.GROUP_ID_NOT_FOUND, "Group none not found.")
+    assert empty.error_code == Code.INVALID_GROUP_ID
+    (listed,) = bench.ask(p.ListGroupsRequest(types_filter=["consumer"]), 5).groups
+    assert (listed.group_id, listed.protocol_type, listed.group_state, listed.group_type) == ("g", "consumer", "Stable", "consumer")
+    (classic,) = bench.ask(p.DescribeGroupsRequest(groups=["g"]), 6).groups
+    assert (classic.error_code, classic.error_message) == (Code.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
+
+    def delete():
+        return bench.ask(p.DeleteGroupsRequest(groups_names=["g"]), 2).results[0].error_code
+
+    assert delete() == Code.NON_EMPTY_GROUP
+    for member_id in epochs:
+        bench.beat(member_id, -1)
+    assert delete() == 0
+    bench.reload()
+    assert bench.group() is None
+
+
+def test_a_new_coordinator_goes_on_where_the_old_one_was():
+    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    epoch = bench.beat("m1", 0, topics=["a"], rebalance_ms=500).member_epoch
+    bench.beat("m2", 0, topics=["a"])
+    told = bench.beat("m1", epoch, owned={bench.a: {0, 1, 2, 3}})
+    before = bench.group()
+    bench.advance(400)
+    bench.reload()
+    after = bench.group()
+    assert (after.epoch, after.assignment_epoch, after.target) == (before.epoch, before.assignment_epoch, before.target)
+    assert after.members == before.members and after.state_name == "Reconciling"
+    bench.advance(400)  # sessions and the time to let go began anew
+    assert bench.beat("m1", epoch, owned=assigned(told)).member_epoch == epoch + 1
+    assert assigned(bench.beat("m2", epoch + 1)) is not None
+
+
+def test_targets_are_not_made_more_often_than_configured():
+    bench = Stage(group_consumer_assignment_interval_ms=1_000)
+    epoch = bench.beat("m1", 0, topics=["a"]).member_epoch
+    early = bench.beat("m2", 0, topics=["a"])
+    assert (early.member_epoch, assigned(early), bench.group().state_name) == (epoch, {}, "Assigning")
+    bench.advance(1_000)
+    assert bench.beat("m2", epoch).member_epoch == epoch + 1
+
+
+def test_a_member_of_a_newer_kafka_begins_again():
+    bench = Stage()
+    epoch = bench.beat("m", 0, topics=["a"]).member_epoch
+    group = bench.group()
+    unknown = type(group.members["m"].state)(127)
+    group.put_member(group.members["m"]._replace(state=unknown, epoch=epoch, classic=None))
+    create_topic(bench.state.controller, "b")
+    assert bench.beat("m", epoch, topics=["a", "b"]).error_code == Code.FENCED_MEMBER_EPOCH
+    assert bench.beat("m", 0, topics=["a", "b"]).error_code == 0

@@ -1,0 +1,268 @@
+"""Committed offsets: who may commit what, what is fetched, transactions, expiry, deletion, and the records in Kafka's format."""
+
+import pytest
+from brokering import T0
+from controlling import create_topic, delete_topic
+from group_bench import GroupBench, subscription
+
+from kafkacore import protocol as p
+from kafkacore.broker.groups.offsets import OffsetStore
+from kafkacore.broker.internal_topics import GROUP_TOPIC
+from kafkacore.errors import Code
+from kafkacore.protocol.stored import OffsetCommitKey, OffsetCommitValue, decode_stored
+from kafkacore.records import read_batches
+
+A0, A1 = ("a", 0), ("a", 1)
+MINUTE_MS = 60_000
+
+
+def bench_with_topic(**config):
+    bench = GroupBench(**config)
+    bench.topic("a", 2)
+    return bench
+
+
+def stored(bench):
+    """The records of __consumer_offsets: (key, value)."""
+    log = bench.state.replicas.partition(GROUP_TOPIC, 0).log
+    views = log.read(log.start_offset, 1 << 24, log.end_offset, True)
+    parts = [view.read() if hasattr(view, "read") else view for view in views]
+    return [(record.key, record.value) for part in parts for batch in read_batches(part) for record in batch.records()]
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_commits_from_outside_make_a_group_and_are_fetched_in_every_version(version):
+    bench = bench_with_topic()
+    assert bench.commit({A0: 5, A1: 7}, version=version, metadata="m") == {A0: 0, A1: 0}
+    assert bench.group().state_name == "Empty"
+    assert bench.fetch(A0, A1, ("a", 5), ("b", 0)) == {A0: 5, A1: 7, ("a", 5): -1, ("b", 0): -1}
+    assert bench.fetch() == {A0: 5, A1: 7}
+    for fetched in range(1, 8):
+        topics = [p.OffsetFetchRequestTopic(name="a", partition_indexes=[0, 1])]
+        answer = bench.ask(p.OffsetFetchRequest(group_id="g", topics=topics), fetched)
+        parts = answer.topics[0].partitions
+        assert [(each.committed_offset, each.metadata, each.error_code) for each in parts] == [(5, "m", 0), (7, "m", 0)]
+    bench.reload()
+    assert bench.fetch() == {A0: 5, A1: 7}
+
+
+def test_topics_by_id():
+    bench = bench_with_topic()
+    topic_id = bench.state.cluster.topics["a"].topic_id
+    other = b"\7" * 16
+
+    def commit(each):
+        part = p.OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
+        request = p.OffsetCommitRequest(group_id="g", topics=[p.OffsetCommitRequestTopic(topic_id=each, partitions=[part])])
+        return [(bytes(topic.topic_id), topic.partitions[0].error_code) for topic in bench.ask(request, 10).topics]
+
+    def fetch(*ids):
+        topics = [p.OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0]) for each in ids] if ids else None
+        (group,) = bench.ask(p.OffsetFetchRequest(groups=[p.OffsetFetchRequestGroup(group_id="g", topics=topics)]), 10).groups
+        return {bytes(topic.topic_id): topic.partitions[0].error_code or topic.partitions[0].committed_offset for topic in group.topics}
+
+    assert commit(topic_id) == [(topic_id, 0)]
+    assert commit(other) == [(other, Code.UNKNOWN_TOPIC_ID)]
+    assert fetch(topic_id, other) == {topic_id: 5, other: Code.UNKNOWN_TOPIC_ID}
+    assert fetch() == {topic_id: 5}
+
+
+def test_an_offset_of_a_topic_is_not_that_of_another_of_its_name():
+    bench = bench_with_topic()
+    bench.commit({A0: 5}, version=9)
+    delete_topic(bench.state.controller, "a")
+    assert bench.fetch(A0) == {A0: -1}  # gone with its topic
+    create_topic(bench.state.controller, "a", 2)
+    assert bench.fetch(A0) == {A0: -1}
+    bench.reload()
+    assert bench.fetch(A0) == {A0: -1}
+
+
+def test_topics_and_partitions_that_do_not_exist_are_refused_one_by_one():
+    bench = bench_with_topic()
+    missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.commit({A0: 1, ("a", 2): 1, ("b", 0): 1}) == {A0: 0, ("a", 2): missing, ("b", 0): missing}
+
+
+def test_metadata_has_a_largest_size():
+    bench = bench_with_topic(offset_metadata_max_bytes=10)
+    assert bench.commit({A0: 1}, metadata="x" * 10) == {A0: 0}
+    assert bench.commit({A0: 2}, metadata="x" * 11) == {A0: Code.OFFSET_METADATA_TOO_LARGE}
+    assert bench.fetch(A0) == {A0: 1}
+
+
+def test_members_commit_in_their_generation():
+    bench = bench_with_topic()
+    generation, (first, second), _ = bench.stable("x", "y")
+    assert bench.commit({A0: 1}, member=first, generation=generation) == {A0: 0}
+    assert bench.commit({A0: 2}, member=first, generation=generation + 1) == {A0: Code.ILLEGAL_GENERATION}
+    assert bench.commit({A0: 2}, member="who", generation=generation) == {A0: Code.UNKNOWN_MEMBER_ID}
+    assert bench.commit({A0: 2}) == {A0: Code.UNKNOWN_MEMBER_ID}  # from outside, while there are members
+    assert bench.commit({A0: 2}, group="none", generation=3) == {A0: Code.GROUP_ID_NOT_FOUND}
+    assert bench.commit({A0: 2}, group="none", generation=3, version=8) == {A0: Code.ILLEGAL_GENERATION}
+    joining = bench.join(first, protocols=(("range", b"changed"),))
+    assert bench.commit({A0: 3}, member=second, generation=generation) == {A0: 0}  # while the others are awaited
+    bench.join(second)
+    assert joining.response.error_code == 0
+    assert bench.commit({A0: 4}, member=second, generation=generation + 1) == {A0: Code.REBALANCE_IN_PROGRESS}
+    assert bench.fetch(A0) == {A0: 3}
+
+
+def test_a_commit_keeps_its_member_alive():
+    bench = bench_with_topic()
+    generation, (member,), _ = bench.stable("x", session_ms=1_000)
+    for _ in range(5):
+        bench.advance(900)
+        assert bench.commit({A0: 1}, member=member, generation=generation) == {A0: 0}
+
+
+# ---- transactions
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed():
+    # The log's own check of transactions is not what is tried here, so the store is asked directly.
+    store = OffsetStore()
+
+    def put(record_offset, producer_id, partition, offset):
+        key = OffsetCommitKey(group="g", topic="a", partition=partition)
+        store.replay(record_offset, producer_id, key, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=T0))
+
+    put(0, -1, 0, 1)
+    put(1, 7, 0, 10)
+    put(2, 8, 0, 20)
+    put(3, 7, 1, 11)
+    assert (store.get("g", "a", 0).offset, store.get("g", "a", 1)) == (1, None)
+    assert store.is_pending("g", "a", 0) and store.is_pending("g", "a", 1) and store.has_pending("g")
+    store.replay_end_marker(7, True)
+    assert (store.get("g", "a", 0).offset, store.get("g", "a", 1).offset) == (10, 11)
+    assert store.is_pending("g", "a", 0) and not store.is_pending("g", "a", 1)
+    put(4, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
+    store.replay_end_marker(8, True)
+    assert store.get("g", "a", 0).offset == 30
+    put(5, 9, 0, 40)
+    store.replay_end_marker(9, False)
+    assert store.get("g", "a", 0).offset == 30
+    assert not store.has_pending("g")
+    store.replay_end_marker(9, True)  # of a transaction without offsets here
+
+
+def test_a_deleted_offset_takes_the_pending_ones_with_it():
+    store = OffsetStore()
+    key = OffsetCommitKey(group="g", topic="a", partition=0)
+    value = OffsetCommitValue(offset=1, metadata="", commit_timestamp=T0)
+    store.replay(0, -1, key, value)
+    store.replay(1, 7, key, value)
+    assert store.known_partitions("g") == [A0]
+    store.replay(2, -1, key, None)
+    store.replay_end_marker(7, True)
+    assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
+
+
+# ---- expiry and deletion
+
+
+def test_offsets_age_from_when_their_group_is_empty():
+    bench = bench_with_topic(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE_MS)
+    generation, (member,), _ = bench.stable("x", session_ms=5 * MINUTE_MS)
+    bench.commit({A0: 1}, member=member, generation=generation)
+    for _ in range(4):
+        bench.advance(4 * MINUTE_MS)
+        assert bench.heartbeat(member, generation) == 0
+    assert bench.fetch(A0) == {A0: 1}  # old, but there is a member, and nobody knows what it reads
+    bench.leave((member, None))
+    bench.advance(9 * MINUTE_MS)
+    assert bench.fetch(A0) == {A0: 1}
+    bench.advance(2 * MINUTE_MS)
+    assert (bench.fetch(A0), bench.group()) == ({A0: -1}, None)
+    bench.reload()
+    assert (bench.fetch(A0), bench.group()) == ({A0: -1}, None)
+
+
+def test_offsets_of_topics_nobody_reads_age_in_a_stable_group():
+    bench = bench_with_topic(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE_MS)
+    bench.topic("b")
+    wants_b = (("range", subscription("b")),)
+    generation, (member,), _ = bench.stable("x", protocols=wants_b, session_ms=5 * MINUTE_MS)
+    bench.commit({A0: 1, ("b", 0): 2}, member=member, generation=generation)
+    for _ in range(4):
+        bench.advance(3 * MINUTE_MS)
+        assert bench.heartbeat(member, generation) == 0
+    assert bench.fetch() == {("b", 0): 2}
+
+
+def test_offsets_of_groups_without_protocol_age_from_their_commit_and_old_clients_say_how_long():
+    bench = bench_with_topic(offsets_retention_minutes=10, offsets_retention_check_interval_ms=MINUTE_MS)
+    bench.commit({A0: 1})
+    bench.commit({A1: 1}, version=3, retention_ms=2 * MINUTE_MS)
+    bench.advance(3 * MINUTE_MS)
+    assert bench.fetch() == {A0: 1}
+    bench.commit({A0: 2})
+    bench.advance(9 * MINUTE_MS)
+    assert bench.fetch() == {A0: 2}
+    bench.advance(2 * MINUTE_MS)
+    assert (bench.fetch(), bench.group()) == ({}, None)
+
+
+def test_deleting_offsets():
+    bench = bench_with_topic()
+    bench.topic("b")
+    wants_b = (("range", subscription("b")),)
+    generation, (member,), _ = bench.stable("x", protocols=wants_b)
+    bench.commit({A0: 1, A1: 1, ("b", 0): 2}, member=member, generation=generation)
+
+    def delete(*wanted, group="g"):
+        topics = [
+            p.OffsetDeleteRequestTopic(name=topic, partitions=[p.OffsetDeleteRequestPartition(partition_index=index)])
+            for topic, index in wanted
+        ]
+        answer = bench.ask(p.OffsetDeleteRequest(group_id=group, topics=topics), 0)
+        if answer.error_code:
+            return answer.error_code
+        return {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
+
+    answer = delete(A0, ("b", 0), ("a", 9), ("c", 0))
+    assert answer == {
+        A0: 0,
+        ("b", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("a", 9): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ("c", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert bench.fetch() == {A1: 1, ("b", 0): 2}
+    assert delete(A0, group="none") == Code.GROUP_ID_NOT_FOUND
+    assert delete(A0, group="") == Code.INVALID_GROUP_ID
+    bench.leave((member, None))
+    assert delete(("b", 0)) == {("b", 0): 0}
+    bench.reload()
+    assert bench.fetch() == {A1: 1}
+
+
+# ---- the records
+
+
+def test_records_are_kafkas():
+    bench = bench_with_topic()
+    topic_id = bench.state.cluster.topics["a"].topic_id
+    bench.commit({A0: 5}, metadata="m")
+    bench.commit({A1: 6}, version=2, retention_ms=1_000)
+    (key, value), (_, old) = stored(bench)
+    assert key == b"\0\1\0\1g\0\1a\0\0\0\0"
+    read = decode_stored(OffsetCommitValue, value)
+    assert value[:2] == b"\0\4"
+    assert (read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, bytes(read.topic_id)) == (5, -1, "m", T0, topic_id)
+    assert old[:2] == b"\0\1"
+    assert decode_stored(OffsetCommitValue, old).expire_timestamp == T0 + 1_000
+
+
+def test_the_coordinator_says_why_it_cannot_answer():
+    bench = bench_with_topic()
+    bench.state.groups.runtime.resigned(GROUP_TOPIC, 0)
+    assert bench.fetch(A0) == Code.NOT_COORDINATOR
+    assert bench.commit({A0: 1}) == {A0: Code.NOT_COORDINATOR}
+    topics = [p.OffsetFetchRequestTopic(name="a", partition_indexes=[0])]
+    old = bench.ask(p.OffsetFetchRequest(group_id="g", topics=topics), 1)
+    assert [each.error_code for each in old.topics[0].partitions] == [Code.NOT_COORDINATOR]
+    newer = bench.ask(p.OffsetFetchRequest(group_id="g", topics=topics), 5)
+    assert (newer.error_code, newer.topics) == (Code.NOT_COORDINATOR, [])
+    assert bench.ask(p.ListGroupsRequest(), 5).groups == []
+    assert [each.error_code for each in bench.ask(p.DescribeGroupsRequest(groups=["g"]), 5).groups] == [Code.NOT_COORDINATOR]
+    assert [each.error_code for each in bench.ask(p.DeleteGroupsRequest(groups_names=["g"]), 2).results] == [Code.NOT_COORDINATOR]

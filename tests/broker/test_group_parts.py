@@ -1,0 +1,226 @@
+"""The parts of consumer groups that are plain functions: assignors, one member's next step, regular expressions."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, range_, uniform
+from kafkacore.broker.groups.consumer import ConsumerMember, MemberState
+from kafkacore.broker.groups.reconcile import next_step
+from kafkacore.broker.groups.topic_regex import Regex
+from kafkacore.errors import InvalidRegularExpression
+
+TOPICS = [bytes([n]) * 16 for n in range(4)]
+T0, T1 = TOPICS[:2]
+
+# ---- assignors
+
+
+@st.composite
+def groups(draw):
+    """Members, what they want, and what they were to have: disjoint, and perhaps of topics they want no more or that shrank."""
+    sizes = {topic: draw(st.integers(0, 7)) for topic in TOPICS}
+    names = draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6, unique=True))
+    same = draw(st.booleans())
+    wants = {name: draw(st.frozensets(st.sampled_from(TOPICS))) for name in names}
+    if same:
+        wants = dict.fromkeys(names, next(iter(wants.values())))
+    had = {name: {} for name in names}
+    for topic in TOPICS:
+        for partition in range(sizes[topic] + draw(st.integers(0, 1))):
+            owner = draw(st.sampled_from([*names, None]))
+            if owner is not None:
+                had[owner].setdefault(topic, set()).add(partition)
+    instances = {name: draw(st.sampled_from([None, f"i-{name}"])) for name in names}
+    return {
+        name: MemberSpec(wants[name], {topic: frozenset(parts) for topic, parts in had[name].items()}, instances[name]) for name in names
+    }, sizes
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@given(group=groups())
+def test_every_partition_that_somebody_wants_goes_to_exactly_one_who_wants_it(name, group):
+    members, sizes = group
+    result = ASSIGNORS[name](members, sizes)
+    given_out = [(topic, partition) for parts in result.values() for topic, indexes in parts.items() for partition in indexes]
+    wanted = {topic for spec in members.values() for topic in spec.topics}
+    assert len(given_out) == len(set(given_out))
+    assert set(given_out) == {(topic, partition) for topic in wanted for partition in range(sizes[topic])}
+    assert all(parts.keys() <= members[member_id].topics for member_id, parts in result.items())
+    assert ASSIGNORS[name](members, sizes) == result
+
+
+def load(parts):
+    return sum(len(indexes) for indexes in parts.values())
+
+
+@given(group=groups())
+def test_uniform_is_balanced_as_far_as_the_subscriptions_allow(group):
+    members, sizes = group
+    result = uniform(members, sizes)
+    if len({spec.topics for spec in members.values()}) == 1:
+        assert max(map(load, result.values())) - min(map(load, result.values())) <= 1
+    for giver, parts in result.items():
+        for topic in parts:
+            for taker, spec in members.items():
+                assert topic not in spec.topics or load(parts) - load(result[taker]) <= 1, f"{giver} could give {topic} to {taker}"
+
+
+@given(group=groups())
+def test_uniform_leaves_a_balanced_group_alone(group):
+    members, sizes = group
+    first = uniform(members, sizes)
+    again = {
+        name: spec._replace(assigned={topic: frozenset(parts) for topic, parts in first[name].items()}) for name, spec in members.items()
+    }
+    assert uniform(again, sizes) == first
+
+
+def test_uniform_moves_no_more_than_it_must():
+    both = frozenset({T0, T1})
+    members = {"a": MemberSpec(both, {T0: frozenset(range(3)), T1: frozenset(range(3))}), "b": MemberSpec(both, {})}
+    result = uniform(members, {T0: 3, T1: 3})
+    assert (load(result["a"]), load(result["b"])) == (3, 3)
+    assert all(result["a"].get(topic, set()) <= set(range(3)) for topic in both)
+    three = {name: spec._replace(assigned={t: frozenset(p) for t, p in result[name].items()}) for name, spec in members.items()}
+    three["c"] = MemberSpec(both, {})
+    moved = uniform(three, {T0: 3, T1: 3})
+    assert [load(moved[name]) for name in "abc"] == [2, 2, 2]
+    assert all(moved[name].get(topic, set()) <= result[name].get(topic, set()) for name in "ab" for topic in both)
+
+
+def test_range_keeps_partitions_of_one_number_together():
+    both = frozenset({T0, T1})
+    members = {"m2": MemberSpec(both, {}), "m1": MemberSpec(both, {}), "m3": MemberSpec(both, {}, "static")}
+    assert range_(members, {T0: 4, T1: 4}) == {
+        "m3": {T0: {0, 1}, T1: {0, 1}},  # static members come first
+        "m1": {T0: {2}, T1: {2}},
+        "m2": {T0: {3}, T1: {3}},
+    }
+    assert range_({"a": MemberSpec(frozenset({T0}), {}), "b": MemberSpec(both, {})}, {T0: 2, T1: 2}) == {
+        "a": {T0: {0}},
+        "b": {T0: {1}, T1: {0, 1}},
+    }
+    assert range_({}, {}) == {}
+
+
+# ---- the next step
+
+
+def step(member, target, *, epoch=5, owned=None, holders=None, subscribed=(T0, T1), changed=False):
+    held = holders or {}
+    return next_step(
+        member,
+        epoch,
+        {topic: frozenset(parts) for topic, parts in target.items()},
+        frozenset(subscribed),
+        changed,
+        None if owned is None else {topic: frozenset(parts) for topic, parts in owned.items()},
+        lambda topic, partition: held.get((topic, partition)),
+    )
+
+
+def test_steps_of_one_member():
+    new = ConsumerMember("m")
+    full = step(new, {T0: {0, 1}})
+    assert (full.epoch, full.previous_epoch, full.state, full.assigned) == (5, 0, MemberState.STABLE, {T0: {0: 5, 1: 5}})
+    assert step(full, {T0: {0, 1}}) is full
+    less = step(full, {T0: {1}}, epoch=6, owned={T0: {0, 1}})
+    assert (less.epoch, less.state) == (5, MemberState.UNREVOKED_PARTITIONS)
+    assert (less.assigned, less.pending_revocation) == ({T0: {1: 5}}, {T0: {0: 5}})
+    assert step(less, {T0: {1}}, epoch=6, owned={T0: {0, 1}}) is less
+    assert step(less, {T0: {1}}, epoch=6) is less
+    done = step(less, {T0: {1}}, epoch=6, owned={T0: {1}})
+    assert (done.epoch, done.previous_epoch, done.state, done.pending_revocation) == (6, 5, MemberState.STABLE, {})
+    # The target may bring back what it was giving up.
+    back = step(less, {T0: {0, 1}}, epoch=7, owned={T0: {1}}, holders={(T0, 0): "m"})
+    assert (back.state, back.assigned) == (MemberState.STABLE, {T0: {1: 5, 0: 7}})
+    waits = step(new, {T0: {0, 1}}, holders={(T0, 0): "other"})
+    assert (waits.epoch, waits.state, waits.assigned) == (5, MemberState.UNRELEASED_PARTITIONS, {T0: {1: 5}})
+    assert step(waits, {T0: {0, 1}}).assigned == {T0: {1: 5, 0: 5}}
+    gone = step(full, {T0: {0, 1}}, changed=True, subscribed=(T1,), owned={T0: {0, 1}})
+    assert (gone.state, gone.assigned, gone.pending_revocation) == (MemberState.UNREVOKED_PARTITIONS, {}, {T0: {0: 5, 1: 5}})
+    assert step(full, {T0: {0, 1}}, changed=True, subscribed=(T1,), owned={}).assigned == {}
+
+
+# ---- regular expressions
+
+NAME = "abcXYZ019._-"
+ATOMS = st.sampled_from(
+    ["a", "b", "c", "X", "0", "9", ".", r"\.", "-", "_", r"\d", r"\w", r"\W", "[a-c]", "[^a-c]", "[0-9_.-]", r"[\d]", "(?:)"]
+)
+PATTERNS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.tuples(inner, inner).map("|".join),
+        inner.map(lambda each: f"({each})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,}", "*?", "+?"])).map(lambda each: f"(?:{each[0]}){each[1]}"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(pattern=PATTERNS, names=st.lists(st.text(NAME, max_size=8), min_size=1, max_size=5))
+def test_names_match_as_by_python(pattern, names):
+    ours, theirs = Regex(pattern), re.compile(pattern, re.ASCII)
+    assert [ours.matches(name) for name in names] == [theirs.fullmatch(name) is not None for name in names]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("^t.*$", ["t", "topic"], ["at"]),
+        (r"\Aa\z", ["a"], ["aa"]),
+        ("(?i)ab", ["aB", "AB"], ["b"]),
+        ("(?i:a)b", ["Ab"], ["AB"]),
+        ("(?P<x>a)|(?<y>b)", ["a", "b"], ["ab"]),
+        ("[[:alpha:]]+", ["ab"], ["a1"]),
+        ("[[:^digit:]]", ["a"], ["1"]),
+        ("[]a]+", ["a]"], ["b"]),
+        ("[^]a]", ["b"], ["a", "]"]),
+        ("[a-]", ["-", "a"], ["b"]),
+        (r"\Qa.b\E+", ["a.b"], ["axb"]),
+        (r"\x61\x{62}", ["ab"], ["a"]),
+        ("a{,2}", ["a{,2}"], ["aa"]),
+        ("a{b", ["a{b"], ["a"]),
+        ("", [""], ["a"]),
+        ("a|", ["a", ""], ["b"]),
+        ("()*a", ["a"], ["b"]),
+    ],
+)
+def test_what_re2_understands(pattern, matching, other):
+    regex = Regex(pattern)
+    assert [regex.matches(name) for name in matching] == [True] * len(matching)
+    assert [regex.matches(name) for name in other] == [False] * len(other)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(", ")", "[", "[b-a]", "[a", "[[:nope:]]", "*", "a**", "a++", "a{2}{3}", "a{1001}", "a{3,2}", r"\1", r"\y", "\\", r"\xg"),
+        *("(?=a)", "(?<=a)", "(?!a)", "(?<n", "(?P<>a)", "(?z)", r"\x{110000}", r"\x{61"),
+        *("(" * 300 + ")" * 300, "((a{1000}){1000}){1000}", "a" * 10_001),
+    ],
+)
+def test_what_re2_refuses(pattern):
+    with pytest.raises(InvalidRegularExpression):
+        Regex(pattern)
+
+
+@given(pattern=st.text(r"ab()[]{}*+?|\^$.-,:=!<>PixdQE01", max_size=30))
+def test_garbage_is_an_expression_or_is_refused(pattern):
+    try:
+        Regex(pattern).matches("ab01")
+    except InvalidRegularExpression:
+        pass
+
+
+def test_no_expression_takes_more_than_linear_time():
+    regex = Regex("(a*)*(a|aa)*(a+)+b")
+    began = time.monotonic()
+    assert not regex.matches("a" * 249)
+    assert time.monotonic() - began < 5  # a matcher that backtracks would not end
