@@ -19,7 +19,7 @@ class Emulation(NamedTuple):
 
     Attributes:
         highest: the highest version of an API, where it is lower than in the newest release; -1 for none.
-        features: the levels finalized in a new cluster, by name.
+        features: the levels finalized in a new cluster, by name; 0 for none.
     """
 
     highest: Mapping[int, int]
@@ -31,7 +31,7 @@ _AS_OF_4_0 = {0: 12, 1: 17, 2: 10, 8: 9, 9: 9, 27: 1, 35: 4, 45: 0, 66: 1, 74: 0
 EMULATIONS: Mapping[str, Emulation] = {
     "3.9": Emulation(
         {**_AS_OF_4_0, 0: 11, 2: 9, 3: 12, 15: 5, 26: 4, 28: 4, 57: 1, 60: 1, 68: 0, 69: 0},
-        {"metadata.version": 21},
+        {"metadata.version": 21, "group.version": 0, "transaction.version": 0},
     ),
     "4.0": Emulation(_AS_OF_4_0, {"metadata.version": 25, "group.version": 1, "transaction.version": 2}),
     "4.3": Emulation({}, {"metadata.version": 30, "group.version": 1, "transaction.version": 2}),

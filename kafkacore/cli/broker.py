@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.cli.options import Json, assignments, messages, print_json
 from kafkacore.testing import EmbeddedCluster
 
@@ -23,6 +24,9 @@ def broker(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
     ] = None,
+    emulate: Annotated[
+        str | None, typer.Option("--emulate", metavar="RELEASE", help="Play an older Kafka: 3.9, 4.0 or 4.3.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
@@ -30,8 +34,11 @@ def broker(
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if emulate is not None and emulate not in EMULATIONS:
+        raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
+    config = assignments(setting, "--set")
     with EmbeddedCluster(
-        brokers=brokers, data_dir=data_dir, config=assignments(setting, "--set"), port=port, processes=processes
+        brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate
     ) as cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})

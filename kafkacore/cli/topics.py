@@ -1,4 +1,4 @@
-"""`kafkacore topics`: list, create, describe, delete."""
+"""`kafkacore topics`: list, create, describe, alter, delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
-from kafkacore.admin import ItemResults, TopicDescription
+from kafkacore.admin import ConfigEntry, ConfigResource, ItemResults, TopicDescription
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     PATIENCE_MS,
@@ -22,8 +22,9 @@ from kafkacore.cli.options import (
     print_json,
 )
 
+K = TypeVar("K")
 V = TypeVar("V")
-app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
 
@@ -31,10 +32,11 @@ def _admin(bootstrap_server: str, setting: list[str] | None) -> KafkaAdminClient
     return KafkaAdminClient(client_settings(bootstrap_server, setting, **{"default.api.timeout.ms": PATIENCE_MS}))
 
 
-def _checked(results: ItemResults[str, V]) -> dict[str, V]:
+def _checked(results: ItemResults[K, V]) -> dict[K, V]:
     """What was asked for, when it worked for every topic; else one line that names each that failed, and why."""
     if results.errors:
-        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in results.errors.items()))
+        named = ((item.name if isinstance(item, ConfigResource) else str(item), error) for item, error in results.errors.items())
+        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in named))
     return results.succeeded
 
 
@@ -75,11 +77,18 @@ def create(
 
 
 @app.command("describe")
-def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+def describe(
+    topics: Topics,
+    configs: Annotated[bool, typer.Option("--configs", help="The settings, too, and where each comes from.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
     """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
     with _admin(bootstrap_server, setting) as admin:
         described = _checked(admin.describe_topics(topics))
         spans = _spans(admin, described)
+        settings = _settings(admin, topics) if configs else {}
     if json:
         print_json(
             {
@@ -97,6 +106,7 @@ def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
                         }
                         for p in info.partitions
                     ],
+                    **({"configs": {e.name: {"value": e.value, "source": e.source} for e in settings[name]}} if configs else {}),
                 }
                 for name, info in described.items()
             }
@@ -109,6 +119,17 @@ def describe(topics: Topics, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
             replicas, isr = (",".join(map(str, ids)) for ids in (p.replicas, p.isr))
             table.add_row(str(p.index), str(p.leader), replicas, isr, f"{first:,}", f"{end:,}")
         console.print(table)
+        if configs:
+            table = Table("setting", "value", "from")
+            for entry in settings[name]:
+                table.add_row(entry.name, "-" if entry.value is None else entry.value, entry.source.replace("_", " "))
+            console.print(table)
+
+
+def _settings(admin: KafkaAdminClient, topics: list[str]) -> dict[str, list[ConfigEntry]]:
+    """The settings of topics, by name: first those that somebody set."""
+    found = _checked(admin.describe_configs([("topic", name) for name in topics]))
+    return {each.name: sorted(entries.values(), key=lambda entry: (entry.is_default, entry.name)) for each, entries in found.items()}
 
 
 def _spans(admin: KafkaAdminClient, described: dict[str, TopicDescription]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -116,6 +137,37 @@ def _spans(admin: KafkaAdminClient, described: dict[str, TopicDescription]) -> d
     where = [TopicPartition(name, p.index) for name, info in described.items() for p in info.partitions]
     first, end = (admin.list_offsets(dict.fromkeys(where, spec)) for spec in ("earliest", "latest"))
     return {(tp.topic, tp.partition): (first[tp].offset, end[tp].offset) for tp in where}
+
+
+@app.command("alter")
+def alter(
+    topics: Topics,
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", min=1, help="How many partitions each shall have; never fewer than now.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A topic setting; may be repeated.")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="A setting that goes back to its default; may be repeated.")
+    ] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Change settings of topics, or add partitions to them."""
+    changes: dict[str, str | None] = {**assignments(config, "--config"), **dict.fromkeys(delete_config or ())}
+    if partitions is None and not changes:
+        raise typer.BadParameter("nothing to change: give --partitions, --config or --delete-config")
+    with _admin(bootstrap_server, setting) as admin:
+        if changes:
+            _checked(admin.alter_configs({("topic", name): changes for name in topics}))
+        if partitions is not None:
+            _checked(admin.create_partitions(dict.fromkeys(topics, partitions)))
+    if json:
+        print_json({"altered": topics})
+    else:
+        typer.echo(f"altered {', '.join(topics)}")
 
 
 @app.command("delete")

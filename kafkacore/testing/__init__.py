@@ -18,6 +18,7 @@ from typing import Any
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.emulation import capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.config import BrokerConfig
@@ -61,6 +62,7 @@ class EmbeddedCluster:
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
+        emulate: str | None = None,
         racks: Sequence[str] | None = None,
         processes: bool = False,
     ) -> None:
@@ -75,6 +77,8 @@ class EmbeddedCluster:
             port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
+            emulate: play an older Kafka, "3.9", "4.0" or "4.3": no newer versions of APIs, no features it did not finalize. Its oldest
+                versions, which Kafka 4 dropped, do not come back.
             racks: broker.rack of each broker.
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. `control` and `end_offset` do not work then.
@@ -89,6 +93,9 @@ class EmbeddedCluster:
             raise UsageError(f"a cluster has at least one broker, not {brokers}")
         if racks is not None and len(racks) != brokers:
             raise UsageError(f"{len(racks)} racks are named for {brokers} brokers")
+        if emulate is not None:
+            api_versions = capped(api_versions, emulate)
+            features = {**emulation(emulate).features, **(features or {})}
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)

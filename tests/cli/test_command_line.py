@@ -40,7 +40,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "topics", "topics create", "produce", "consume", "broker", "dump-log", "demo", "perf", "perf timers"]
+    "command", ["", "topics", "topics create", "topics alter", "produce", "consume", "broker", "dump-log", "demo", "perf", "perf timers"]
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
@@ -66,6 +66,25 @@ def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert run(["topics", "list", "--json"]) == 0
     assert not {"cli-a", "cli-b"} & set(json.loads(capsys.readouterr().out))
+
+
+def test_settings_of_topics(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-s", "-c", "retention.ms=5000"]) == 0
+    assert run(["topics", "alter", "cli-s", "-c", "max.message.bytes=2000", "--delete-config", "retention.ms", "-p", "2"]) == 0
+    assert capsys.readouterr().out.endswith("altered cli-s\n")
+    assert run(["topics", "describe", "cli-s", "--configs", "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)["cli-s"]
+    assert len(described["partitions"]) == 2
+    assert described["configs"]["max.message.bytes"] == {"value": "2000", "source": "topic"}
+    assert described["configs"]["retention.ms"] == {"value": "604800000", "source": "default"}
+    assert run(["topics", "describe", "cli-s", "--configs"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("max.message.bytes") < shown.index("cleanup.policy")  # what was set comes first
+    assert run(["topics", "alter", "cli-s", "-c", "retention.ms=soon"]) == 1
+    assert "cli-s" in failure(capsys)
+    assert run(["topics", "alter", "cli-s"]) == 2
+    assert "nothing to change" in failure(capsys)
+    assert run(["topics", "delete", "cli-s", "-y"]) == 0
 
 
 def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
