@@ -418,7 +418,7 @@ def effective(config: BrokerConfig, *layers: Mapping[str, str]) -> BrokerConfig:
 
 # ---- altering
 
-SERVED_GROUP: frozenset[str] = frozenset()
+SERVED_GROUP = frozenset({"consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"})
 """The group settings that are implemented."""
 
 SERVED_BROKER = frozenset({"producer.id.expiration.ms"})

@@ -152,7 +152,7 @@ def test_what_is_not_implemented_keeps_its_default():
         configs.check_topic({"flush.ms": "5"}, served=())
     configs.check_topic({"flush.ms": "5"}, served=("flush.ms",))
     with pytest.raises(errors.InvalidConfiguration, match="does not implement it"):
-        configs.check_group({"consumer.session.timeout.ms": "50000"}, (), NO_LAYERS)
+        configs.check_group({"share.isolation.level": "read_committed"}, configs.SERVED_GROUP, NO_LAYERS)
     static = {"log.roll.ms": "5"}
     configs.check_broker({"log.roll.ms": "5"}, ["log.roll.ms"], True, (), static)
     with pytest.raises(errors.InvalidConfiguration, match="its value stays 5"):

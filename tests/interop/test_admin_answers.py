@@ -143,8 +143,6 @@ def no_reason(*indexes: int) -> Callable[[int, Any], Any]:
 DIFFERENCES: dict[str, Callable[[int, Any], Any]] = {
     # Kafka keeps unknown settings of brokers, for plug-ins; the embedded broker has none and refuses what nobody would obey.
     "alter-wrongly": no_reason(29, 30),
-    # Groups have no settings of their own yet.
-    "group-configs": no_reason(0, 1, 2),
     "api-versions": lambda index, answer: shown_apis(answer),
     "describe-quorum": lambda index, answer: no_controller_listener(answer),
 }

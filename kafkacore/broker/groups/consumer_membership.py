@@ -97,6 +97,9 @@ class Owner(Protocol):
     @property
     def timers(self) -> Timers: ...
 
+    @property
+    def group_settings(self) -> Callable[[str], Mapping[str, str]]: ...
+
     def wall_ms(self) -> int:
         """The time now."""
 
@@ -190,7 +193,9 @@ class ConsumerMembership:
                 error_code=errors.Code.NONE,
                 member_id=member_id,
                 member_epoch=after.epoch,
-                heartbeat_interval_ms=owner.config.group_consumer_heartbeat_interval_ms,
+                heartbeat_interval_ms=self._setting(
+                    group.group_id, "consumer.heartbeat.interval.ms", owner.config.group_consumer_heartbeat_interval_ms
+                ),
                 assignment=_assignment(after) if told else None,
             ),
         )
@@ -340,7 +345,9 @@ class ConsumerMembership:
         previous = group.static_members.get(updated.instance_id) if updated.instance_id is not None else None
         current = group.target.get(updated.member_id if previous is None else previous, NO_PARTITIONS)
         now_ms = self._owner.wall_ms()
-        interval_ms = self._owner.config.group_consumer_assignment_interval_ms
+        interval_ms = self._setting(
+            group.group_id, "consumer.assignment.interval.ms", self._owner.config.group_consumer_assignment_interval_ms
+        )
         too_early = group.assignment_wall_ms != 0 and interval_ms != 0 and now_ms < group.assignment_wall_ms + interval_ms
         if group.assignment_epoch >= epoch or too_early:
             return group.assignment_epoch, current
@@ -404,12 +411,17 @@ class ConsumerMembership:
         self._owner.timers.cancel(_session_key(group_id, member_id))
         self._owner.timers.cancel(_rebalance_key(group_id, member_id))
 
+    def _setting(self, group_id: str, name: str, default: int) -> int:
+        """A setting that a group may have of its own."""
+        text = self._owner.group_settings(group_id).get(name)
+        return default if text is None else int(text)
+
     # ---- time
 
     def watch_session(self, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
         """Begins a member's session anew."""
         if timeout_ms is None:
-            timeout_ms = self._owner.config.group_consumer_session_timeout_ms
+            timeout_ms = self._setting(group_id, "consumer.session.timeout.ms", self._owner.config.group_consumer_session_timeout_ms)
         self._owner.timers.schedule(
             _session_key(group_id, member_id), timeout_ms, lambda: self._expire(group_id, member_id, None, "was not heard of in time")
         )

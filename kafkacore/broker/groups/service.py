@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
+from kafkacore.broker.configs import Resource
 from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
 from kafkacore.broker.delayed_groups import GroupPurgatories
 from kafkacore.broker.groups.consumer_membership import TopicInfo, check_request
@@ -133,6 +134,7 @@ class GroupCoordinator(ImageListener):
             self._topics,
             self._clock.wall_ms,
             submit,
+            lambda group_id: self._image.configs.get((Resource.GROUP, group_id), {}),
         )
         return shard
 

@@ -5,7 +5,7 @@ Source: org.apache.kafka.coordinator.group.{GroupCoordinatorShard, GroupMetadata
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
@@ -119,6 +119,7 @@ class GroupShard:
         topics: Topics,
         wall_ms: Callable[[], int],
         submit: Callable[[Callable[[], Nothing]], None],
+        group_settings: Callable[[str], Mapping[str, str]] = lambda group_id: {},
     ) -> None:
         """Empty.
 
@@ -129,8 +130,10 @@ class GroupShard:
             topics: of the cluster.
             wall_ms: the time.
             submit: runs an operation after the one that runs now.
+            group_settings: a group's own settings, by Kafka's names.
         """
         self.config = config
+        self.group_settings = group_settings
         self.purgatories = purgatories
         self.timers = timers
         self.topics = topics

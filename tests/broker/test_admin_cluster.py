@@ -1,0 +1,174 @@
+"""Administration of a cluster of several brokers: what belongs to one of them, what to all."""
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
+from kafkacore import protocol as p
+from kafkacore.admin import ConfigResource
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster(brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(cluster):
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as client:
+        yield client
+
+
+def eventually(look):
+    """Brokers follow the controller one after the other."""
+    for _ in range(5000):
+        if look():
+            return
+    raise AssertionError("it did not come to be")
+
+
+def setting(admin, resource, name):
+    return admin.describe_configs([resource], names=[name]).check()[resource][name]
+
+
+def test_a_broker_answers_for_its_own_settings(admin):
+    one, two, everyone = ConfigResource("broker", "1"), ConfigResource("broker", "2"), ConfigResource("broker", "")
+    found = admin.describe_configs([one, two]).check()
+    assert [found[broker]["node.id"].value for broker in (one, two)] == ["1", "2"]
+    assert found[one]["listeners"].value != found[two]["listeners"].value
+    admin.alter_configs({everyone: {"log.retention.ms": "9000"}, two: {"log.retention.ms": "8000"}}).check()
+    eventually(lambda: setting(admin, one, "log.retention.ms").value == "9000")
+    assert setting(admin, one, "log.retention.ms").source == "dynamic_default_broker"
+    eventually(lambda: setting(admin, two, "log.retention.ms").value == "8000")
+    assert setting(admin, two, "log.retention.ms").source == "dynamic_broker"
+    assert list(admin.describe_configs([everyone]).check()[everyone]) == ["log.retention.ms"]
+    results = admin.alter_configs({one: {"listeners": "PLAINTEXT://:1"}, everyone: {"listeners": "PLAINTEXT://:1"}})
+    assert isinstance(results.errors[one], errors.InvalidConfiguration)  # Kafka could, this broker cannot
+    assert isinstance(results.errors[everyone], errors.InvalidRequest)
+    assert set(admin.list_config_resources(["broker"])) == {("broker", str(node)) for node in (1, 2, 3)}
+
+
+def test_altered_defaults_are_obeyed(admin, cluster):
+    """A cluster-wide message.max.bytes holds for topics without their own, at once and on every broker."""
+    admin.create_topics([NewTopic("t", 3, 1), NewTopic("own", 1, 1, configs={"max.message.bytes": "5000"})]).check()
+    everyone = ConfigResource("broker", "")
+    admin.alter_configs({everyone: {"message.max.bytes": "1000"}}).check()
+    for node in (1, 2, 3):
+        eventually(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1000")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for index in range(3):
+            with pytest.raises(errors.RecordTooLarge):
+                producer.send("t", b"x" * 2000, partition=index).result(timeout=20)
+        assert producer.send("own", b"x" * 2000).result(timeout=20).offset == 0
+        admin.alter_configs({everyone: {"message.max.bytes": None}}).check()
+        for node in (1, 2, 3):
+            eventually(lambda node=node: setting(admin, ("broker", str(node)), "message.max.bytes").value == "1048588")
+        assert producer.send("t", b"x" * 2000, partition=0).result(timeout=20).offset == 0
+
+
+def test_altered_topics_are_obeyed(admin, cluster):
+    admin.create_topics([NewTopic("t", 1, 3)]).check()
+    topic = ConfigResource("topic", "t")
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        before = producer.send("t", b"x", timestamp_ms=5).result(timeout=20)
+        assert before.timestamp_ms == 5
+        admin.alter_configs({topic: {"message.timestamp.type": "LogAppendTime"}}).check()
+
+        def stamped():
+            return producer.send("t", b"x", timestamp_ms=5).result(timeout=20).timestamp_ms > 5
+
+        eventually(stamped)
+
+
+def test_a_group_has_settings_of_its_own(admin, cluster):
+    group = ConfigResource("group", "g")
+    admin.alter_configs({group: {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "50000"}}).check()
+    eventually(lambda: setting(admin, group, "consumer.heartbeat.interval.ms").value == "7000")
+    assert setting(admin, group, "consumer.session.timeout.ms").source == "group"
+    admin.create_topics(["t"]).check()
+
+    def interval(name):
+        found = admin._coordinators([name], 0, admin._deadline_ms(10))[name]
+        if isinstance(found, errors.KafkaError):
+            return None
+        with Wire(cluster.bootstrap_servers.split(",")[found - 1]) as wire:
+            asked = p.ConsumerGroupHeartbeatRequest(
+                group_id=name, member_id="m", member_epoch=0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
+            )
+            answer = wire.ask(asked, 1)
+            return None if answer.error_code else answer.heartbeat_interval_ms
+
+    eventually(lambda: interval("g") == 7000)
+    eventually(lambda: interval("other") == 5000)
+    results = admin.alter_configs({group: {"consumer.heartbeat.interval.ms": "1"}})
+    assert "greater than or equal to group.consumer.min.heartbeat.interval.ms" in str(results.errors[group])
+    assert admin.list_config_resources(["group"]) == [group]
+
+
+def test_settings_survive_a_restart(tmp_path):
+    everyone, one = ConfigResource("broker", ""), ConfigResource("broker", "1")
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics(["t"]).check()
+        admin.alter_configs({everyone: {"log.retention.ms": "9000"}, ("topic", "t"): {"retention.bytes": "77"}}).check()
+        admin.alter_client_quotas({(("user", "u"),): {"request_percentage": 5.5}}).check()
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert setting(admin, one, "log.retention.ms").value == "9000"
+        assert setting(admin, ("topic", "t"), "retention.ms").value == "9000"
+        assert setting(admin, ("topic", "t"), "retention.bytes").value == "77"
+        assert list(admin.describe_client_quotas().values()) == [{"request_percentage": 5.5}]
+
+
+def test_directories_of_every_broker(admin, cluster):
+    admin.create_topics([NewTopic("t", 3, 2)]).check()
+    eventually(lambda: sum(len(each.replicas) for dirs in admin.describe_log_dirs().check().values() for each in dirs.values()) == 6)
+    found = admin.describe_log_dirs([1, 3]).check()
+    assert sorted(found) == [1, 3]
+
+
+def test_brokers_that_are_away(admin, cluster):
+    """DescribeCluster v2 names fenced brokers to whoever asks for them."""
+    cluster.stop_broker(3)
+
+    def brokers(include):
+        with Wire(cluster.bootstrap_servers.split(",")[0]) as wire:
+            answer = wire.ask(p.DescribeClusterRequest(include_fenced_brokers=include), 2)
+            return {each.broker_id: each.is_fenced for each in answer.brokers}
+
+    eventually(lambda: brokers(False) == {1: False, 2: False})
+    assert brokers(True) == {1: False, 2: False, 3: True}
+
+
+def test_moving_a_partition_and_electing_its_leader(admin, cluster):
+    admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2]})]).check()
+    tp = TopicPartition("t", 0)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many("t", [b"x"] * 100).result(timeout=20)
+    admin.alter_partition_reassignments({tp: [3, 2]}).check()
+    eventually(lambda: not admin.list_partition_reassignments() and cluster.isr("t", 0) and set(cluster.isr("t", 0)) == {2, 3})
+    eventually(lambda: set(admin.describe_topics(["t"]).check()["t"].partitions[0].replicas) == {2, 3})
+    results = admin.elect_leaders([tp])
+    assert not results.errors or isinstance(results.errors[tp], errors.ElectionNotNeeded)
+    eventually(lambda: cluster.leader("t", 0) == 3)
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([tp])
+        got = 0
+        while got < 100:
+            got += sum(len(records) for records in consumer.poll(10).values())
+    assert got == 100
+
+
+def test_quotas_and_credentials_reach_every_broker(admin, cluster):
+    entity = frozenset({("user", "u")})
+    admin.alter_client_quotas({entity: {"producer_byte_rate": 5.0}}).check()
+    upsert = p.ScramCredentialUpsertion(name="u", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
+    with Wire(cluster.bootstrap_servers.split(",")[0]) as wire:
+        answer = wire.ask(p.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsert]), 0)
+        assert [each.error_code for each in answer.results] == [0]
+    for address in cluster.bootstrap_servers.split(","):
+        with Wire(address) as wire:
+            asked = p.DescribeClientQuotasRequest(components=[p.ClientQuotaFilterComponent(entity_type="user", match_type=0, match="u")])
+            eventually(lambda wire=wire, asked=asked: [each.values[0].value for each in wire.ask(asked, 1).entries] == [5.0])
+            users = p.DescribeUserScramCredentialsRequest(users=None)
+            eventually(lambda wire=wire, users=users: [each.user for each in wire.ask(users, 0).results] == ["u"])
