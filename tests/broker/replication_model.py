@@ -9,10 +9,11 @@ import random
 from collections import deque
 
 from brokering import T0, batch
+from controlling import connect
 from wire import produce_request
 
 from kafkacore import protocol as p
-from kafkacore.broker.controller import ControllerHost, LocalControllerLink
+from kafkacore.broker.controller import ControllerHost
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.state import BrokerState, Call, Outcome
@@ -45,7 +46,7 @@ class Model:
         self.written = 0
         for node in self.news:
             state = BrokerState(
-                self.config, node, self.host.cluster_id, functools.partial(LocalControllerLink, self.host), API_VERSIONS, self.clock,
+                self.config, node, self.host.cluster_id, functools.partial(connect, self.host), API_VERSIONS, self.clock,
                 post=self.news[node].append,
             )  # fmt: skip
             state.replicas.fetchers = ReplicaFetchers(
