@@ -154,8 +154,9 @@ class Side:
         return got.error_code, got.transaction_state, self.number(got.producer_id), got.producer_epoch, partitions, ends, known
 
 
-def walk(seed: int) -> list[tuple[str, tuple[Any, ...]]]:
-    """Steps that make sense often enough: identities are those of the producers so far, or wrong by a little."""
+def walk(seed: int, version: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """Steps that make sense often enough: identities are those of the producers so far, or wrong by a little. Kafka's records of version 0
+    cannot hold what the new protocol needs, and it fails while it writes them: those requests are left out there."""
     choose = random.Random(seed)
     steps: list[tuple[str, tuple[Any, ...]]] = [("init", (None,))]
     new_protocol = choose.random() < 0.5
@@ -163,7 +164,7 @@ def walk(seed: int) -> list[tuple[str, tuple[Any, ...]]]:
         # An epoch is given as an offset to the newest one known when the step is taken.
         who = (choose.choice([0, 0, 0, 0, 0, 0, -1, -1, 1, 7]),)
         mixed = choose.random() < 0.1
-        version2 = new_protocol != mixed
+        version2 = version > 0 and new_protocol != mixed
         kind = choose.choices(["init", "again", "add", "write", "end", "offsets"], [1, 1, 3, 6, 5, 2])[0]
         if kind == "init":
             steps.append(("init", (None,)))
@@ -180,19 +181,41 @@ def walk(seed: int) -> list[tuple[str, tuple[Any, ...]]]:
     return steps
 
 
-@pytest.fixture(scope="module")
-def embedded_alone() -> Any:
-    with EmbeddedCluster(config={"transaction.state.log.num.partitions": 5, "offsets.topic.num.partitions": 5}) as cluster:
-        yield cluster
+@pytest.fixture(scope="module", params=[2, 1, 0])
+def servers(request: pytest.FixtureRequest) -> Any:
+    """Kafka and the embedded broker, with the same transaction.version."""
+    version = request.param
+    config = {"transaction.state.log.num.partitions": 5, "offsets.topic.num.partitions": 5}
+    with EmbeddedCluster(config=config, features={"transaction.version": version}) as cluster:
+        if version == 2:
+            yield version, request.getfixturevalue("real_kafka").bootstrap_servers, cluster.bootstrap_servers
+            return
+        with KafkaServer() as kafka:
+            downgrade(kafka.bootstrap_servers, version)
+            yield version, kafka.bootstrap_servers, cluster.bootstrap_servers
 
 
-@pytest.mark.parametrize("seed", range(18))
-def test_every_answer_is_kafkas(real_kafka: KafkaServer, embedded_alone: EmbeddedCluster, seed: int) -> None:
-    sides = Side(real_kafka.bootstrap_servers), Side(embedded_alone.bootstrap_servers)
+def downgrade(servers: str, version: int) -> None:
+    update = p.FeatureUpdateKey(feature="transaction.version", max_version_level=version, upgrade_type=3)
+    ask = p.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    with Wire(servers) as wire:
+        answer = wire.ask(p.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]), 1)
+        assert answer.error_code == 0, answer
+        for _ in range(1000):
+            levels = {each.name: each.max_version_level for each in wire.ask(ask, 4).finalized_features}
+            if levels.get("transaction.version", 0) == version:
+                return
+        raise AssertionError(f"Kafka stays at {levels}")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_answer_is_kafkas(servers: tuple[int, str, str], seed: int) -> None:
+    version, kafka, embedded = servers
+    sides = Side(kafka), Side(embedded)
     newest: Identity = (0, 0)
     told: list[str] = []
     try:
-        for name, args in walk(seed):
+        for name, args in walk(seed, version):
             filled = tuple((newest[0], newest[1] + arg[0]) if isinstance(arg, tuple) else arg for arg in args)
             theirs, ours = (getattr(side, name)(*filled) for side in sides)
             told.append(f"{name}{filled}: {theirs}")
