@@ -410,6 +410,30 @@ def test_an_open_transaction_survives_and_times_out_after_a_restart():
             assert client.latest(True) == 2
 
 
+def test_transactions_on_disk_survive_a_restart(tmp_path):
+    """One open, one aborted, one committed; then another life of the cluster, in which the open one is committed."""
+    config = {"transaction.state.log.num.partitions": 3}
+    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster:
+        cluster.create_topic("t", partitions=2)
+        with Client(cluster.bootstrap_servers) as client:
+            client.init()
+            for commit in (False, True):
+                client.send(b"%d" % commit)
+                client.end(commit)
+            client.send(b"open")
+            who = client.producer_id, client.epoch, client.sequences
+    with EmbeddedCluster(data_dir=tmp_path, config=config) as cluster, Client(cluster.bootstrap_servers) as client:
+        client.find()
+        client.producer_id, client.epoch, client.sequences = who
+        seen = client.fetch()
+        assert kinds(seen.records) == [[b"0"], 0, [b"1"], 1]
+        assert [each.first_offset for each in seen.aborted_transactions] == [0]
+        assert (seen.last_stable_offset, seen.high_watermark) == (4, 5)
+        assert client.send(b"more") == 0
+        assert client.end() == 0
+        assert kinds(client.fetch(4).records) == [[b"open"], [b"more"], 1]
+
+
 def test_a_deleted_topic_does_not_hold_a_transaction_up():
     with Stage() as stage, Client(stage.broker.address) as client:
         client.init()

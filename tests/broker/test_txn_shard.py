@@ -11,7 +11,7 @@ from txn_model import P0, P1, T0, TXN, Keeper, next_epoch
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
-from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch
+from kafkacore.broker.txns.shard import MAX_EXPIRED, Filter, ProducerIdAndEpoch
 from kafkacore.broker.txns.state import MAX_EPOCH, VALID_PREVIOUS, Transaction, TransactionState
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import TransactionLogKey, TransactionLogValue, decode_stored
@@ -469,3 +469,11 @@ def test_a_tombstone_forgets():
     keeper.init()
     keeper.shard.replay(ReplayedRecord(9, -1, -1, *CoordinatorRecord(keeper.log[0].key, None)))
     assert keeper.shard.transactions == {}
+
+
+def test_only_so_many_expire_at_a_time():
+    keeper = Keeper()
+    for nth in range(MAX_EXPIRED + 3):
+        keeper.apply(keeper.shard.init_producer_id(f"t{nth}", 1, None, T0))
+    assert keeper.apply(keeper.shard.expire(T0 + 10, 10)) == MAX_EXPIRED
+    assert keeper.apply(keeper.shard.expire(T0 + 10, 10)) == 3

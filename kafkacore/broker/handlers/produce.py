@@ -60,13 +60,20 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
         for partition in topic.partition_data
     }
     parts = [(topic, partition) for (topic, _), partition in last.items()]
-    unverified = _Verifications(state, call, request, parts) if call.version >= FIRST_PRODUCE_VERSION else None
-    if unverified is None or not unverified.pending:
-        return _write_all(state, call, request, parts, {}, unverified.refused if unverified else {})
+    transactional = [(topic, part.index, header) for topic, part in parts if (header := _transactional(part)) is not None]
+    if not transactional or call.version < FIRST_PRODUCE_VERSION:
+        return _write_all(state, call, request, parts, {}, {})
+    unverified = _Verifications(state, call, request, transactional)
+    if not unverified.pending:
+        return _write_all(state, call, request, parts, {}, unverified.refused)
     if request.acks == 0:
         logger.warning("closing the connection of client %s: a transaction cannot be begun with acks=0", call.client_id)
         return Outcome.CLOSE
     return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused))
+
+
+def _transactional(part: PartitionProduceData) -> tuple[int, int, int] | None:
+    return transactional_header(part.records) if isinstance(part.records, memoryview) else None
 
 
 Parts = list[tuple[TopicKey, PartitionProduceData]]
@@ -109,7 +116,9 @@ class _Verifications:
         refused: partitions that need not be asked about.
     """
 
-    def __init__(self, state: BrokerState, call: Call, request: ProduceRequest, parts: Parts) -> None:
+    def __init__(
+        self, state: BrokerState, call: Call, request: ProduceRequest, transactional: list[tuple[TopicKey, int, tuple[int, int, int]]]
+    ) -> None:
         self._state = state
         self._call = call
         self._transactional_id = request.transactional_id
@@ -123,17 +132,11 @@ class _Verifications:
         )
         self.pending: dict[tuple[str, int], Verification] = {}
         self.refused: dict[tuple[str, int], KafkaError] = {}
-        for topic, part in parts:
-            if not isinstance(part.records, memoryview):
-                continue
-            header = transactional_header(part.records)
-            if header is None:
-                continue
+        for topic, index, header in transactional:
             try:
-                key = topic_name(state, topic), part.index
-                self._begin(key, *header)
+                self._begin((topic_name(state, topic), index), *header)
             except KafkaError as error:
-                self._refuse(topic, part.index, error)
+                self._refuse(topic, index, error)
 
     def _begin(self, key: tuple[str, int], producer_id: int, epoch: int, sequence: int) -> None:
         if self._transactional_id is None:

@@ -21,7 +21,7 @@ from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender
-from kafkacore.broker.txns.shard import Decision, Filter, ProducerIdAndEpoch, TransactionShard
+from kafkacore.broker.txns.shard import MAX_EXPIRED, Decision, Filter, ProducerIdAndEpoch, TransactionShard
 from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -127,7 +127,9 @@ class TransactionCoordinator:
     def _expire(self, shard: TransactionShard) -> CoordinatorResult[None]:
         result = shard.expire(self._clock.wall_ms(), self._config.transactional_id_expiration_ms)
         if shard.transactions:
-            shard.timers.schedule(_EXPIRE, self._config.transaction_remove_expired_transaction_cleanup_interval_ms, self._expire)
+            more = result.response == MAX_EXPIRED
+            interval_ms = 0 if more else self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+            shard.timers.schedule(_EXPIRE, interval_ms, self._expire)
         return CoordinatorResult(result.records, None)
 
     def _new_producer_id(self) -> int:

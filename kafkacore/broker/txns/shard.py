@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from kafkacore import errors
@@ -37,6 +38,7 @@ from kafkacore.protocol.stored import TransactionLogKey, decode_stored
 logger = logging.getLogger(__name__)
 
 State = TransactionState
+MAX_EXPIRED = 500
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -462,12 +464,14 @@ class TransactionShard:
         return self._fence(current, wall_ms)
 
     def expire(self, wall_ms: int, expiration_ms: int) -> CoordinatorResult[int]:
-        """Forgets the transactional ids that nobody has used for transactional.id.expiration.ms; the answer is how many."""
-        old = [
+        """Forgets transactional ids that nobody has used for transactional.id.expiration.ms, as many as one batch holds for sure; the
+        answer is how many."""
+        expired = (
             each.transactional_id
             for each in self.transactions.values()
             if each.state.is_idle and each.update_ms <= wall_ms - expiration_ms
-        ]
+        )
+        old = list(islice(expired, MAX_EXPIRED))
         return CoordinatorResult([CoordinatorRecord(record_key(transactional_id), None) for transactional_id in old], len(old))
 
     # ---- looking
