@@ -117,7 +117,8 @@ def _begin_shutdown(state: ControllerState, broker: BrokerRegistration) -> list[
 
 def register_broker(state: ControllerState, request: BrokerRegistrationRequest, version: int, now_ms: int) -> Written:
     """BrokerRegistration v0-4. The same incarnation keeps its epoch; a new one is refused while the old one's session lasts, unless that
-    was shutting down. Whatever the old one led goes to others first."""
+    was shutting down. Whatever the old one led goes to others first. Of a fenced one that has happened; where it still is in an ISR it is
+    wanted there, as the last member, or because the cluster was down as a whole."""
     image = state.image
     known = image.brokers.get(request.broker_id)
     same = known is not None and known.incarnation_id == request.incarnation_id
@@ -137,7 +138,7 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
         if feature is None or not feature.min_supported_version <= level <= feature.max_supported_version:
             return refuse(Code.UNSUPPORTED_VERSION)
     records: list[MetadataRecord] = []
-    if known is not None and not same:
+    if known is not None and not same and not known.fenced:
         concerned = (each for each in partitions_of(state) if known.id in each[2].isr)
         records += leader_and_isr_updates(state, concerned, removed=known.id)
     epoch = known.epoch if known is not None and same else image.next_offset + len(records)

@@ -1,0 +1,651 @@
+"""What the controller decides: topics, placement, elections, ISRs, reassignments, registrations, heartbeats. No threads, no sockets."""
+
+import random
+
+import pytest
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.controller.brokers import PRODUCER_ID_BLOCK
+from kafkacore.broker.controller.placement import ReplicaPlacer
+from kafkacore.broker.controller.state import ControllerState
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, UsageError
+
+
+class Stage:
+    """A controller, a clock moved by hand, and brokers that do what a test says."""
+
+    def __init__(self, brokers=3, directory=None, **config):
+        self.clock = ManualClock()
+        self.config = BrokerConfig(**config)
+        state = ControllerState(ClusterImage(self.config, "cluster"), self.config, ReplicaPlacer(random.Random(1)))
+        self.host = ControllerHost(self.config, "cluster", directory=directory, clock=self.clock, state=state)
+        self.epochs, self.lives = {}, 0
+        for node in range(1, brokers + 1):
+            self.start(node)
+
+    @property
+    def image(self):
+        return self.host.controller.image
+
+    def ask(self, request, version=None):
+        return self.host.submit(request, request.MAX_VERSION if version is None else version)[0]
+
+    def register(self, node, incarnation=None, rack=None, **changes):
+        if incarnation is None:
+            self.lives += 1
+            incarnation = self.lives.to_bytes(16, "big")
+        fields = {
+            "cluster_id": "cluster",
+            "listeners": [p.RegistrationListener(name="PLAINTEXT", host="h", port=9000 + node)],
+            "features": [
+                p.RegistrationFeature(name=name, min_supported_version=0, max_supported_version=100)
+                for name in ("metadata.version", "group.version", "transaction.version")
+            ],
+            **changes,
+        }
+        answer = self.ask(p.BrokerRegistrationRequest(broker_id=node, incarnation_id=incarnation, rack=rack, **fields))
+        if not answer.error_code:
+            self.epochs[node] = answer.broker_epoch
+        return answer
+
+    def beat(self, node, offset=None, epoch=None, **wishes):
+        return self.ask(
+            p.BrokerHeartbeatRequest(
+                broker_id=node,
+                broker_epoch=self.epochs[node] if epoch is None else epoch,
+                current_metadata_offset=self.image.next_offset if offset is None else offset,
+                **wishes,
+            )
+        )
+
+    def start(self, node, **fields):
+        assert self.register(node, **fields).error_code == 0
+        assert not self.beat(node).is_fenced
+
+    def lose(self, node):
+        self.host.broker_lost(node, self.epochs[node])
+
+    def create(self, name="t", partitions=-1, replicas=-1, assignments=(), configs=None, version=7):
+        topic = p.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=[p.CreatableReplicaAssignment(partition_index=nth, broker_ids=nodes) for nth, nodes in enumerate(assignments)],
+            configs=[p.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        return self.ask(p.CreateTopicsRequest(topics=[topic]), version).topics[0]
+
+    def part(self, name="t", index=0):
+        return self.image.partition(name, index)
+
+    def seen(self, name="t", index=0):
+        """Leader and ISR."""
+        return self.part(name, index).leader, self.part(name, index).isr
+
+    def alter_isr(self, isr, node=None, topic_id=None, index=0, version=3, broker_epochs=None, recovery=0, **epochs):
+        part = self.part()
+        node = part.leader if node is None else node
+        asked = p.AlterPartitionRequestPartition(
+            partition_index=index,
+            leader_epoch=epochs.get("leader_epoch", part.leader_epoch),
+            partition_epoch=epochs.get("partition_epoch", part.partition_epoch),
+            leader_recovery_state=recovery,
+            **(
+                {"new_isr": isr}
+                if version < 3
+                else {
+                    "new_isr_with_epochs": [
+                        p.IsrBrokerState(broker_id=each, broker_epoch=(broker_epochs or {}).get(each, -1)) for each in isr
+                    ]
+                }
+            ),
+        )
+        topic = p.AlterPartitionRequestTopic(topic_id=topic_id or self.image.topics["t"].topic_id, partitions=[asked])
+        epoch = epochs.get("broker_epoch", self.epochs.get(node, -1))
+        answer = self.ask(p.AlterPartitionRequest(broker_id=node, broker_epoch=epoch, topics=[topic]), version)
+        return answer if answer.error_code else answer.topics[0].partitions[0]
+
+    def reassign(self, replicas, index=0, name="t", version=1, may_resize=True):
+        wanted = p.ReassignablePartition(partition_index=index, replicas=replicas)
+        resize = {} if version < 1 else {"allow_replication_factor_change": may_resize}
+        request = p.AlterPartitionReassignmentsRequest(topics=[p.ReassignableTopic(name=name, partitions=[wanted])], **resize)
+        return self.ask(request, version).responses[0].partitions[0].error_code
+
+    def ongoing(self, topics=None):
+        found = self.ask(p.ListPartitionReassignmentsRequest(topics=topics)).topics
+        return {(t.name, q.partition_index): (q.replicas, q.adding_replicas, q.removing_replicas) for t in found for q in t.partitions}
+
+    def elect(self, kind, partitions=((("t", (0,)),)), version=2):
+        wanted = None if partitions is None else [p.TopicPartitions(topic=name, partitions=list(each)) for name, each in partitions]
+        found = self.ask(p.ElectLeadersRequest(election_type=kind, topic_partitions=wanted), version).replica_election_results
+        return {(each.topic, q.partition_id): q.error_code for each in found for q in each.partition_result}
+
+
+# ---- topics
+
+
+def test_defaults_come_from_the_settings():
+    stage = Stage(num_partitions=4, default_replication_factor=2)
+    made = stage.create()
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 4, 2)
+    assert made.topic_id == stage.image.topic("t").topic_id != bytes(16)
+    assert {each.name: each.value for each in made.configs}["max.message.bytes"] == "1048588"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "a\n"])
+def test_bad_names_are_refused(name):
+    assert Stage().create(name).error_code == Code.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"name": "old"}, Code.TOPIC_ALREADY_EXISTS),
+        ({"name": "o.d"}, Code.INVALID_TOPIC_EXCEPTION),
+        ({"name": "__cluster_metadata"}, Code.INVALID_REQUEST),
+        ({"partitions": 0}, Code.INVALID_PARTITIONS),
+        ({"partitions": -2}, Code.INVALID_PARTITIONS),
+        ({"partitions": 2**31 - 1}, Code.POLICY_VIOLATION),
+        ({"replicas": 0}, Code.INVALID_REPLICATION_FACTOR),
+        ({"replicas": -2}, Code.INVALID_REPLICATION_FACTOR),
+        ({"replicas": 4}, Code.INVALID_REPLICATION_FACTOR),
+        ({"assignments": [[1]], "partitions": 1}, Code.INVALID_REQUEST),
+        ({"assignments": [[1]], "replicas": 1}, Code.INVALID_REQUEST),
+        ({"assignments": [[9]]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": [[1, 1]]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": [[]]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignments": [[1], [1, 2]]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"configs": {"retention.ms": "soon"}}, Code.INVALID_CONFIG),
+        ({"configs": {"retention.ms": None}}, Code.INVALID_CONFIG),
+    ],
+)
+def test_bad_topics_are_refused_and_leave_nothing(arguments, code):
+    stage = Stage()
+    stage.create("old", 1)
+    stage.create("o_d", 1)
+    before = stage.image.next_offset
+    result = stage.create(**{"name": "t", **arguments})
+    assert (result.error_code, bool(result.error_message)) == (code, True)
+    assert stage.image.next_offset == before
+
+
+def test_one_bad_topic_does_not_spoil_the_others_and_one_named_twice_is_refused():
+    stage = Stage()
+    topics = [p.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a", "b", "b", "c d")]
+    answers = stage.ask(p.CreateTopicsRequest(topics=topics)).topics
+    assert {each.name: each.error_code for each in answers} == {
+        "a": 0,
+        "b": Code.INVALID_REQUEST,
+        "c d": Code.INVALID_TOPIC_EXCEPTION,
+    }
+    assert list(stage.image.topics) == ["a"]
+    checked = stage.ask(p.CreateTopicsRequest(topics=[topics[1]], validate_only=True)).topics[0]
+    assert (checked.error_code, list(stage.image.topics)) == (0, ["a"])
+
+
+def test_partitions_can_be_added_never_taken():
+    stage = Stage()
+    stage.create(partitions=2, replicas=2)
+
+    def grow(count, assignments=None, validate_only=False, name="t"):
+        given = None if assignments is None else [p.CreatePartitionsAssignment(broker_ids=nodes) for nodes in assignments]
+        wanted = p.CreatePartitionsTopic(name=name, count=count, assignments=given)
+        return stage.ask(p.CreatePartitionsRequest(topics=[wanted], validate_only=validate_only)).results[0].error_code
+
+    assert grow(5, validate_only=True) == 0 and len(stage.image.topics["t"].partitions) == 2
+    assert (grow(3), grow(4, [[3, 1]])) == (0, 0)
+    assert (stage.part(index=3).replicas, len(stage.part(index=2).replicas)) == ([3, 1], 2)
+    for wrong, code in [
+        ((4,), Code.INVALID_PARTITIONS),
+        ((0,), Code.INVALID_PARTITIONS),
+        ((20_000,), Code.POLICY_VIOLATION),
+        ((5, [[1]]), Code.INVALID_REPLICA_ASSIGNMENT),
+        ((5, [[1, 2], [2, 3]]), Code.INVALID_REPLICA_ASSIGNMENT),
+        ((5, [[1, 9]]), Code.INVALID_REPLICA_ASSIGNMENT),
+    ]:
+        assert grow(*wrong) == code
+    assert grow(9, name="u") == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_topics_are_deleted_by_name_or_id(version):
+    stage = Stage()
+    topic_id = stage.create(partitions=1, replicas=1).topic_id
+    stage.create("u", 1, 1)
+
+    def delete(*wanted, version=version):
+        if version >= 6:
+            request = p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=name, topic_id=each) for name, each in wanted])
+        else:
+            request = p.DeleteTopicsRequest(topic_names=[name for name, _ in wanted])
+        return [each.error_code for each in stage.ask(request, version).responses]
+
+    none = bytes(16)
+    assert delete(("t", none), ("t", none)) == [Code.INVALID_REQUEST]
+    assert delete(("t", none), ("x", none)) == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert list(stage.image.topics) == ["u"]
+    if version >= 6:
+        assert delete((None, topic_id)) == [Code.UNKNOWN_TOPIC_ID]
+        assert delete(("u", topic_id), (None, none)) == [Code.INVALID_REQUEST] * 2
+        other = stage.image.topics["u"].topic_id
+        assert delete(("u", none), (None, other)) == [Code.INVALID_REQUEST] * 2
+        assert delete((None, other)) == [0]
+    closed = Stage(delete_topic_enable=False)
+    closed.create(partitions=1, replicas=1)
+    stage = closed
+    assert delete(("t", none)) == [Code.TOPIC_DELETION_DISABLED if version >= 3 else Code.INVALID_REQUEST]
+
+
+# ---- placement
+
+
+def test_leaders_and_replicas_are_spread_evenly():
+    stage = Stage()
+    stage.create(partitions=30, replicas=2)
+    parts = stage.image.topic("t").partitions
+    assert [sum(part.leader == node for part in parts) for node in (1, 2, 3)] == [10, 10, 10]
+    assert [sum(node in part.replicas for part in parts) for node in (1, 2, 3)] == [20, 20, 20]
+    assert all(len(set(part.replicas)) == 2 and part.isr == part.replicas and part.leader == part.replicas[0] for part in parts)
+
+
+def test_replicas_of_a_partition_stand_in_different_racks():
+    stage = Stage(brokers=0)
+    for node, rack in enumerate("aabbcc", 1):
+        stage.start(node, rack=rack)
+    stage.create(partitions=12, replicas=3)
+    rack_of = dict(enumerate("aabbcc", 1))
+    for part in stage.image.topic("t").partitions:
+        assert {rack_of[node] for node in part.replicas} == {"a", "b", "c"}
+
+
+def test_a_fenced_broker_may_hold_but_not_lead_and_is_not_in_sync():
+    stage = Stage()
+    stage.lose(3)
+    stage.create(partitions=6, replicas=3)
+    for part in stage.image.topic("t").partitions:
+        assert part.replicas[2] == 3 and sorted(part.isr) == [1, 2] and part.leader in (1, 2)
+    assert stage.create("u", assignments=[[3, 1]]).error_code == 0
+    assert stage.seen("u") == (1, [1])
+    assert stage.create("v", assignments=[[3]]).error_code == Code.INVALID_REPLICA_ASSIGNMENT
+    stage.lose(1)
+    stage.lose(2)
+    assert stage.create("w", 1, 1).error_code == Code.INVALID_REPLICATION_FACTOR
+
+
+# ---- who leads
+
+
+def test_a_lost_leader_leaves_the_isr_and_the_next_replica_in_sync_leads():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    stage.lose(1)
+    assert (stage.seen(), stage.part().leader_epoch, stage.part().partition_epoch) == ((2, [2, 3]), 1, 1)
+    stage.lose(3)
+    assert (stage.seen(), stage.part().leader_epoch, stage.part().partition_epoch) == ((2, [2]), 1, 2)
+    stage.lose(2)  # the last one stays in the ISR: nobody else has everything
+    assert (stage.seen(), stage.part().leader_epoch) == ((-1, [2]), 2)
+    stage.start(1)
+    stage.start(3)
+    assert stage.seen() == (-1, [2])
+    stage.start(2)
+    assert (stage.seen(), stage.part().leader_epoch) == ((2, [2]), 3)
+
+
+def test_an_unclean_election_takes_any_that_lives_where_the_topic_allows_it():
+    stage = Stage()
+    stage.create(assignments=[[1, 2]], configs={"unclean.leader.election.enable": "true"})
+    stage.lose(2)
+    stage.start(2)
+    stage.lose(1)
+    assert (stage.seen(), stage.part().leader_recovery_state) == ((2, [2]), 1)
+    # while it recovers it cannot take others into the ISR; then it says so
+    stage.start(1)
+    assert stage.alter_isr([2, 1], recovery=1).error_code == Code.INVALID_REQUEST
+    assert stage.alter_isr([2, 1]).error_code == 0
+    assert (stage.seen(), stage.part().leader_recovery_state) == ((2, [2, 1]), 0)
+    assert stage.alter_isr([2], recovery=1).error_code == Code.INVALID_REQUEST
+
+
+def test_elections_on_demand():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3], [2, 3, 1]])
+    stage.lose(1)
+    stage.start(1)
+    assert stage.elect(0) == {("t", 0): Code.PREFERRED_LEADER_NOT_AVAILABLE}  # it is not in sync yet
+    assert stage.elect(0, [("t", (1, 7)), ("x", (0,))]) == {
+        ("t", 1): Code.ELECTION_NOT_NEEDED,
+        ("t", 7): Code.UNKNOWN_TOPIC_OR_PARTITION,
+        ("x", 0): Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    stage.alter_isr([2, 3, 1])
+    epoch = stage.part().leader_epoch
+    assert stage.elect(0, None) == {("t", 0): 0}  # those that need none are not named
+    assert (stage.seen(), stage.part().leader_epoch) == ((1, [2, 3, 1]), epoch + 1)
+    assert stage.elect(1) == {("t", 0): Code.ELECTION_NOT_NEEDED}
+    for node in (1, 2, 3):
+        stage.lose(node)
+    assert (stage.seen(), stage.elect(1)) == ((-1, [3]), {("t", 0): Code.ELIGIBLE_LEADERS_NOT_AVAILABLE})
+    stage.start(1)
+    assert (stage.seen(), stage.elect(0), stage.elect(1)) == ((-1, [3]), {("t", 0): Code.PREFERRED_LEADER_NOT_AVAILABLE}, {("t", 0): 0})
+    assert stage.seen() == (1, [1])
+    assert stage.ask(p.ElectLeadersRequest(election_type=7, topic_partitions=None)).error_code == Code.INVALID_REQUEST
+    assert stage.elect(0, version=0) == {("t", 0): Code.ELECTION_NOT_NEEDED}
+
+
+# ---- AlterPartition
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_leader_shrinks_and_expands_its_isr(version):
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    answer = stage.alter_isr([1, 3], version=version)
+    assert (answer.error_code, answer.leader_id, answer.leader_epoch, answer.isr, answer.partition_epoch) == (0, 1, 0, [1, 3], 1)
+    answer = stage.alter_isr([1, 3, 2], version=version)
+    assert (answer.error_code, answer.isr, answer.partition_epoch, stage.part().leader_epoch) == (0, [1, 3, 2], 2, 0)
+    same = stage.alter_isr([1, 3, 2], version=version)
+    assert (same.error_code, same.partition_epoch) == (0, 2)  # nothing changed, nothing written
+
+
+@pytest.mark.parametrize(
+    ("wish", "code"),
+    [
+        ({"leader_epoch": 5}, Code.NOT_CONTROLLER),
+        ({"partition_epoch": 9}, Code.NOT_CONTROLLER),
+        ({"leader_epoch": 0}, Code.FENCED_LEADER_EPOCH),
+        ({"node": 3}, Code.INVALID_REQUEST),
+        ({"partition_epoch": 0}, Code.INVALID_UPDATE_VERSION),
+        ({"isr": [3]}, Code.INVALID_REQUEST),
+        ({"isr": [2, 9]}, Code.INVALID_REQUEST),
+        ({"isr": [2, 2]}, Code.INVALID_REQUEST),
+        ({"isr": []}, Code.INVALID_REQUEST),
+        ({"recovery": 7}, Code.INVALID_REQUEST),
+        ({"isr": [2, 3, 1]}, Code.INELIGIBLE_REPLICA),
+        ({"isr": [2, 3], "broker_epochs": {3: 1}}, Code.INELIGIBLE_REPLICA),
+        ({"index": 4}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"topic_id": bytes(15) + b"\x09"}, Code.UNKNOWN_TOPIC_ID),
+        ({"broker_epoch": 1}, Code.STALE_BROKER_EPOCH),
+        ({"node": 9, "broker_epoch": 1}, Code.STALE_BROKER_EPOCH),
+    ],
+)
+def test_isr_changes_that_are_refused(wish, code):
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    stage.lose(1)  # leader epoch 1, partition epoch 1
+    before = stage.part()
+    assert stage.alter_isr(**{"isr": [2], **wish}).error_code == code
+    assert stage.part() == before
+
+
+def test_a_partition_named_twice_is_changed_once():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    asked = [
+        p.AlterPartitionRequestPartition(
+            partition_index=0, leader_epoch=0, partition_epoch=0, new_isr_with_epochs=[p.IsrBrokerState(broker_id=node) for node in isr]
+        )
+        for isr in ([1, 2], [1, 3])
+    ]
+    topic = p.AlterPartitionRequestTopic(topic_id=stage.image.topics["t"].topic_id, partitions=asked)
+    answer = stage.ask(p.AlterPartitionRequest(broker_id=1, broker_epoch=stage.epochs[1], topics=[topic]))
+    assert [each.error_code for each in answer.topics[0].partitions] == [0, Code.INVALID_REQUEST]
+    assert stage.part().isr == [1, 2]
+
+
+# ---- reassignments
+
+
+def test_a_reassignment_adds_then_removes():
+    stage = Stage(brokers=4)
+    stage.create(assignments=[[1, 2]])
+    assert stage.reassign([3, 4]) == 0
+    assert stage.ongoing() == {("t", 0): ([3, 4, 1, 2], [3, 4], [1, 2])}
+    assert (stage.seen(), stage.part().leader_epoch) == ((1, [1, 2]), 0)
+    stage.alter_isr([1, 2, 3])
+    assert stage.part().reassigning
+    # the last newcomer is in sync: the old ones are dropped, and the leader hears that it is none any more
+    assert stage.alter_isr([1, 2, 3, 4]).error_code == Code.NEW_LEADER_ELECTED
+    assert (stage.seen(), stage.part().replicas, stage.part().leader_epoch, stage.ongoing()) == ((3, [3, 4]), [3, 4], 1, {})
+
+
+def test_dropping_a_replica_begins_a_leader_epoch_even_if_the_leader_stays():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    assert stage.reassign([1, 2]) == 0
+    assert (stage.part().replicas, stage.seen(), stage.part().leader_epoch) == ([1, 2], (1, [1, 2]), 1)
+    assert stage.reassign([2, 1]) == 0  # another order moves nobody
+    assert (stage.part().replicas, stage.seen(), stage.part().leader_epoch) == ([2, 1], (1, [1, 2]), 1)
+
+
+def test_a_smaller_set_of_replicas_waits_until_all_that_stay_are_in_sync():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    stage.alter_isr([1, 3])
+    assert stage.reassign([1, 2]) == 0
+    assert stage.ongoing() == {("t", 0): ([1, 2, 3], [], [3])}
+    stage.alter_isr([1, 3, 2])
+    assert (stage.part().replicas, stage.part().isr, stage.ongoing()) == ([1, 2], [1, 2], {})
+
+
+def test_a_reassignment_can_be_given_up_or_changed():
+    stage = Stage(brokers=4)
+    stage.create(assignments=[[1, 2]])
+    assert stage.reassign(None) == Code.NO_REASSIGNMENT_IN_PROGRESS
+    stage.reassign([2, 3])
+    assert stage.ongoing([p.ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 1])]) == stage.ongoing() != {}
+    assert stage.ongoing([p.ListPartitionReassignmentsTopics(name="u", partition_indexes=[0])]) == {}
+    assert stage.reassign(None) == 0
+    assert (stage.part().replicas, stage.seen(), stage.ongoing()) == ([2, 1], (1, [1, 2]), {})
+    stage.reassign([3, 4])
+    stage.reassign([1, 2])
+    assert stage.ongoing() == {("t", 0): ([1, 2, 3, 4], [3, 4], [3, 4])}  # as Kafka: what was being added still is
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"replicas": [1, 9]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"replicas": [1, 1]}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"replicas": []}, Code.INVALID_REPLICA_ASSIGNMENT),
+        ({"replicas": [1, 2, 3], "may_resize": False}, Code.INVALID_REPLICATION_FACTOR),
+        ({"replicas": [1, 2], "index": 1}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"replicas": [1, 2], "name": "x"}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_reassignments_that_are_refused(arguments, code):
+    stage = Stage()
+    stage.create(assignments=[[1, 2]])
+    assert stage.reassign(**arguments) == code
+    assert stage.ongoing() == {}
+
+
+def test_going_back_without_an_old_replica_in_sync_needs_leave_to_lose_records():
+    for allowed in ("false", "true"):
+        stage = Stage(brokers=4)
+        stage.create(assignments=[[1, 2]], configs={"unclean.leader.election.enable": allowed})
+        stage.reassign([3, 4])
+        stage.alter_isr([1, 3])
+        stage.lose(1)
+        stage.start(1)
+        assert stage.seen() == (3, [3])
+        assert stage.reassign(None) == (0 if allowed == "true" else Code.INVALID_REPLICA_ASSIGNMENT)
+        assert stage.seen() == ((1, [1]) if allowed == "true" else (3, [3]))
+
+
+# ---- brokers
+
+
+def test_a_registration_is_fenced_until_its_broker_has_read_the_log_so_far():
+    stage = Stage(brokers=0)
+    answer = stage.register(1)
+    assert (answer.error_code, stage.image.nodes, stage.image.brokers[1].fenced) == (0, {}, True)
+    behind = stage.beat(1, offset=answer.broker_epoch - 1)
+    assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+    caught_up = stage.beat(1, offset=answer.broker_epoch)
+    assert (caught_up.is_caught_up, caught_up.is_fenced, list(stage.image.nodes)) == (True, False, [1])
+    assert stage.beat(1, want_fence=True).is_fenced
+    assert stage.image.nodes == {}
+
+
+def test_the_same_incarnation_keeps_its_epoch_and_another_waits_for_the_end_of_the_session():
+    stage = Stage(brokers=0)
+    stage.start(1, incarnation=b"a" * 16)
+    epoch = stage.epochs[1]
+    assert stage.register(1, incarnation=b"a" * 16).broker_epoch == epoch
+    assert not stage.image.brokers[1].fenced
+    assert stage.register(1, incarnation=b"b" * 16).error_code == Code.DUPLICATE_BROKER_REGISTRATION
+    stage.clock.advance(stage.config.broker_session_timeout_ms)
+    assert stage.register(1, incarnation=b"b" * 16).broker_epoch > epoch
+    assert stage.beat(1, epoch=epoch).error_code == Code.STALE_BROKER_EPOCH
+    assert stage.beat(1).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"cluster_id": "other"}, Code.INCONSISTENT_CLUSTER_ID),
+        ({"listeners": []}, Code.INVALID_REGISTRATION),
+        ({"features": []}, Code.UNSUPPORTED_VERSION),
+        (
+            {"features": [p.RegistrationFeature(name="metadata.version", min_supported_version=1, max_supported_version=7)]},
+            Code.UNSUPPORTED_VERSION,
+        ),
+    ],
+)
+def test_registrations_that_are_refused(changes, code):
+    stage = Stage(brokers=0)
+    assert stage.register(1, **changes).error_code == code
+    assert stage.image.brokers == {}
+
+
+def test_a_new_incarnation_of_a_leader_gives_up_what_it_led():
+    stage = Stage()
+    stage.create(assignments=[[1, 2], [2, 1]])
+    stage.clock.advance(stage.config.broker_session_timeout_ms)
+    stage.beat(2)
+    stage.beat(3)
+    assert stage.register(1).error_code == 0
+    assert (stage.seen(), stage.seen(index=1)) == ((2, [2]), (2, [2]))
+
+
+def test_silent_brokers_are_fenced():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3]])
+    stage.clock.advance(stage.config.broker_session_timeout_ms - 1)
+    stage.beat(2)
+    assert stage.host.check_sessions() == 1
+    assert len(stage.image.nodes) == 3
+    stage.clock.advance(1)
+    assert stage.host.check_sessions() == stage.config.broker_session_timeout_ms - 1
+    assert (list(stage.image.nodes), stage.seen()) == ([2], (2, [2]))
+    assert not stage.beat(1).is_fenced  # it lives after all
+    stage.lose(1)
+    stage.lose(1)
+    stage.host.broker_lost(2, stage.epochs[2] - 1)  # an incarnation of long ago
+    assert list(stage.image.nodes) == [2]
+
+
+def test_a_controlled_shutdown_ends_when_the_others_know():
+    stage = Stage()
+    stage.create(assignments=[[1, 2, 3], [2, 3, 1]])
+    first = stage.beat(1, want_shut_down=True)
+    assert (first.should_shut_down, first.is_fenced) == (False, False)
+    assert (stage.seen(), stage.seen(index=1)) == ((2, [2, 3]), (2, [2, 3]))
+    assert not stage.image.is_active(1) and 1 in stage.image.nodes
+    assert not stage.beat(1, want_shut_down=True).should_shut_down
+    stage.beat(2)
+    assert not stage.beat(1, want_shut_down=True).should_shut_down
+    stage.beat(3)
+    last = stage.beat(1, want_shut_down=True)
+    assert (last.should_shut_down, last.is_fenced, 1 in stage.image.nodes) == (True, True, False)
+    assert stage.register(1).error_code == 0  # no need to wait for the old session
+    assert stage.beat(1, want_shut_down=True).should_shut_down  # nothing to hand over
+
+
+def test_a_broker_that_leads_nothing_may_go_at_once():
+    stage = Stage()
+    assert stage.beat(1, want_shut_down=True).should_shut_down
+    stage.create(assignments=[[2]])
+    assert not stage.beat(2, want_shut_down=True).should_shut_down
+    assert stage.seen() == (-1, [2])
+    stage.beat(3)
+    assert stage.beat(2, want_shut_down=True).should_shut_down
+
+
+def test_a_broker_can_be_forgotten():
+    stage = Stage()
+    stage.create(assignments=[[1, 2]])
+    assert stage.ask(p.UnregisterBrokerRequest(broker_id=9)).error_code == Code.BROKER_ID_NOT_REGISTERED
+    assert stage.ask(p.UnregisterBrokerRequest(broker_id=1)).error_code == 0
+    assert (sorted(stage.image.brokers), stage.seen()) == ([2, 3], (2, [2]))
+    assert stage.beat(1).error_code == Code.STALE_BROKER_EPOCH
+    assert stage.register(1).error_code == 0
+
+
+def test_producer_ids_are_never_given_twice():
+    stage = Stage()
+    blocks = [stage.ask(p.AllocateProducerIdsRequest(broker_id=node, broker_epoch=stage.epochs[node])) for node in (1, 2, 1)]
+    assert [each.producer_id_start for each in blocks] == [0, PRODUCER_ID_BLOCK, 2 * PRODUCER_ID_BLOCK]
+    assert all(each.producer_id_len == PRODUCER_ID_BLOCK for each in blocks)
+    assert stage.ask(p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=0)).error_code == Code.STALE_BROKER_EPOCH
+
+
+# ---- the log
+
+
+def test_a_request_it_does_not_serve_is_an_error():
+    with pytest.raises(errors.UnsupportedVersion):
+        Stage().ask(p.ProduceRequest(), 9)
+
+
+def test_a_controller_finds_its_cluster_in_its_directory_with_nobody_alive(tmp_path):
+    stage = Stage(directory=tmp_path)
+    stage.create(assignments=[[1, 2, 3]])
+    stage.create("gone", 1, 1)
+    stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="gone")]))
+    stage.ask(p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.epochs[1]))
+    before, epoch = list(stage.image.records()), stage.part().leader_epoch
+    with pytest.raises(UsageError, match="in use"):
+        ControllerHost(stage.config, directory=tmp_path)
+    stage.host.close()
+    again = ControllerHost(stage.config, directory=tmp_path)
+    image = again.controller.image
+    assert again.cluster_id == "cluster" and image.nodes == {}
+    assert (image.partition("t", 0).leader, image.partition("t", 0).isr, image.partition("t", 0).leader_epoch) == (-1, [1, 2, 3], epoch + 1)
+    assert [type(record) for record in image.records()] == [type(record) for record in before]
+    assert (list(image.topics), image.next_producer_id, image.features) == (["t"], PRODUCER_ID_BLOCK, stage.image.features)
+    again.close()
+    again.open()
+    assert (
+        again.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name="u", num_partitions=1, replication_factor=1)]), 7)[0]
+        .topics[0]
+        .error_code
+        == Code.INVALID_REPLICATION_FACTOR
+    )
+    again.close()
+
+
+def test_the_first_of_the_old_isr_leads_alone_when_a_whole_cluster_comes_back(tmp_path):
+    stage = Stage(directory=tmp_path)
+    stage.create(assignments=[[1, 2, 3]])
+    stage.host.close()
+    again = Stage(brokers=0, directory=tmp_path)
+    again.start(3)
+    assert again.seen() == (3, [3])
+    again.start(1)
+    assert again.seen() == (3, [3])
+    assert again.alter_isr([3, 1]).error_code == 0
+    again.host.close()
+
+
+def test_features_of_an_older_cluster():
+    host = ControllerHost(features={"transaction.version": 1})
+    assert host.read(lambda image: image.features["transaction.version"]) == 1
+    for wrong in ({"transaction.version": 3}, {"x.version": 0}):
+        with pytest.raises(UsageError, match="supported"):
+            ControllerHost(features=wrong)
