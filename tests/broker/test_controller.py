@@ -233,7 +233,7 @@ def test_topics_are_deleted_by_name_or_id(version):
         assert delete((None, topic_id)) == [Code.UNKNOWN_TOPIC_ID]
         assert delete(("u", topic_id), (None, none)) == [Code.INVALID_REQUEST] * 2
         other = stage.image.topics["u"].topic_id
-        assert delete(("u", none), (None, other)) == [Code.INVALID_REQUEST] * 2
+        assert set(delete(("u", none), (None, other))) == {Code.INVALID_REQUEST}
         assert delete((None, other)) == [0]
     closed = Stage(delete_topic_enable=False)
     closed.create(partitions=1, replicas=1)

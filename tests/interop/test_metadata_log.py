@@ -1,0 +1,134 @@
+"""The metadata log between this controller and Kafka 4.3.1: the same definitions, the same bytes, each reads the other's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_server import KafkaServer, jar_directory
+
+sys.path.append(str(Path(__file__).parent.parent / "broker"))
+sys.path.append(str(Path(__file__).parent.parent / "protocol"))
+from protocol_kit import BETWEEN_BROKERS, name_of, versions_of
+from test_controller import Stage
+from test_tables import compare
+
+from kafkacore import KafkaAdminClient, NewTopic, protocol
+from kafkacore.broker.cluster import ClusterImage, uuid_text
+from kafkacore.config import BrokerConfig
+from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
+from kafkacore.protocol.schema import Versions
+from kafkacore.records import read_batches
+
+pytestmark = pytest.mark.kafka
+
+MESSAGES = [getattr(protocol, name) for name in sorted(BETWEEN_BROKERS)] + list(MetadataRecord.RECORDS.values())
+NOT_HERE = {"DelegationTokenRecord", "RemoveDelegationTokenRecord", "RegisterControllerRecord", "ZkMigrationRecord"} | {
+    "BeginTransactionRecord",
+    "EndTransactionRecord",
+    "AbortTransactionRecord",
+}
+"""Records of things that do not exist here: delegation tokens, a quorum of controllers, ZooKeeper, changes too large for a batch."""
+
+
+def definitions(jar: str, folder: str) -> dict[str, Any]:
+    found = {}
+    (path,) = jar_directory().glob(f"{jar}-4*.jar")
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith(f"common/{folder}/") and name.endswith(".json"):
+                found[Path(name).stem] = json.loads(re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.M))
+    return found
+
+
+@pytest.fixture(scope="module")
+def official() -> dict[str, Any]:
+    return definitions("kafka-clients", "message") | definitions("kafka-metadata", "metadata")
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=name_of)
+def test_a_table_says_what_kafkas_definition_says(kind: Any, official: dict[str, Any]) -> None:
+    theirs = official[kind.__name__]
+    assert (kind.MIN_VERSION, kind.MAX_VERSION) == Versions.parse(theirs["validVersions"])
+    assert kind.API_KEY == theirs["apiKey"]
+    compare(kind, theirs, set(versions_of(kind)))
+
+
+def test_what_is_missing_is_known() -> None:
+    theirs = set(definitions("kafka-metadata", "metadata"))
+    assert theirs - {kind.__name__ for kind in MetadataRecord.RECORDS.values()} == NOT_HERE
+
+
+def values_of(path: Path) -> Iterator[bytes]:
+    for batch in read_batches(path.read_bytes()):
+        if not batch.is_control:
+            for record in batch.records():
+                assert record.value is not None
+                yield bytes(record.value)
+
+
+def test_kafkas_own_log_is_read_byte_for_byte() -> None:
+    """Every record Kafka wrote is decoded, encoded to the same bytes, and replayed to the cluster its clients see."""
+    with KafkaServer() as kafka:
+        with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("a", 3, 1, configs={"retention.ms": "7"}), NewTopic("b", 1, 1), NewTopic("c", 1, 1)]).check()
+            admin.delete_topics(["b"]).check()
+            admin.create_partitions({"c": 4}).check()
+            described = {topic.name: topic for topic in admin.describe_topics(["a", "c"]).succeeded.values()}
+        values = [value for path in sorted((kafka.directory / "data" / "__cluster_metadata-0").glob("*.log")) for value in values_of(path)]
+    image = ClusterImage(BrokerConfig(), "theirs")
+    kinds = set()
+    for nth, value in enumerate(values):
+        if value[1] in (23, 24, 27):  # the brackets around large changes, and a quorum's controllers
+            continue
+        record = decode_record(value)
+        kinds.add(type(record).__name__)
+        version = value[2]
+        assert encode_record(record, version) == value, record
+        image.apply([record], nth + 1)
+    assert {"RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "TopicRecord", "PartitionRecord", "ConfigRecord"} <= kinds
+    assert {"FeatureLevelRecord", "RemoveTopicRecord"} <= kinds
+    assert {name: len(topic.partitions) for name, topic in image.topics.items()} == {"a": 3, "c": 4}
+    assert {name: topic.topic_id for name, topic in image.topics.items()} == {name: topic.topic_id for name, topic in described.items()}
+    assert image.topics["a"].config.retention_ms == 7
+    assert (list(image.nodes), image.features["metadata.version"]) == ([1], 30)
+
+
+def test_kafkas_tool_reads_our_log(tmp_path: Path) -> None:
+    stage = Stage(directory=tmp_path)
+    stage.create("t", assignments=[[1, 2, 3], [2, 3, 1]], configs={"retention.ms": "7"})
+    stage.create("gone", 1, 1)
+    topic_id = stage.image.topics["t"].topic_id
+    stage.ask(protocol.DeleteTopicsRequest(topics=[protocol.DeleteTopicState(name="gone")]))
+    stage.lose(1)
+    stage.reassign([2, 3])
+    stage.beat(3, want_shut_down=True)
+    stage.ask(protocol.AllocateProducerIdsRequest(broker_id=2, broker_epoch=stage.epochs[2]))
+    stage.ask(protocol.UnregisterBrokerRequest(broker_id=1))
+    records = [record for _, batch in stage.host._log.batches() for record in batch] if stage.host._log else []
+    stage.host.close()
+    tool = KafkaServer()
+    (path,) = (tmp_path / "__cluster_metadata-0").glob("*.log")
+    said = tool.tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", path).stdout.decode()
+    shutil.rmtree(tool.directory)
+    assert "isvalid: false" not in said
+    found = [json.loads(line.partition("payload: ")[2]) for line in said.splitlines() if "payload: " in line]
+    names = [re.sub(r"(?<!^)(?=[A-Z])", "_", type(record).__name__.removesuffix("Record")).upper() + "_RECORD" for record in records]
+    assert [each["type"] for each in found] == names
+    assert len(set(names)) >= 10
+    topic = next(each["data"] for each in found if each["type"] == "TOPIC_RECORD")
+    assert topic == {"name": "t", "topicId": uuid_text(topic_id)}
+    partitions = [each["data"] for each in found if each["type"] == "PARTITION_RECORD" and each["data"]["topicId"] == uuid_text(topic_id)]
+    assert [(each["replicas"], each["isr"], each["leader"], each["leaderEpoch"]) for each in partitions] == [
+        ([1, 2, 3], [1, 2, 3], 1, 0),
+        ([2, 3, 1], [2, 3, 1], 2, 0),
+    ]
+    change = next(each["data"] for each in found if each["type"] == "PARTITION_CHANGE_RECORD")
+    assert (change["partitionId"], change["leader"], change["isr"]) == (0, 2, [2, 3])

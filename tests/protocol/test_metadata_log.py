@@ -1,0 +1,78 @@
+"""Records of the metadata log: bytes that Kafka 4.3.1 wrote, round trips, garbage. tests/interop/test_metadata_log.py asks Kafka itself."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_kit import name_of, sample, struct_strategy, versions_of
+
+from kafkacore.errors import CorruptDataError, UnsupportedVersion
+from kafkacore.protocol import metadata_log as m
+from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
+
+KINDS = list(MetadataRecord.RECORDS.values())
+TOPIC_ID = bytes.fromhex("ebb798f48f754912922c55f6bac7b7e5")
+DIRECTORY = bytes.fromhex("f3b3861b783b98bfc45227c75f11d43a")
+
+WRITTEN_BY_KAFKA = [
+    ("010c00116d657461646174612e76657273696f6e001e00", m.FeatureLevelRecord(name="metadata.version", feature_level=30)),
+    (
+        "0104000401146d696e2e696e73796e632e7265706c69636173023100",
+        m.ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="1"),
+    ),
+    ("01140000", m.NoOpRecord()),
+    ("01110300000001000000000000001101030101", m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=17, cordoned_log_dirs=[])),
+    ("0102000261ebb798f48f754912922c55f6bac7b7e500", m.TopicRecord(name="a", topic_id=TOPIC_ID)),
+    (
+        "01030200000000ebb798f48f754912922c55f6bac7b7e502000000010200000001010100000001000000000000000002f3b3861b783b98bfc45227c75f11d43a00",
+        m.PartitionRecord(
+            partition_id=0, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0, directories=[DIRECTORY]
+        ),
+    ),
+    ("010900ebb798f48f754912922c55f6bac7b7e500", m.RemoveTopicRecord(topic_id=TOPIC_ID)),
+]
+
+
+@pytest.mark.parametrize(("data", "record"), WRITTEN_BY_KAFKA, ids=lambda value: type(value).__name__)
+def test_bytes_written_by_kafka(data, record):
+    assert encode_record(record).hex() == data
+    assert decode_record(bytes.fromhex(data)) == record
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_every_record_in_every_version_is_read_as_it_was_written(kind):
+    for version in versions_of(kind):
+        assert decode_record(encode_record(kind(), version)) == kind()
+        for seed in range(5):
+            record = sample(kind, version, seed)
+            assert decode_record(encode_record(record, version)) == record
+    assert encode_record(kind())[2] == kind.MAX_VERSION
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_any_values(kind, data):
+    record = data.draw(struct_strategy(kind, kind.MAX_VERSION))
+    assert decode_record(encode_record(record)) == record
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=40))
+def test_garbage_is_refused_and_nothing_else_happens(data):
+    for value in (data, b"\x01" + data, b"\x01\x03\x02" + data):
+        try:
+            decode_record(value)
+        except (CorruptDataError, UnsupportedVersion):
+            pass
+
+
+@pytest.mark.parametrize("value", [b"\x02\x14\x00\x00", b"\x01\x63\x00\x00", b"\x01\x14\x05\x00"])
+def test_what_is_newer_is_refused(value):
+    with pytest.raises(UnsupportedVersion):
+        decode_record(value)
+
+
+@pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x14", b"\x01\x14\x00", b"\x01\x14\x00\x00\x00"])
+def test_what_is_cut_or_too_long_is_refused(value):
+    with pytest.raises(CorruptDataError):
+        decode_record(value)
