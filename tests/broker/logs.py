@@ -1,6 +1,7 @@
 """Logs on disk for the broker's tests, without a broker."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 from brokering import T0
@@ -13,6 +14,8 @@ from kafkacore.config import BrokerConfig
 
 DEFAULTS = TopicConfig.build({}, BrokerConfig())
 TOPIC_ID = bytes(range(16))
+FAST_DIRECTORY = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK)), None)
+"""For files that need not outlive a test, without waiting for a disk; None for the usual place."""
 
 
 def topic_config(**settings) -> TopicConfig:

@@ -330,7 +330,9 @@ class Log:
                 return segment
             if not segment.size and segment.has_room(nbytes) and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
                 return segment                                # one batch larger than segment.bytes: a roll would not help
-        return self._roll(self.end_offset if first_offset is None else first_offset, nbytes, wall_ms)
+        if first_offset is None or (not self.segments and last_offset - self.end_offset <= MAX_RELATIVE_OFFSET):
+            first_offset = self.end_offset
+        return self._roll(first_offset, nbytes, wall_ms)
 
     def _fits(self, segment: Segment, nbytes: int, max_timestamp_ms: int, last_offset: int, wall_ms: int) -> bool:
         config = self.config

@@ -1,0 +1,302 @@
+"""Any sequence of appends, truncations, deletions, restarts and crashes, in memory and on disk, against a list."""
+
+import logging
+import os
+import shutil
+import tempfile
+from unittest import mock
+
+import pytest
+from brokering import T0, batch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from logs import FAST_DIRECTORY, Disk, topic_config
+
+from kafkacore import errors
+from kafkacore.broker.log import Log, read_one_batch
+from kafkacore.codec import crc32c
+from kafkacore.records import read_batches
+
+SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "file_delete_delay_ms": 0}
+
+
+def pieces(log, offset, max_bytes=1 << 30, upper=None, at_least_one=True) -> list[bytes]:
+    found = log.read(offset, max_bytes, log.end_offset if upper is None else upper, at_least_one)
+    return [bytes(piece) if isinstance(piece, memoryview) else piece.read() for piece in found]
+
+
+class LogMachine(RuleBasedStateMachine):
+    """Rows of the model: (base offset, last offset, values, timestamp, epoch), one per batch."""
+
+    on_disk = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int, int, list[bytes], int, int]] = []
+        self.start = self.end = self.epoch = self.serial = 0
+        self.sync = mock.patch("os.fsync", lambda fd: None)   # nobody cuts the power here
+        self.sync.start()
+        self.path = tempfile.mkdtemp(dir=FAST_DIRECTORY)
+
+    def teardown(self) -> None:
+        self.sync.stop()
+        if self.on_disk:
+            self.disk.manager.close(clean=False)
+        shutil.rmtree(self.path)
+
+    @initialize()
+    def begin(self) -> None:
+        if self.on_disk:
+            self.disk = Disk(self.path)
+            self.log = self.disk.log(**SMALL)
+        else:
+            self.log = Log(topic_config(**SMALL))
+
+    def values(self, count: int) -> list[bytes]:
+        self.serial += 1
+        return [b"%d-%d" % (self.serial, nth) + b"." * (self.serial % 90) for nth in range(count)]
+
+    @rule(count=st.integers(1, 6), time=st.integers(0, 500), codec=st.sampled_from(["none", "lz4"]))
+    def append(self, count: int, time: int, codec: str) -> None:
+        values = self.values(count)
+        data = batch(values, timestamps_ms=[T0 + time] * count, compression=codec, producer_id=9, epoch=0, sequence=self.serial)
+        assert self.log.append(read_one_batch(data, 1 << 20), self.epoch, wall_ms=T0) == self.end
+        self.rows.append((self.end, self.end + count - 1, values, T0 + time, self.epoch))
+        self.end += count
+
+    @rule(counts=st.lists(st.integers(1, 4), min_size=1, max_size=8), gap=st.integers(0, 3), torn=st.integers(0, 60))
+    def append_replicated(self, counts: list[int], gap: int, torn: int) -> None:
+        """What a leader's compacted log would send, cut off in a batch."""
+        data, offset = b"", self.end
+        for count in counts:
+            offset += gap
+            values = self.values(count)
+            one = bytearray(batch(values, timestamps_ms=[T0] * count))
+            one[0:8] = offset.to_bytes(8, "big")
+            one[12:16] = self.epoch.to_bytes(4, "big")
+            data += one
+            self.rows.append((offset, offset + count - 1, values, T0, self.epoch))
+            offset += count
+        self.end = offset
+        cut = bytes(batch([b"cut"]))
+        assert self.log.append_replicated(data + cut[: min(torn, len(cut) - 1)], T0) == self.end
+
+    @rule()
+    def new_epoch(self) -> None:
+        self.epoch += 1
+
+    @precondition(lambda self: self.rows)
+    @rule(back=st.integers(0, 30))
+    def truncate(self, back: int) -> None:
+        offset = max(self.end - back, 0)
+        changed = self.log.truncate_to(offset)
+        assert changed == (offset < self.end)
+        if not changed:
+            return
+        self.rows = [row for row in self.rows if row[1] < offset]
+        self.end = offset
+        self.start = min(self.start, offset)
+
+    @rule(ahead=st.integers(0, 50))
+    def start_anew(self, ahead: int) -> None:
+        self.start = self.end = self.end + ahead
+        self.rows = []
+        self.log.truncate_fully_and_start_at(self.end)
+
+    @rule(ahead=st.integers(0, 30))
+    def advance_start(self, ahead: int) -> None:
+        offset = min(self.start + ahead, self.end)
+        self.log.advance_start(offset)
+        self.start = offset
+
+    @rule(keep=st.integers(0, 3000))
+    def retain(self, keep: int) -> None:
+        self.log.delete_old_segments(-1, keep, T0)
+        assert self.log.start_offset >= self.start
+        self.start = self.log.start_offset
+
+    @precondition(lambda self: self.on_disk)
+    @rule(how=st.sampled_from(["restart", "crash"]))
+    def reopen(self, how: str) -> None:
+        if how == "crash":
+            self.disk.manager.checkpoint()                    # a start in the middle of a segment is known from there only
+        getattr(self.disk, how)()
+        self.log = self.disk.log(**SMALL)
+
+    @invariant()
+    def offsets_are_those_of_the_model(self) -> None:
+        assert (self.log.start_offset, self.log.end_offset) == (self.start, self.end)
+        assert self.log.recovery_point <= self.end
+
+    @invariant()
+    def everything_is_there(self) -> None:
+        expected = [(row[0], row[1], row[2], row[4]) for row in self.rows if row[1] >= self.start]
+        found = [each for piece in pieces(self.log, self.start) for each in read_batches(piece, check_crcs=True)]
+        assert [(b.base_offset, b.last_offset, [r.value for r in b.records()], b.leader_epoch) for b in found] == expected
+
+    @rule(data=st.data())
+    def read_somewhere(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, self.end))
+        max_bytes = data.draw(st.integers(0, 2500))
+        got = [each for piece in pieces(self.log, offset, max_bytes) for each in read_batches(piece)]
+        wanted = [row for row in self.rows if row[1] >= offset]
+        assert [each.base_offset for each in got] == [row[0] for row in wanted[: len(got)]]
+        assert sum(each.size_bytes for each in got[1:]) <= max_bytes
+        assert bool(got) == bool(wanted)                      # at least one
+        upper = data.draw(st.sampled_from([row[0] for row in wanted] or [self.end]))
+        below = [row for row in wanted if row[1] < upper]
+        sizes = [each.size_bytes for piece in pieces(self.log, offset, upper=upper) for each in read_batches(piece)]
+        assert len(sizes) == len(below)
+        assert self.log.bytes_between(offset, upper) == sum(sizes)
+
+    @rule(time=st.integers(-1, 501))
+    def look_up_a_time(self, time: int) -> None:
+        expected = next(
+            ((offset, row[3]) for row in self.rows for offset in range(row[0], row[1] + 1) if row[3] >= T0 + time and offset >= self.start),
+            None,
+        )
+        found = self.log.offset_for_timestamp(T0 + time, self.end)
+        assert (None if found is None else found[:2]) == expected
+
+    @invariant()
+    def the_newest_is_found(self) -> None:
+        held = [row for row in self.rows if self.log.segments and row[0] >= self.log.segments[0].base_offset]
+        found = self.log.max_timestamp(self.end)
+        assert (None if found is None else found.timestamp_ms) == max((row[3] for row in held), default=None)
+
+
+class DiskLogMachine(LogMachine):
+    on_disk = True
+
+
+TestLogInMemory = LogMachine.TestCase
+TestLogInMemory.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestLogOnDisk = DiskLogMachine.TestCase
+TestLogOnDisk.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+# ---- damaged files
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    logging.getLogger("kafkacore.broker.log").setLevel(logging.CRITICAL)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=30),
+    st.integers(0, 30),
+    st.sampled_from(["cut", "flip", "zeros", "garbage", "index", "remove"]),
+    st.data(),
+)
+def test_recovery_keeps_what_was_synced_and_a_prefix_of_the_rest(counts, synced_batches, damage, data):
+    """The power goes: everything up to the last fsync is on the disk, behind it files end anywhere or hold anything."""
+    with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as path:
+        disk = Disk(path)
+        log = disk.log(**SMALL)
+        rows = []
+        for nth, count in enumerate(counts):
+            values = [b"%d/%d" % (nth, each) + b"v" * 60 for each in range(count)]
+            rows.append((log.append(read_one_batch(batch(values), 1 << 20), nth // 7, wall_ms=T0), values))
+            if nth + 1 == synced_batches:
+                log.flush()
+        safe_offset = log.recovery_point                      # segments that ended are synced by themselves
+        synced = sum(base < safe_offset for base, _ in rows)
+        # Of the segments written since, and of the part of the last synced one behind that.
+        places = [
+            (segment.path(".log"), segment.position_of(safe_offset) if segment.base_offset <= safe_offset else 0, segment.size)
+            for segment in log.segments
+            if segment is log.segments[-1] or log.segments[log.segments.index(segment) + 1].base_offset > safe_offset
+        ]
+        disk.manager.checkpoint()
+        for each in disk.manager.logs.values():
+            each.close()
+        disk.manager._unlock()
+        file, first, size = data.draw(st.sampled_from(places))
+        damage_file(file, first, size, damage, data)
+        disk.start()
+        log = disk.log(**SMALL)
+        found = [(b.base_offset, [r.value for r in b.records()]) for p in pieces(log, 0) for b in read_batches(p, check_crcs=True)]
+        assert found == rows[: len(found)]
+        assert len(found) >= synced
+        assert log.end_offset == (rows[len(found)][0] if len(found) < len(rows) else rows[-1][0] + len(rows[-1][1]))
+        base = log.append(read_one_batch(batch([b"after"]), 1 << 20), 99, wall_ms=T0)
+        assert b"after" in pieces(log, base)[0]
+        disk.restart()
+        assert disk.log(**SMALL).end_offset == base + 1
+        disk.manager.close(clean=False)
+
+
+def damage_file(file, first, size, damage, data) -> None:
+    position = data.draw(st.integers(first, size))
+    if damage == "remove":
+        for suffix in (".index", ".timeindex"):
+            file.with_suffix(suffix).unlink(missing_ok=True)
+    elif damage == "index":
+        file.with_suffix(".index").write_bytes(data.draw(st.binary(max_size=64)))
+        file.with_suffix(".timeindex").write_bytes(data.draw(st.binary(max_size=64)))
+    elif damage == "cut":
+        os.truncate(file, position)
+    else:
+        with file.open("r+b") as opened:
+            content = opened.read()
+            if damage == "flip":
+                if position < len(content) and not is_outside_crc(content, position):
+                    opened.seek(position)
+                    opened.write(bytes([content[position] ^ (1 << data.draw(st.integers(0, 7)))]))
+            else:
+                opened.seek(position)
+                opened.write(bytes(len(content) - position) if damage == "zeros" else data.draw(st.binary(max_size=300)))
+                if damage == "garbage":
+                    opened.truncate()
+
+
+def is_outside_crc(content: bytes, position: int) -> bool:
+    """The leader epoch and the base offset's high bytes are covered by no checksum; Kafka cannot see damage there either."""
+    at = 0
+    while at + 12 <= position:
+        length = int.from_bytes(content[at + 8 : at + 12], "big")
+        if position < at + 12 + length:
+            return position - at < 8 or 12 <= position - at < 16
+        at += 12 + length
+    return True
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_as_index_snapshot_or_checkpoint_do_no_harm(noise):
+    with tempfile.TemporaryDirectory(dir=FAST_DIRECTORY) as path:
+        disk = Disk(path)
+        log = disk.log(**SMALL)
+        for nth in range(5):
+            log.append(read_one_batch(batch([b"v" * 200], producer_id=1, epoch=0, sequence=nth), 1 << 20), 0, wall_ms=T0)
+        disk.manager.close()
+        assert crc32c(noise) >= 0
+        for name in os.listdir(f"{path}/t-0"):
+            if not name.endswith((".log", "partition.metadata")):
+                with open(f"{path}/t-0/{name}", "wb") as file:
+                    file.write(noise)
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+            with open(f"{path}/{name}", "wb") as file:
+                file.write(noise)
+        disk.start()
+        log = disk.log(**SMALL)
+        assert [each.base_offset for p in pieces(log, log.start_offset) for each in read_batches(p)] == [0, 1, 2, 3, 4]
+        assert log.offset_for_timestamp(T0, 5).offset == 0
+        disk.manager.close(clean=False)
+
+
+def test_a_replicated_batch_that_lies_before_the_end_is_refused():
+    log = Log(topic_config())
+    data = bytes(batch([b"a", b"b"]))
+    assert log.append_replicated(data, T0) == 2
+    with pytest.raises(errors.OffsetOutOfRange):
+        log.append_replicated(data, T0)
+    broken = bytearray(batch([b"c"]))
+    broken[0:8], broken[-1] = (2).to_bytes(8, "big"), broken[-1] ^ 1
+    with pytest.raises(errors.CorruptDataError):
+        log.append_replicated(bytes(broken), T0)
+    assert log.end_offset == 2
