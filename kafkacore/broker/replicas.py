@@ -124,8 +124,14 @@ class ReplicaManager(ImageListener):
 
     def reopen(self) -> None:
         """The log manager was closed and started again: gets the logs anew."""
-        for (topic, index), partition in self.partitions.items():
-            partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config)
+        for (topic, index), partition in list(self.partitions.items()):
+            try:
+                partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config)
+            except errors.KafkaStorage as error:
+                logger.error("partition %s-%d is offline: %s", topic, index, error)
+                del self.partitions[topic, index]
+                self.offline.add((topic, index))
+                continue
             partition.high_watermark = max(partition.log.start_offset, min(partition.high_watermark, partition.log.end_offset))
 
     def storage_failed(self, keys: Iterable[PartitionKey]) -> None:

@@ -264,3 +264,27 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
         while len(seen) < end and time.monotonic() < deadline:
             seen += [int(r.value) for rs in consumer.poll(5).values() for r in rs]
         assert set(acknowledged) <= set(seen)
+
+
+def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp_path, monkeypatch):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, retries=0, enable_idempotence=False) as producer:
+            assert producer.send("t", b"kept").result(10).offset == 0
+            with monkeypatch.context() as patched:
+                patched.setattr(disk_module, "write_at", full)
+                with pytest.raises(errors.KafkaStorage, match="No space left"):
+                    producer.send("t", b"lost").result(10)
+        broker = cluster._brokers[1]
+        with pytest.raises(errors.KafkaStorage, match="offline"):
+            broker.call(lambda: broker.state.replicas.partition("t", 0).log.read(0, MAX, 1, True))
+        cluster.stop_broker(1)
+        cluster.start_broker(1)                               # the disk has room again
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            consumer.seek(TopicPartition("t", 0), 0)
+            assert [record.value for records in consumer.poll(10).values() for record in records] == [b"kept"]
+
+
+def full(fd, pieces, position):
+    raise OSError(28, "No space left on device")

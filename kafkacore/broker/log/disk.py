@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from kafkacore.errors import CorruptDataError
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_TIME_ENTRY = struct.Struct(">qi")
 _SCAN_BYTES = 16 * 1024
 _RECENT_BATCHES = 2048
 
@@ -49,6 +51,7 @@ class DiskSegment(Segment):
 
     Attributes:
         directory: of the partition.
+        is_last: batches may still come, so the files of its indexes do not say all.
         suffix: after the names of its files: none, or that of a segment the cleaner is writing.
     """
 
@@ -63,6 +66,7 @@ class DiskSegment(Segment):
         "_recent_positions",
         "_saved_aborted",
         "directory",
+        "is_last",
         "suffix",
     )
 
@@ -80,6 +84,7 @@ class DiskSegment(Segment):
         self._recent_offsets = array("q")
         self._recent_positions = array("q")
         self._saved_aborted = 0
+        self.is_last = True
 
     @classmethod
     def create(
@@ -170,6 +175,8 @@ class DiskSegment(Segment):
         return self.index.is_full(max_bytes)
 
     def largest_timestamp(self) -> tuple[int, int]:
+        if self._largest is None and self._index is None:
+            self._largest = self._last_time_entry()
         if self._largest is None:
             index = self.index
             largest_ms, last_offset = (index.timestamps[-1], index.time_offsets[-1]) if index.timestamps else (NO_TIMESTAMP, NO_OFFSET)
@@ -178,6 +185,21 @@ class DiskSegment(Segment):
                     largest_ms, last_offset = span.max_timestamp_ms, span.last_offset
             self._largest = largest_ms, last_offset
         return self._largest
+
+    def _last_time_entry(self) -> tuple[int, int] | None:
+        """What the .timeindex file of a finished segment ends with, so that retention need not read whole indexes."""
+        if self.is_last:
+            return None
+        try:
+            with self.path(TIME_INDEX_SUFFIX).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                if not size or size % _TIME_ENTRY.size:
+                    return None
+                file.seek(-_TIME_ENTRY.size, os.SEEK_END)
+                timestamp_ms, relative = _TIME_ENTRY.unpack(file.read(_TIME_ENTRY.size))
+        except FileNotFoundError:
+            return None
+        return (timestamp_ms, self.base_offset + relative) if timestamp_ms > 0 and relative >= 0 else None
 
     def save_index(self, *, complete: bool) -> None:
         """Writes the index files if they changed.

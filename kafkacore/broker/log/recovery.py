@@ -56,6 +56,7 @@ def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_o
     for row, base in enumerate(bases):
         end = bases[row + 1] if row + 1 < len(bases) else None
         segment, broken = _open(directory, base, interval)
+        segment.is_last = end is None
         log.segments.append(segment)
         if broken or (not clean and (end is None or end > recovery_point)) or recovered is not None:
             if recovered is None:
