@@ -654,7 +654,7 @@ def check_client_metrics(overrides: Mapping[str, str]) -> None:
                 what, equals, expression = pattern.partition("=")
                 try:
                     re.compile(expression.strip())
-                except re.error:
+                except (re.error, OverflowError, RecursionError):
                     equals = ""
                 if not equals or what.strip() not in _CLIENT_MATCHES:
                     raise errors.InvalidConfiguration(f"Illegal client matching pattern: {pattern}")

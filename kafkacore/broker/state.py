@@ -24,7 +24,7 @@ from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import KafkaError
+from kafkacore.errors import ConfigError, KafkaError
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
@@ -77,7 +77,10 @@ class DynamicSettings(ImageListener):
         names = {(Resource.BROKER, ""), (Resource.BROKER, str(state.node_id))}
         if delta.configs & names:
             layers = state.config_layers()
-            state.config = effective(state.static_config, layers.dynamic_default, layers.dynamic)
+            try:
+                state.config = effective(state.static_config, layers.dynamic_default, layers.dynamic)
+            except ConfigError as error:  # another broker, started with other settings, found nothing wrong with them
+                logger.error("broker %d: the altered settings do not fit those it was started with: %s", state.node_id, error)
             state.cluster.set_config(state.config)
         for partition in state.replicas.partitions.values():
             partition.log.config = partition.config

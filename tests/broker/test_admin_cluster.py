@@ -1,10 +1,12 @@
 """Administration of a cluster of several brokers: what belongs to one of them, what to all."""
 
+import logging
+
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
 from kafkacore import protocol as p
-from kafkacore.admin import ConfigResource
+from kafkacore.admin import Append, ConfigResource
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
@@ -105,6 +107,27 @@ def test_a_group_has_settings_of_its_own(admin, cluster):
     results = admin.alter_configs({group: {"consumer.heartbeat.interval.ms": "1"}})
     assert "greater than or equal to group.consumer.min.heartbeat.interval.ms" in str(results.errors[group])
     assert admin.list_config_resources(["group"]) == [group]
+
+
+def test_loggers_of_a_broker(admin):
+    """Kafka's broker-loggers are the loggers of this package; they are the process's, and none is stored."""
+    loggers = ConfigResource("broker_logger", "1")
+    name = "kafkacore.broker.state"
+    logger = logging.getLogger(name)
+    assert logger.level == logging.NOTSET
+    try:
+        admin.alter_configs({loggers: {name: "TRACE"}}, validate_only=True).check()
+        assert logger.level == logging.NOTSET
+        admin.alter_configs({loggers: {name: "TRACE"}}).check()
+        entry = setting(admin, loggers, name)
+        assert (entry.value, entry.source, logger.level) == ("TRACE", "dynamic_broker_logger", 5)
+        assert setting(admin, loggers, "root").value == "WARN"
+        for wrong in ({name: "LOUD"}, {"no.such": "INFO"}, {"root": None}, {name: Append("INFO")}):
+            assert admin.alter_configs({loggers: wrong}).errors
+        admin.alter_configs({loggers: {name: None}}).check()
+        assert logger.level == logging.NOTSET
+    finally:
+        logger.setLevel(logging.NOTSET)
 
 
 def test_settings_survive_a_restart(tmp_path):

@@ -169,7 +169,10 @@ def test_limits_of_groups_are_the_brokers():
         configs.check_group({"consumer.session.timeout.ms": "5"}, served, NO_LAYERS)
 
 
-@pytest.mark.parametrize("pattern", ["nonsense", "client_id=(", "planet=x", "client_id=x,nonsense"])
+TOO_DEEP = "client_id=" + "(" * 5000 + ")" * 5000
+
+
+@pytest.mark.parametrize("pattern", ["nonsense", "client_id=(", "planet=x", "client_id=x,nonsense", "client_id=a{99999999999}", TOO_DEEP])
 def test_patterns_of_client_metrics(pattern):
     configs.check_client_metrics({"match": "client_id=a.*,client_software_name=b", "interval.ms": "100", "metrics": "*"})
     with pytest.raises(errors.InvalidConfiguration, match="Illegal client matching pattern"):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from kafkacore import errors
 from kafkacore.broker import configs
-from kafkacore.broker.cluster import TOPIC_SETTINGS, check_topic_name
+from kafkacore.broker.cluster import TopicConfig, check_topic_name
 from kafkacore.broker.configs import BrokerLayers, ConfigKey, Operation, Resource
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.errors import KafkaError
@@ -113,12 +113,15 @@ def _check(state: ControllerState, kind: int, name: str, settings: Mapping[str, 
         if not name:
             raise errors.InvalidRequest("Default topic resources are not allowed.")
         check_topic_name(name)
-        configs.check_topic(settings, TOPIC_SETTINGS)
+        TopicConfig.build(settings, image.config)
         if name not in image.topics:
             raise errors.UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
     elif kind == Resource.BROKER:
         if name and not name.isdecimal():
             raise errors.InvalidRequest(f"Unable to parse broker name as a base 10 number: {name}")
+        for key in settings:
+            if key not in configs.broker_keys():
+                raise errors.InvalidConfiguration(f"Unknown broker config name: {key}")
     elif kind == Resource.CLIENT_METRICS:
         if not name:
             raise errors.InvalidRequest("Subscription name can't be empty")

@@ -20,7 +20,7 @@ from kafkacore.broker.configs import Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
-from kafkacore.errors import Code, KafkaError
+from kafkacore.errors import Code, ConfigError, KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -339,3 +339,7 @@ def _check_broker_settings(state: BrokerState, name: str, settings: Mapping[str,
     if name:
         _check_broker(state, name, "Node", "expected {}, but received {}")
     configs.check_broker(settings, changed, bool(name), SERVED_BY_BROKERS, state.config_layers().static)
+    try:
+        configs.effective(state.static_config, settings)
+    except ConfigError as error:
+        raise errors.InvalidRequest(str(error)) from None

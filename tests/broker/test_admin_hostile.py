@@ -1,0 +1,126 @@
+"""Any administration a client can think of: the broker answers, and goes on answering."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_handlers import Bench
+
+from kafkacore import protocol as p
+from kafkacore.broker import configs
+from kafkacore.broker.state import Outcome
+
+NAMES = [*configs.topic_keys(), *configs.broker_keys(), *configs.group_keys(), *configs.client_metrics_keys(), "", "no.such", "\u00e9"]
+NUMBERS = ["0", "-1", "-2", "1", "2147483647", "9" * 30, "1e400", "nan"]
+VALUES = st.sampled_from([None, "", *NUMBERS, "true", "compact", "delete,compact", "gzip", "1:2", "*", "DEBUG"]) | st.text(max_size=5)
+RESOURCES = st.sampled_from([0, 2, 4, 8, 16, 32, 99])
+RESOURCE_NAMES = st.sampled_from(["t", "1", "2", "", "missing", "not a name", "root", "-1", "9" * 400])
+ALTERATIONS = st.builds(p.IncrementalAlterableConfig, name=st.sampled_from(NAMES), config_operation=st.integers(-1, 5), value=VALUES)
+
+
+def everything(bench):
+    asked = [(2, "t"), (4, "1"), (4, ""), (16, "t"), (32, "t")]
+    resources = [p.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None) for kind, name in asked]
+    answer = bench.ask(p.DescribeConfigsRequest(resources=resources, include_synonyms=True), 4)
+    assert [result.error_code for result in answer.results] == [0] * len(asked)
+    return {(result.resource_type, entry.name): entry.value for result in answer.results for entry in result.configs}
+
+
+def given_to(bench, request, version):
+    before = len(bench.late)
+    answer = bench.ask(request, version)
+    if answer is Outcome.LATER:
+        assert len(bench.late) == before + 1
+        answer = bench.late[-1]
+    return answer
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            p.IncrementalAlterConfigsResource,
+            resource_type=RESOURCES,
+            resource_name=RESOURCE_NAMES,
+            configs=st.lists(ALTERATIONS, max_size=3),
+        ),
+        max_size=3,
+    ),
+    st.booleans(),
+)
+def test_any_alteration_is_answered(resources, validate_only):
+    resources = [each for each in resources if each.resource_type != 8]  # loggers are the process's own
+    bench = Bench()
+    bench.topic()
+    before = everything(bench)
+    answer = given_to(bench, p.IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only), 1)
+    assert len(answer.responses) == len(resources)
+    after = everything(bench)
+    if validate_only or all(each.error_code for each in answer.responses):
+        assert after == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            p.AlterConfigsResource,
+            resource_type=RESOURCES,
+            resource_name=RESOURCE_NAMES,
+            configs=st.lists(st.builds(p.AlterableConfig, name=st.sampled_from(NAMES), value=VALUES), max_size=3),
+        ),
+        max_size=3,
+    )
+)
+def test_any_replacement_is_answered(resources):
+    bench = Bench()
+    bench.topic()
+    everything(bench)
+    answer = given_to(bench, p.AlterConfigsRequest(resources=resources), 2)
+    assert len(answer.responses) == len(resources)
+    everything(bench)
+
+
+ENTITIES = st.lists(
+    st.builds(
+        p.ClientQuotaEntityPart,
+        entity_type=st.sampled_from(["user", "client-id", "ip", "", "x"]),
+        entity_name=st.sampled_from([None, "", "a", "::1"]),
+    ),
+    max_size=3,
+)
+OPS = st.lists(
+    st.builds(
+        p.ClientQuotaOp,
+        key=st.sampled_from(["producer_byte_rate", "request_percentage", "connection_creation_rate", "x"]),
+        value=st.floats(),
+        remove=st.booleans(),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.builds(p.ClientQuotaAlteration, entity=ENTITIES, ops=OPS), max_size=3))
+def test_any_quota_is_answered(entries):
+    bench = Bench()
+    answer = given_to(bench, p.AlterClientQuotasRequest(entries=entries), 1)
+    assert len(answer.entries) <= len(entries)
+    bench.ask(p.DescribeClientQuotasRequest(components=[]), 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            p.FeatureUpdateKey,
+            feature=st.sampled_from(["metadata.version", "group.version", "transaction.version", "", "x"]),
+            max_version_level=st.integers(-(2**15), 2**15 - 1) | st.integers(-1, 3),
+            upgrade_type=st.integers(-1, 4),
+        ),
+        max_size=3,
+    )
+)
+def test_any_feature_update_is_answered(updates):
+    bench = Bench()
+    answer = given_to(bench, p.UpdateFeaturesRequest(feature_updates=updates), 2)
+    levels = bench.cluster.features
+    assert answer.error_code or all(levels.get(each.feature, 0) >= 0 for each in updates)
