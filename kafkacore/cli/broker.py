@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -32,6 +33,9 @@ def broker(
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY or files < most:        # every partition on disk keeps a file open
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else max(files, 65_536), most))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if emulate is not None and emulate not in EMULATIONS:

@@ -288,3 +288,145 @@ def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp
 
 def full(fd, pieces, position):
     raise OSError(28, "No space left on device")
+
+
+# ---- when a segment ends
+
+
+def bases(log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def test_a_segment_ends_by_size_and_takes_one_batch_that_is_larger(disk):
+    log = disk.log(segment_bytes=500)
+    for nbytes in (300, 50, 700, 10):
+        append(log, [b"v" * nbytes])
+    assert bases(log) == [0, 2, 3]
+
+
+def test_a_segment_ends_by_the_time_of_its_records_or_of_the_clock_without(disk):
+    log = disk.log(segment_ms=1000)
+    for time_ms in (0, 900, 1000, 1001, 1500, 2001, 2002):
+        append(log, [b"v"], timestamps_ms=[T0 + time_ms])
+    assert bases(log) == [0, 3, 6]                            # more than 1000 ms after the segment's first record
+    untimed = disk.log("untimed", segment_ms=1000)
+    for time_ms in (0, 900, 1001, 1002):
+        append(untimed, [b"v"], timestamps_ms=[-1], wall_ms=T0 + time_ms)
+    assert bases(untimed) == [0, 2]
+
+
+def test_the_jitter_ends_it_earlier(disk):
+    disk.manager._random.seed(1)
+    drawn = [disk.manager._random.randint(0, 400) for _ in range(2)]
+    disk.manager._random.seed(1)
+    log = disk.log(segment_ms=1000, segment_jitter_ms=400)
+    append(log, [b"v"], timestamps_ms=[T0])
+    append(log, [b"v"], timestamps_ms=[T0 + 1000 - drawn[0] + 1])
+    assert bases(log) == [0, 1] and 0 < drawn[0] <= 400
+
+
+def test_a_segment_ends_with_a_full_index(disk):
+    log = disk.log(index_interval_bytes=0, segment_index_bytes=60)  # 7 offset entries, 4 time entries and one for the end
+    for nth in range(12):
+        append(log, [b"v"], timestamps_ms=[T0 + nth])
+    assert bases(log) == [0, 5, 10]
+    same_time = disk.log("same", index_interval_bytes=0, segment_index_bytes=60)
+    for _ in range(12):
+        append(same_time, [b"v"], timestamps_ms=[T0])
+    assert bases(same_time) == [0, 8]
+
+
+def test_a_segment_ends_where_an_offset_would_not_fit_an_index(disk):
+    log = disk.log()
+    log.append_replicated(at(0))
+    log.append_replicated(at(2**31 - 1))
+    log.append_replicated(at(2**31))
+    log.append_replicated(at(2**40) + bytes(at(2**40 + 1)))
+    assert bases(log) == [0, 2**31, 2**40]
+    disk.restart()
+    assert [offset for offset, _ in content(disk.log())] == [0, 2**31 - 1, 2**31, 2**40, 2**40 + 1]
+    disk.crash()
+    assert disk.log().end_offset == 2**40 + 2
+
+
+def at(offset: int) -> bytes:
+    data = bytearray(batch([b"v"]))
+    data[:8] = offset.to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_a_preallocated_segment_has_its_length_and_loses_it_when_it_ends(disk):
+    log = disk.log(preallocate=True, segment_bytes=4000)
+    append(log, [b"v" * 100])
+    path = log.segments[0].path(".log")
+    assert path.stat().st_size == 4000
+    disk.crash()
+    log = disk.log(preallocate=True, segment_bytes=4000)
+    assert content(log) == [(0, b"v" * 100)]
+    for _ in range(40):
+        append(log, [b"v" * 100])
+    assert path.stat().st_size == log.segments[0].size < 4000
+    last = log.segments[-1].path(".log")
+    assert last.stat().st_size == 4000
+    disk.manager.close()
+    assert last.stat().st_size < 4000
+    disk.start()
+
+
+# ---- when it is on the disk
+
+
+def test_flush_messages_and_flush_ms(disk, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    log = disk.log(flush_messages=3)
+    append(log, [b"a", b"b"])
+    assert (log.recovery_point, synced) == (0, [])
+    append(log, [b"c"])
+    assert log.recovery_point == 3 and str(log.segments[0].path(".log")) in synced
+    synced.clear()
+    later = disk.log("later", flush_ms=500)
+    append(later)
+    disk.clock.advance(499)
+    disk.manager.advance_clock()
+    assert (later.recovery_point, synced) == (0, [])
+    disk.clock.advance(1)
+    disk.manager.advance_clock()
+    assert later.recovery_point == 3 and str(later.segments[0].path(".log")) in synced
+
+
+def test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints(disk):
+    assert disk.manager.next_deadline_ms() is None
+    append(disk.log())
+    assert disk.manager.next_deadline_ms() == disk.clock.now_ms() + 5000
+    disk.clock.advance(5000)
+    disk.manager.advance_clock()
+    assert (disk.path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    assert not (disk.path / "recovery-point-offset-checkpoint").exists()
+    disk.clock.advance(55_000)
+    disk.manager.advance_clock()
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+    assert disk.manager.next_deadline_ms() is None
+
+
+def test_an_ended_segment_is_synced_by_itself(disk):
+    log = disk.log(segment_bytes=300)
+    append(log, [b"v" * 200])
+    append(log, [b"v" * 200])
+    assert log.recovery_point == 1
+
+
+def test_snapshots_do_not_pile_up(disk):
+    log = disk.log(segment_bytes=300)
+    for nth in range(5):
+        append(log, [b"v" * 200])
+        disk.restart()
+        log = disk.log(segment_bytes=300)
+        assert log.end_offset == nth + 1
+    assert [name[17:20] for name in files(disk) if name.endswith(".snapshot")] == ["001", "002", "003", "004", "005"]
+    log = disk.log("small")
+    for _ in range(5):
+        append(log, [b"v"])
+        disk.restart()
+        log = disk.log("small")
+    assert [name for name in files(disk, "small-0") if name.endswith(".snapshot")] == ["00000000000000000005.snapshot"]

@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME = 255
 Key = tuple[str, int]
+_Write = Callable[[LogDir, Callable[[], None]], None]
 
 
 class LogDirReplica(NamedTuple):
@@ -409,10 +410,10 @@ class LogManager:
         self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
-            self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks())
+            self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._later)
         if self._offsets_due_ms is not None and self._offsets_due_ms <= now_ms:
             self._offsets_due_ms = None
-            self._save_offsets()
+            self._save_offsets(self._later)
         return True
 
     def _schedule_flush(self, log: Log) -> None:
@@ -423,34 +424,48 @@ class LogManager:
             heapq.heappush(self._flushes, (self._clock.now_ms() + log.config.flush_ms, self._number, log))
 
     def checkpoint(self) -> None:
-        """Writes the checkpoints of every directory whose logs have changed."""
+        """Writes all checkpoints that have changed, now."""
         self._high_watermarks_due_ms = self._offsets_due_ms = None
-        self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks())
-        self._save_offsets()
+        self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._now)
+        self._save_offsets(self._now)
 
-    def _save_offsets(self) -> None:
-        self._save(checkpoints.RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()})
+    def _save_offsets(self, write: _Write) -> None:
+        self._save(checkpoints.RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()}, write)
         starts = {
             key: log.start_offset for key, log in self.logs.items() if log.segments and log.start_offset > log.segments[0].base_offset
         }
-        self._save(checkpoints.START_OFFSETS, starts)
-        self._save(checkpoints.CLEANER_OFFSETS, self.compactor.cleaned_to)
+        self._save(checkpoints.START_OFFSETS, starts, write)
+        self._save(checkpoints.CLEANER_OFFSETS, self.compactor.cleaned_to, write)
 
     def _cleaned(self) -> None:
         for log_dir in self.directories:
             log_dir.dirty = True
 
-    def _save(self, name: str, offsets: Mapping[Key, int]) -> None:
+    def _save(self, name: str, offsets: Mapping[Key, int], write: _Write) -> None:
         for log_dir in self.directories:
             if log_dir.failure is None:
                 here = {key: offset for key, offset in offsets.items() if key in self.logs and _dir_of(self.logs[key]) is log_dir}
                 place = log_dir.path / name
                 if self._saved.get(place) != here:
-                    try:
-                        checkpoints.write_offsets(place, here)
-                        self._saved[place] = here
-                    except OSError as error:
-                        log_dir.fail(error)
+                    self._saved[place] = here
+                    write(log_dir, functools.partial(checkpoints.write_offsets, place, here))
+
+    def _now(self, log_dir: LogDir, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            log_dir.fail(error)
+
+    def _later(self, log_dir: LogDir, write: Callable[[], None]) -> None:
+        """By the worker: a checkpoint is synced, and nobody waits for it."""
+
+        def done(outcome: Exception | None) -> None:
+            if isinstance(outcome, OSError):
+                log_dir.fail(outcome)
+            elif outcome is not None:
+                raise outcome
+
+        self._worker.submit(write, done)
 
     def dirs(self) -> list[LogDirDescription]:
         """The log directories and what lies in them; none for logs in memory."""

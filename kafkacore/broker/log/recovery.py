@@ -81,9 +81,7 @@ def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_o
         log.truncate_fully_and_start_at(log.start_offset)
     while log.epochs and log.epochs[-1][1] > log.end_offset:
         log.epochs.pop()
-    for path in snapshots(directory):
-        if _offset_of(path) > log.end_offset:
-            path.unlink()
+    _remove_stray_snapshots(directory, {segment.base_offset for segment in log.segments}, log.end_offset)
     if recovered is None:
         load_producers(log, directory, log.end_offset)
     log.recovery_point = min(recovery_point, log.end_offset) if not clean else log.end_offset
@@ -172,6 +170,16 @@ def load_producers(log: Log, directory: Path, offset: int) -> None:
 def snapshots(directory: Path) -> list[Path]:
     """The producer snapshots of a partition, in the order of their offsets."""
     return sorted(directory / file_name(offset, suffix) for offset, suffix in _files(directory) if suffix == SNAPSHOT_SUFFIX)
+
+
+def _remove_stray_snapshots(directory: Path, bases: set[int], end_offset: int) -> None:
+    """Keeps those at the beginning of a segment, and the newest. Source: ProducerStateManager.removeStraySnapshots."""
+    left = snapshots(directory)
+    while left and _offset_of(left[-1]) > end_offset:
+        left.pop().unlink()
+    for path in left[:-1]:
+        if _offset_of(path) not in bases:
+            path.unlink()
 
 
 # ---- files
