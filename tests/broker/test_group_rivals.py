@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from kafkacore.broker.coordinator import partition_for
 from kafkacore.testing import Drop, EmbeddedCluster
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -300,3 +301,39 @@ def topic_on_own_cluster():
             producer.produce("own", str(n).encode(), partition=n % PARTITIONS)
         assert producer.flush(20) == 0
         yield cluster, "own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["confluent", "kip848"])
+def test_a_group_goes_on_when_its_coordinator_is_gone(kind):
+    config = {"group.min.session.timeout.ms": 100, "group.consumer.heartbeat.interval.ms": 50, "offsets.topic.num.partitions": 3}
+    with EmbeddedCluster(brokers=3, config=config) as cluster:
+        cluster.create_topic("t", partitions=PARTITIONS, replication_factor=3)
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1})
+        for n in range(COUNT):
+            producer.produce("t", str(n).encode(), partition=n % PARTITIONS)
+        assert producer.flush(20) == 0
+        with contextlib.ExitStack() as stack:
+            members = [stack.enter_context(contextlib.closing(MEMBERS[kind](cluster, "t", "g"))) for _ in range(2)]
+
+            def step():
+                for member in members:
+                    member.step()
+
+            until(lambda: all(len(member.partitions) == 2 for member in members), step, "two partitions each")
+            until(lambda: sum(len(member.values) for member in members) >= COUNT, step, "all records read")
+            for member in members:
+                member.consumer.commit(asynchronous=False)
+            partition = partition_for("g", 3)
+            gone = cluster.leader("__consumer_offsets", partition)
+            cluster.stop_broker(gone)
+            until(lambda: cluster.leader("__consumer_offsets", partition) not in (None, gone), step, "another coordinator")
+            assert members[0].committed("t") == [COUNT // PARTITIONS] * PARTITIONS
+            producer.produce("t", b"1000", partition=0)
+            producer.produce("t", b"1001", partition=PARTITIONS - 1)
+            assert producer.flush(20) == 0
+            until(lambda: {1000, 1001} <= {value for member in members for value in member.values}, step, "what was written since")
+            for member in members:
+                member.consumer.commit(asynchronous=False)
+            cluster.start_broker(gone)
+            assert members[0].committed("t") == [COUNT // PARTITIONS + 1, COUNT // PARTITIONS, COUNT // PARTITIONS, COUNT // PARTITIONS + 1]

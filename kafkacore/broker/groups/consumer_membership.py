@@ -373,7 +373,9 @@ class ConsumerMembership:
     # ---- leaving
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
-        group = self._existing(request.group_id)
+        group = self._owner.consumer_group(request.group_id)
+        if group is None:
+            raise errors.GroupIdNotFound(f"Group {request.group_id} not found.")
         response = ConsumerGroupHeartbeatResponse(
             error_code=errors.Code.NONE, member_id=request.member_id, member_epoch=request.member_epoch
         )
