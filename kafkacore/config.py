@@ -615,6 +615,8 @@ class BrokerConfig(_Config):
         group_consumer_heartbeat_interval_ms: how often members of consumer groups are told to send a heartbeat.
         group_consumer_max_size: members of a consumer group.
         group_consumer_assignment_interval_ms: how long a consumer group keeps a target assignment at least; Kafka waits 1000 ms.
+        group_consumer_migration_policy: whether groups with members change between the protocols: bidirectional, upgrade (to the consumer
+            protocol), downgrade, or disabled.
         group_consumer_regex_refresh_interval_ms: how often subscribed regular expressions are matched again if topics did not change.
         transaction_state_log_num_partitions: of __transaction_state, when it is made.
         transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
@@ -703,6 +705,7 @@ class BrokerConfig(_Config):
     group_consumer_heartbeat_interval_ms: int = _between(5_000, 1)
     group_consumer_max_size: int = _between(INT32_MAX, 1)
     group_consumer_assignment_interval_ms: int = _between(0, 0)
+    group_consumer_migration_policy: str = _one_of("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
     group_consumer_regex_refresh_interval_ms: int = _between(600_000, 10_000)
     transaction_state_log_num_partitions: int = _between(50, 1)
     transaction_state_log_replication_factor: int = _between(3, 1)

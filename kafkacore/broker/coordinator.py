@@ -11,7 +11,7 @@ Rules:
 2. Operations of one shard run one after the other. One that is asked for while another runs (a timer, a delayed operation, a callback)
    waits until that one's records are in the log and replayed.
 3. Operations decide and do not change what records describe: replay does. So a refused append leaves nothing to undo. State that no record
-   describes (who waits for a rebalance) they may change; `CoordinatorResult.appended` tells them what became of the records.
+   describes (who waits for a rebalance) they may change; `CoordinatorResult` tells them what became of the records.
 4. Nobody is answered before everything the answer may rest on is committed (below the high watermark): answers wait in the order of the
    log, those of reads and of writes without records too. If the leadership is lost first, they become NOT_COORDINATOR.
 
@@ -60,12 +60,14 @@ class CoordinatorResult(NamedTuple, Generic[T]):
         response: given to whoever asked, when the records are committed.
         replay: False if the shard has this state already, because the records only describe what operations change themselves.
         appended: called after the append, before the next operation: None, or why nothing was written.
+        committed: called when the records are committed, before the response is given: None, or why they are not.
     """
 
     records: list[CoordinatorRecord]
     response: T
     replay: bool = True
     appended: Callable[[KafkaError | None], None] | None = None
+    committed: Callable[[KafkaError | None], None] | None = None
 
 
 class ReplayedRecord(NamedTuple):
@@ -380,6 +382,12 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         def run(context: _Context[S]) -> None:
             result = operation(context.shard)
+
+            def finish(outcome: T | KafkaError) -> None:
+                if result.committed is not None:
+                    result.committed(outcome if isinstance(outcome, KafkaError) else None)
+                done(outcome)
+
             try:
                 if result.records:
                     batch = self._batch(result.records, producer_id, producer_epoch)
@@ -391,11 +399,11 @@ class CoordinatorRuntime(Generic[S]):
                 refused = _for_client(error)
                 if result.appended is not None:
                     result.appended(refused)
-                done(refused)
+                finish(refused)
                 return
             if result.appended is not None:
                 result.appended(None)
-            self._finish_when_committed(context, result.response, done)
+            self._finish_when_committed(context, result.response, finish)
 
         self._event(partition, run, done)
 

@@ -6,6 +6,13 @@ from group_bench import GroupBench, assigned
 
 from kafkacore import protocol as p
 from kafkacore.errors import Code
+from kafkacore.protocol.stored import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    decode_stored,
+    encode_stored,
+)
 
 
 class Stage(GroupBench):
@@ -295,11 +302,12 @@ def test_offsets_of_topics_that_are_read_cannot_be_deleted_and_do_not_age():
 
 
 def test_a_classic_group_without_members_makes_room_and_the_other_way_round():
-    bench = Stage()
+    bench = Stage(group_consumer_migration_policy="disabled")
     bench.commit({("a", 0): 5})
     _, (member,), _ = bench.stable("x")
     refused = bench.beat("m", 0, topics=["a"])
-    assert (refused.error_code, refused.error_message) == (Code.GROUP_ID_NOT_FOUND, "Group g is not a consumer group.")
+    assert refused.error_code == Code.GROUP_ID_NOT_FOUND
+    assert refused.error_message == "Cannot upgrade classic group g to consumer group because online upgrade is disabled."
     bench.leave((member, None))
     assert bench.beat("m", 0, topics=["a"]).error_code == 0
     assert bench.group().kind == "consumer"
@@ -381,3 +389,122 @@ def test_a_member_of_a_newer_kafka_begins_again():
     create_topic(bench.state.controller, "b")
     assert bench.beat("m", epoch, topics=["a", "b"]).error_code == Code.FENCED_MEMBER_EPOCH
     assert bench.beat("m", 0, topics=["a", "b"]).error_code == 0
+
+
+# ---- both protocols in one group
+
+
+def assignment(data):
+    """The partitions of topic a in what SyncGroup gave."""
+    found = decode_stored(ConsumerProtocolAssignment, data).assigned_partitions
+    return {partition for topic in found for partition in topic.partitions}
+
+
+def wish(*owned):
+    """The protocols of a classic member of topic a that has partitions."""
+    owned = [ConsumerProtocolTopicPartition(topic="a", partitions=list(owned))]
+    return (("range", encode_stored(ConsumerProtocolSubscription(topics=["a"], owned_partitions=owned), 1)),)
+
+
+def classic_group(bench, **options):
+    """A classic group with one member that has everything: its id and generation."""
+    member = bench.known_id(protocols=wish(), **options)
+    waiting = bench.join(member, protocols=wish(), **options)
+    bench.advance()
+    topics = [ConsumerProtocolTopicPartition(topic="a", partitions=[0, 1, 2, 3])]
+    given = encode_stored(ConsumerProtocolAssignment(assigned_partitions=topics), 1)
+    bench.sync(member, waiting.response.generation_id, {member: given})
+    assert bench.group().state_name == "Stable"
+    return member, waiting.response.generation_id
+
+
+def test_an_application_moves_to_the_consumer_protocol_and_back():
+    bench = Stage()
+    old, generation = classic_group(bench)
+    assert bench.commit({("a", 0): 7}, member=old, generation=generation) == {("a", 0): 0}
+    new = bench.beat("m", 0, topics=["a"])
+    assert (new.member_epoch, assigned(new), bench.group().kind) == (generation + 1, {}, "consumer")
+    bench.reload()
+    assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS
+    told = bench.join(old, protocols=wish(0, 1, 2, 3)).response
+    assert (told.error_code, told.generation_id) == (0, generation)
+    kept = assignment(bench.sync(old, generation).response.assignment)
+    assert len(kept) == 2
+    assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS  # it has not let go yet
+    done = bench.join(old, protocols=wish(*kept)).response
+    assert done.generation_id == generation + 1
+    assert assignment(bench.sync(old, generation + 1).response.assignment) == kept
+    assert bench.heartbeat(old, generation + 1) == 0
+    assert assigned(bench.beat("m", generation + 1)) == {bench.a: {0, 1, 2, 3} - kept}
+    assert bench.commit({("a", min(kept)): 8}, member=old, generation=generation + 1, version=8) == {("a", min(kept)): 0}
+    bench.reload()
+    assert bench.group().state_name == "Stable"
+    assert bench.beat("m", -1).error_code == 0
+    assert (bench.group().kind, bench.group().state_name) == ("classic", "PreparingRebalance")
+    bench.reload()
+    assert (bench.group().kind, bench.group().members[old].session_timeout_ms) == ("classic", 10_000)
+    assert bench.fetch(("a", min(kept))) == {("a", min(kept)): 8}
+
+
+def test_a_classic_member_moves_its_group_with_it():
+    bench = Stage()
+    old, generation = classic_group(bench)
+    waiting = bench.join(bench.known_id(protocols=wish()), protocols=wish())
+    new = bench.beat("m", 0, topics=["a"])
+    assert (waiting.response.error_code, new.error_code) == (Code.REBALANCE_IN_PROGRESS, 0)
+    assert set(bench.group().members) >= {old, "m"}
+    switched = bench.beat(old, 0, topics=["a"])  # the same member, with the other protocol now
+    assert (switched.error_code, bench.group().members[old].uses_classic_protocol) == (0, False)
+    assert bench.heartbeat(old, generation) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_classic_members_of_a_consumer_group_are_watched():
+    bench = Stage(group_consumer_session_timeout_ms=60_000)
+    old, generation = classic_group(bench, session_ms=1_000, rebalance_ms=500)
+    bench.beat("m", 0, topics=["a"])
+    assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS
+    bench.advance(499)
+    assert bench.heartbeat(old, generation) == Code.REBALANCE_IN_PROGRESS  # alive, but it does not join
+    bench.advance(1)
+    assert set(bench.group().members) == {"m"}
+    waiting = bench.join("late", protocols=wish(), session_ms=1_000, rebalance_ms=500)
+    assert waiting.response.error_code == 0
+    bench.advance(500)  # it joined, and does not sync
+    assert set(bench.group().members) == {"m"}
+    waiting = bench.join("quiet", protocols=wish(), session_ms=1_000, rebalance_ms=60_000)
+    bench.sync("quiet", waiting.response.generation_id)
+    bench.advance(1_000)
+    assert set(bench.group().members) == {"m"}
+
+
+def test_a_static_member_goes_back_to_the_classic_protocol():
+    bench = Stage()
+    epoch = bench.beat("m", 0, topics=["a"], instance="x").member_epoch
+    back = bench.join(instance="x", protocols=wish())
+    assert (back.response.error_code, back.response.generation_id, bench.group().kind) == (0, epoch, "classic")
+    member = bench.group().members[back.response.member_id]
+    assert (member.instance_id, assignment(member.assignment)) == ("x", {0, 1, 2, 3})
+    bench.reload()
+    assert bench.heartbeat(back.response.member_id, epoch, instance="x") == 0
+
+
+@pytest.mark.parametrize("policy", ["downgrade", "disabled"])
+def test_groups_stay_what_they_are_where_that_is_configured(policy):
+    bench = Stage(group_consumer_migration_policy=policy)
+    classic_group(bench)
+    assert bench.beat("m", 0, topics=["a"]).error_code == Code.GROUP_ID_NOT_FOUND
+    bench.beat("n", 0, topics=["a"], group="h")
+    expected = Code.INCONSISTENT_GROUP_PROTOCOL if policy == "disabled" else 0
+    assert bench.join("o", group="h", protocols=wish()).response.error_code == expected
+
+
+def test_classic_groups_that_cannot_become_consumer_groups():
+    bench = Stage()
+    waiting = bench.join(bench.known_id(kind="connect"), kind="connect")
+    bench.advance()
+    assert waiting.response.error_code == 0
+    assert "does not use the consumer embedded protocol" in bench.beat("m", 0, topics=["a"]).error_message
+    other = bench.join(bench.known_id(group="h"), group="h")
+    bench.advance()
+    assert other.response.error_code == 0
+    assert "is malformed" in bench.beat("m", 0, topics=["a"], group="h").error_message

@@ -144,6 +144,23 @@ def test_answers_wait_for_the_commit_in_the_order_of_the_log_and_reads_wait_with
     assert (first, second, seen, nothing) == ([1], [2], [{b"x": 2}], ["no records"])
 
 
+def test_an_operation_is_told_of_the_append_and_of_the_commit():
+    stage = Stage()
+    stage.replicas.hold = True
+    told = []
+    records = [CoordinatorRecord(b"x", b"\0\0\0\1")]
+    hooks = {"appended": lambda error: told.append(("appended", error)), "committed": lambda error: told.append(("committed", error))}
+    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), told.append)
+    assert told == [("appended", None)]
+    stage.replicas.uncommitted[0](None)
+    assert told == [("appended", None), ("committed", None), "answer"]
+    del told[:]
+    stage.runtime.write(0, lambda shard: CoordinatorResult(records, "answer", **hooks), told.append)
+    stage.replicas.stopping()
+    assert told[0] == ("appended", None)
+    assert [type(each) for each in (told[1][1], told[2])] == [errors.NotCoordinator] * 2
+
+
 def test_a_refused_append_changes_nothing_and_says_what_the_client_is_to_do():
     stage = Stage()
     told = []

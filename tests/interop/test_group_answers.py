@@ -19,6 +19,7 @@ from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     ConsumerProtocolTopicPartition,
+    decode_stored,
     encode_stored,
 )
 from kafkacore.testing import EmbeddedCluster
@@ -99,7 +100,7 @@ class Talk:
 
     def note(self, answer: Any) -> None:
         member = getattr(answer, "member_id", "")
-        if member and "-" in member:  # given by the broker
+        if member and ("-" in member or isinstance(answer, p.JoinGroupResponse)):  # given by the broker
             self.names.setdefault(member, f"MEMBER{sum(name.startswith('MEMBER') for name in self.names.values())}")
         self.notes.append(self.plain(answer))
 
@@ -205,6 +206,45 @@ class Talk:
         answer = self.ask(request, version, note=False)
         self.note(answer)
         return answer
+
+    def describe_epochs(self) -> None:
+        """A consumer group but for its partitions, which assignors of equal quality may hand out differently."""
+        (group,) = self.ask(p.ConsumerGroupDescribeRequest(group_ids=[self.group]), 1, note=False).groups
+        members = sorted((each.member_epoch, each.instance_id or "", each.member_type) for each in group.members)
+        has = sorted(_count(each.assignment) for each in group.members)
+        is_to_have = sorted(_count(each.target_assignment) for each in group.members)
+        self.notes.append((group.group_state, group.group_epoch, group.assignment_epoch, members, has, is_to_have))
+
+    def describe_classic(self) -> None:
+        """A group as DescribeGroups shows it, but for assignments."""
+        (group,) = self.ask(p.DescribeGroupsRequest(groups=[self.group]), 5, note=False).groups
+        members = sorted((self.plain(each.member_id), each.group_instance_id, each.client_id) for each in group.members)
+        self.notes.append((group.error_code, group.group_state, group.protocol_type, group.protocol_data, members))
+
+    def owning(self, partitions: list[int]) -> dict[str, bytes]:
+        """The protocols of a member that has partitions."""
+        owned = [ConsumerProtocolTopicPartition(topic=self.topic, partitions=partitions)]
+        return {"range": encode_stored(ConsumerProtocolSubscription(topics=[self.topic], owned_partitions=owned), 1)}
+
+    def sync_counting(self, member_id: str, generation: int) -> list[int]:
+        """SyncGroup; notes how many partitions it gives, and returns them."""
+        request = p.SyncGroupRequest(
+            group_id=self.group, generation_id=generation, member_id=member_id, protocol_type="consumer", protocol_name="range"
+        )
+        answer = self.ask(request, 5, note=False)
+        partitions: list[int] = []
+        if answer.assignment:
+            assignment = decode_stored(ConsumerProtocolAssignment, answer.assignment)
+            partitions = [partition for topic in assignment.assigned_partitions for partition in topic.partitions]
+        self.notes.append((answer.error_code, answer.protocol_type, answer.protocol_name, bytes(answer.assignment[:2]), len(partitions)))
+        return sorted(partitions)
+
+    def beat_counting(self, member_id: str, epoch: int) -> None:
+        """ConsumerGroupHeartbeat; notes how many partitions it gives."""
+        request = p.ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=member_id, member_epoch=epoch)
+        answer = self.ask(request, 1, note=False)
+        given = None if answer.assignment is None else sum(len(each.partitions) for each in answer.assignment.topic_partitions)
+        self.notes.append((answer.error_code, answer.member_epoch, given))
 
 
 # ---- scenes
@@ -460,20 +500,50 @@ def room_for_each_other(talk: Talk) -> None:
     talk.fetch(9)
 
 
-def describe_epochs(talk: Talk) -> None:
-    """A consumer group but for its partitions, which assignors of equal quality may hand out differently."""
-    (group,) = talk.ask(p.ConsumerGroupDescribeRequest(group_ids=[talk.group]), 1, note=False).groups
-    counts = [
-        (each.member_id, each.member_epoch, each.instance_id, *(sum(len(t.partitions) for t in part.topic_partitions) for part in both))
-        for each in group.members
-        for both in [(each.assignment, each.target_assignment)]
-    ]
-    talk.notes.append((group.group_state, group.group_epoch, group.assignment_epoch, sorted(counts)))
+def both_protocols(talk: Talk) -> None:
+    """A classic group whose members move to the consumer protocol one by one, and back."""
+    first = talk.join(who="one")().member_id
+    generation = talk.join(first, who="one")().generation_id
+    talk.sync(first, generation, {first: [0, 1, 2, 3]}, who="one")()
+    epoch = talk.beat("a", 0).member_epoch
+    talk.describe_epochs()
+    talk.describe_classic()
+    talk.heartbeat(first, generation)
+    talk.heartbeat(first, generation + 9)
+    talk.heartbeat("a", epoch)
+    talk.heartbeat("who", epoch)
+    talk.sync(first, generation)()
+    talk.sync("a", epoch)()
+    talk.commit(9, member=first, epoch=generation)
+    talk.commit(8, member=first, epoch=generation)
+    talk.commit(9, member=first, epoch=generation + 9)
+    talk.fetch(9, member_id=first, member_epoch=generation + 9)
+    talk.join(protocol_type="connect")()
+    talk.join(protocols={"other": b"\0\0\0\0\0\0\xff\xff\xff\xff"})()
+    # It joins again with what it has, is told what it may keep, and joins once more without the rest.
+    told = talk.join(first, protocols=talk.owning([0, 1, 2, 3]))()
+    kept = talk.sync_counting(first, told.generation_id)
+    talk.heartbeat(first, told.generation_id)
+    done = talk.join(first, protocols=talk.owning(kept))()
+    assert talk.sync_counting(first, done.generation_id) == kept
+    talk.heartbeat(first, done.generation_id)
+    talk.beat_counting("a", epoch)
+    talk.describe_epochs()
+    second = talk.join(who="two")().member_id
+    joined = talk.join(second, who="two")()
+    talk.sync("who", 1)()
+    talk.describe_epochs()
+    talk.leave((second, None), ("who", None))
+    talk.sync(second, joined.generation_id)()
+    talk.describe_epochs()
+    talk.beat("a", -1)
+    talk.describe_classic()
+    talk.heartbeat(first, done.generation_id)
+    rejoined = talk.join(first)()
+    assert talk.sync_counting(first, rejoined.generation_id) == []
 
 
-Talk.describe_epochs = describe_epochs  # type: ignore[attr-defined]
-
-SCENES = [nobody, simple, two_members, old_clients, static_members, consumer_group, static_consumers, room_for_each_other]
+SCENES = [nobody, simple, two_members, old_clients, static_members, consumer_group, static_consumers, room_for_each_other, both_protocols]
 
 
 @pytest.fixture(scope="module")
@@ -486,6 +556,10 @@ def apache() -> Iterator[KafkaServer]:
 def embedded() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster(config=SETTINGS) as cluster:
         yield cluster
+
+
+def _count(assignment: p.ConsumerGroupDescribeAssignment) -> int:
+    return sum(len(topic.partitions) for topic in assignment.topic_partitions)
 
 
 def play(address: str, scene: Callable[[Talk], None]) -> list[Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult
@@ -46,6 +46,7 @@ from kafkacore.protocol import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Owned = Mapping[bytes, frozenset[int]]
 Heartbeat = CoordinatorResult[ConsumerGroupHeartbeatResponse]
 
@@ -87,6 +88,9 @@ class Timers(Protocol):
     def cancel(self, key: str) -> None:
         """Ends a timer."""
 
+    def is_scheduled(self, key: str) -> bool:
+        """Whether a timer of that name runs."""
+
 
 class Owner(Protocol):
     """What the members' side needs of its shard."""
@@ -107,7 +111,10 @@ class Owner(Protocol):
         """A consumer group; None if there is none of that name."""
 
     def consumer_group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The group a member joins: a new one if there is none, instead of a classic one without members."""
+        """The group a member joins: a new one if there is none, or what a classic one becomes."""
+
+    def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
+        """The group as a classic one, if nobody is left who speaks the consumer protocol."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
@@ -179,7 +186,7 @@ class ConsumerMembership:
             client_host=context.client_host,
             classic=None,
         )
-        after = self._advance(group, member, updated, owned, records)
+        after = self.advance(group, member, updated, owned, records)
         self.watch_session(group.group_id, member_id)
         whole_request = (
             request.rebalance_timeout_ms != -1
@@ -235,13 +242,10 @@ class ConsumerMembership:
                 f"owned by {existing.member_id} member."
             )
         replacement = existing._replace(member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
-        records.extend(make.member_tombstones(group.group_id, existing.member_id))
-        records.append(make.member_record(group.group_id, replacement))
-        records.append(make.target_record(group.group_id, member_id, group.target.get(existing.member_id, NO_PARTITIONS)))
-        records.append(make.current_record(group.group_id, replacement))
+        records.extend(make.replacement(group, existing, replacement))
         return replacement
 
-    def _advance(
+    def advance(
         self,
         group: ConsumerGroup,
         member: ConsumerMember,
@@ -270,7 +274,7 @@ class ConsumerMembership:
         changed = names_changed or regex_changed
         epoch = group.epoch
         if changed or view.changed or group.seen_topics_version != self._owner.topics.version:
-            metadata_hash = self._hash(view.names)
+            metadata_hash = self.hash_of(view.names)
             if changed or view.changed or metadata_hash != group.metadata_hash:
                 epoch += 1
                 records.append(make.group_epoch_record(group_id, epoch, metadata_hash))
@@ -286,7 +290,7 @@ class ConsumerMembership:
                 if after.state is MemberState.UNREVOKED_PARTITIONS:
                     self._watch_revocation(group_id, after)
                 else:
-                    self._owner.timers.cancel(_rebalance_key(group_id, member_id))
+                    self._owner.timers.cancel(rebalance_key(group_id, member_id))
         return after
 
     # ---- topics
@@ -317,7 +321,7 @@ class ConsumerMembership:
         changed = {regex: each.topics for regex, each in before.items()} != {regex: each.topics for regex, each in resolved.items()}
         return _View(members, resolved, changed)
 
-    def _hash(self, names: Iterable[str]) -> int:
+    def hash_of(self, names: Iterable[str]) -> int:
         """A number for the topics a group wants as they are now. (Kafka's is another one, which costs a group at most one epoch.)"""
         digest = hashlib.blake2b(digest_size=8)
         for name in sorted(names):
@@ -380,22 +384,25 @@ class ConsumerMembership:
             error_code=errors.Code.NONE, member_id=request.member_id, member_epoch=request.member_epoch
         )
         if request.instance_id is None:
-            return CoordinatorResult(self.remove(group, [group.member(request.member_id)]), response)
+            return self.removal(group, [group.member(request.member_id)], response)
         member = group.static_member(request.instance_id)
         if member is None:
             raise errors.UnknownMemberId(f"Instance id {request.instance_id} is unknown.")
         check_instance(member, request.member_id, request.instance_id)
         if request.member_epoch == LEAVING_EPOCH:
-            return CoordinatorResult(self.remove(group, [member]), response)
+            return self.removal(group, [member], response)
         # It will be back: it keeps what it has, for a session's time.
         kept = {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in member.assigned.items()}
         away = member._replace(epoch=STATIC_LEAVING_EPOCH, assigned=kept, pending_revocation=NONE_OWNED)
         return CoordinatorResult([make.current_record(group.group_id, away)], response)
 
-    def remove(self, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> list[CoordinatorRecord]:
-        """The records of members that are gone; the others learn by their heartbeats."""
+    def removal(self, group: ConsumerGroup, members: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T]:
+        """Members are gone; the others learn by their heartbeats. With the last member of this protocol the group becomes a classic one."""
         if not members:
-            return []
+            return CoordinatorResult([], response)
+        downgraded = self._owner.downgrade_without(group, members, response)
+        if downgraded is not None:
+            return downgraded
         records: list[CoordinatorRecord] = []
         gone = [member.member_id for member in members]
         for member_id in gone:
@@ -405,13 +412,13 @@ class ConsumerMembership:
         wanted = {member.topic_regex for member in left.values()}
         records.extend(make.regex_tombstone(group.group_id, regex) for regex in group.regexes if regex not in wanted)
         names = group.subscribed_names(left.values())
-        records.append(make.group_epoch_record(group.group_id, group.epoch + 1, self._hash(names)))
-        return records
+        records.append(make.group_epoch_record(group.group_id, group.epoch + 1, self.hash_of(names)))
+        return CoordinatorResult(records, response)
 
     def forget(self, group_id: str, member_id: str) -> None:
         """Ends a member's timers."""
-        self._owner.timers.cancel(_session_key(group_id, member_id))
-        self._owner.timers.cancel(_rebalance_key(group_id, member_id))
+        for key in (session_key, rebalance_key, join_key, sync_key):
+            self._owner.timers.cancel(key(group_id, member_id))
 
     def _setting(self, group_id: str, name: str, default: int) -> int:
         """A setting that a group may have of its own."""
@@ -425,23 +432,24 @@ class ConsumerMembership:
         if timeout_ms is None:
             timeout_ms = self._setting(group_id, "consumer.session.timeout.ms", self._owner.config.group_consumer_session_timeout_ms)
         self._owner.timers.schedule(
-            _session_key(group_id, member_id), timeout_ms, lambda: self._expire(group_id, member_id, None, "was not heard of in time")
+            session_key(group_id, member_id), timeout_ms, lambda: self.expire(group_id, member_id, None, "was not heard of in time")
         )
 
     def _watch_revocation(self, group_id: str, member: ConsumerMember) -> None:
         self._owner.timers.schedule(
-            _rebalance_key(group_id, member.member_id),
+            rebalance_key(group_id, member.member_id),
             member.rebalance_timeout_ms,
-            lambda: self._expire(group_id, member.member_id, member.epoch, "did not give its partitions up in time"),
+            lambda: self.expire(group_id, member.member_id, member.epoch, "did not give its partitions up in time"),
         )
 
-    def _expire(self, group_id: str, member_id: str, epoch: int | None, why: str) -> Nothing:
+    def expire(self, group_id: str, member_id: str, epoch: int | None, why: str) -> Nothing:
+        """A member did not do in time what it had to; not if it has gone on to another epoch than the one given."""
         group = self._owner.consumer_group(group_id)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None or (epoch is not None and member.epoch != epoch):
             return CoordinatorResult([], None)
         logger.info("consumer group %s: member %s %s", group_id, member_id, why)
-        return CoordinatorResult(self.remove(group, [member]), None)
+        return self.removal(group, [member], None)
 
     def watch_all(self, group: ConsumerGroup) -> None:
         """After loading: everybody gets a session's time to be heard of, and its rebalance timeout if it has to give something up."""
@@ -524,9 +532,21 @@ def _assignment(member: ConsumerMember) -> ConsumerGroupHeartbeatAssignment:
     )
 
 
-def _session_key(group_id: str, member_id: str) -> str:
+def session_key(group_id: str, member_id: str) -> str:
+    """The timer of a member's session."""
     return f"session\0{group_id}\0{member_id}"
 
 
-def _rebalance_key(group_id: str, member_id: str) -> str:
+def rebalance_key(group_id: str, member_id: str) -> str:
+    """The timer of a member that has to give partitions up."""
     return f"rebalance\0{group_id}\0{member_id}"
+
+
+def join_key(group_id: str, member_id: str) -> str:
+    """The timer of a classic member that has to join again."""
+    return f"join\0{group_id}\0{member_id}"
+
+
+def sync_key(group_id: str, member_id: str) -> str:
+    """The timer of a classic member that has to fetch its assignment."""
+    return f"sync\0{group_id}\0{member_id}"

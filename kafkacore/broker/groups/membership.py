@@ -140,11 +140,11 @@ class ClassicMembership:
             result = self._join_known(group, context, request, respond)
         if is_new_group and result is NOTHING:
 
-            def appended(error: KafkaError | None) -> None:
+            def committed(error: KafkaError | None) -> None:
                 if error is not None:
                     respond(join_error(error.code or Code.UNKNOWN_SERVER_ERROR, member_id))
 
-            return CoordinatorResult([empty_group_record(group)], None, False, appended)
+            return CoordinatorResult([empty_group_record(group)], None, False, committed=committed)
         return result
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
@@ -228,7 +228,7 @@ class ClassicMembership:
     def _update(member: ClassicMember, request: JoinGroupRequest) -> None:
         member.protocols = {protocol.name: bytes(protocol.metadata) for protocol in request.protocols}
         member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+        member.rebalance_timeout_ms = rebalance_timeout_ms(request)
 
     def _add(
         self,
@@ -243,7 +243,7 @@ class ClassicMembership:
             request.group_instance_id,
             context.client_id,
             context.client_host,
-            _rebalance_timeout_ms(request),
+            rebalance_timeout_ms(request),
             request.session_timeout_ms,
             request.protocol_type,
             request.protocols,
@@ -279,7 +279,9 @@ class ClassicMembership:
         if group.select_protocol() != group.protocol_name:
             return self._rebalance_or_complete(group, f"static member {instance_id} changes the protocol")
 
-        def appended(error: KafkaError | None) -> None:
+        def committed(error: KafkaError | None) -> None:
+            if group.is_in(DEAD):
+                return
             if error is None:
                 leads = group.leader == new_id
                 skips = context.version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT
@@ -294,7 +296,7 @@ class ClassicMembership:
             self._watch_session(group, old_id, member.session_timeout_ms)
             respond(join_error(error.code or Code.UNKNOWN_SERVER_ERROR))
 
-        return CoordinatorResult([group_record(group, assignments_of(group))], None, False, appended)
+        return CoordinatorResult([group_record(group, assignments_of(group))], None, False, committed=committed)
 
     # ---- rebalancing
 
@@ -404,7 +406,7 @@ class ClassicMembership:
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation = group.generation
 
-        def appended(error: KafkaError | None) -> None:
+        def committed(error: KafkaError | None) -> None:
             if not group.is_in(COMPLETING_REBALANCE) or generation != group.generation:
                 return
             if error is None:
@@ -416,7 +418,7 @@ class ClassicMembership:
                 self._reset_assignments(group, error.code or Code.UNKNOWN_SERVER_ERROR)
                 self._owner.submit(lambda: self._rebalance_or_complete(group, f"the assignment could not be written: {error}"))
 
-        return CoordinatorResult([group_record(group, assignments)], None, False, appended)
+        return CoordinatorResult([group_record(group, assignments)], None, False, committed=committed)
 
     def _synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_syncs.discard(member_id)
@@ -555,5 +557,5 @@ def assignments_of(group: ClassicGroup) -> dict[str, bytes]:
     return {member.member_id: member.assignment for member in group.members.values()}
 
 
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms

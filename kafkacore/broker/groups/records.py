@@ -245,6 +245,16 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     ]
 
 
+def replacement(group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember) -> list[CoordinatorRecord]:
+    """A static member goes on under another id, with what it had and was to have."""
+    return [
+        *member_tombstones(group.group_id, old.member_id),
+        member_record(group.group_id, new),
+        target_record(group.group_id, new.member_id, group.target.get(old.member_id, {})),
+        current_record(group.group_id, new),
+    ]
+
+
 def consumer_group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     """Forgets a consumer group with its members."""
     group_id = group.group_id

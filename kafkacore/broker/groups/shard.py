@@ -6,6 +6,7 @@ Source: org.apache.kafka.coordinator.group.{GroupCoordinatorShard, GroupMetadata
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
@@ -15,6 +16,7 @@ from kafkacore.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup, C
 from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, ResolvedRegex
 from kafkacore.broker.groups.consumer_membership import ConsumerMembership, Topics
 from kafkacore.broker.groups.membership import NOTHING, ClassicMembership, Nothing, RequestContext, join_error, sync_error
+from kafkacore.broker.groups.mixed import MixedMembership
 from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.groups.records import (
     NO_TOPIC_ID,
@@ -92,6 +94,7 @@ FIRST_COMMIT_WITH_GROUP_ERRORS = 9
 FIRST_DESCRIBE_WITH_GROUP_ERRORS = 6
 
 Group = ClassicGroup | ConsumerGroup
+T = TypeVar("T")
 
 
 class Timers:
@@ -143,6 +146,7 @@ class GroupShard:
         self.offsets = OffsetStore()
         self.membership = ClassicMembership(self)
         self.consumers = ConsumerMembership(self)
+        self.mixed = MixedMembership(self)
 
     # ---- replay
 
@@ -278,18 +282,26 @@ class GroupShard:
         return found if isinstance(found, ConsumerGroup) else None
 
     def consumer_group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The group a member joins. A classic group without members makes room for it.
+        """The group a member joins. A classic group without members makes room for it, one with members becomes a consumer group.
 
         Raises:
-            GroupIdNotFound: a classic group with members has that name.
+            GroupIdNotFound: the classic group cannot become one.
         """
         found = self.groups.get(group_id)
         if isinstance(found, ClassicGroup):
             if not found.is_empty:
-                raise errors.GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+                return self.mixed.upgrade(found, records)
             records.append(group_tombstone(group_id))
             return ConsumerGroup(group_id)
         return found or ConsumerGroup(group_id)
+
+    def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
+        """The group as a classic one, if nobody is left who speaks the consumer protocol."""
+        return self.mixed.downgrade_without(group, leaving, response)
+
+    def replace_group(self, group_id: str, group: Group) -> None:
+        """Puts a group in another's place."""
+        self.groups[group_id] = group
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         group = self.classic_group(group_id)
@@ -305,8 +317,7 @@ class GroupShard:
         if isinstance(found, ClassicGroup):
             return self.membership.join(found, False, context, request, respond)
         if found is not None and not found.is_empty:
-            respond(join_error(Code.INCONSISTENT_GROUP_PROTOCOL))
-            return NOTHING
+            return self.mixed.join(found, context, request, respond)
         if request.member_id:
             respond(join_error(Code.UNKNOWN_MEMBER_ID, request.member_id))
             return NOTHING
@@ -319,6 +330,9 @@ class GroupShard:
     def sync(self, request: SyncGroupRequest, respond: Callable[[SyncGroupResponse], None]) -> Nothing:
         """SyncGroup."""
         try:
+            mixed = self.consumer_group(request.group_id)
+            if mixed is not None and not mixed.is_empty:
+                return self.mixed.sync(mixed, request, respond)
             return self.membership.sync(self._member_group(request.group_id), request, respond)
         except KafkaError as error:
             respond(sync_error(error.code or Code.UNKNOWN_SERVER_ERROR))
@@ -326,10 +340,16 @@ class GroupShard:
 
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
         """Heartbeat."""
+        mixed = self.consumer_group(request.group_id)
+        if mixed is not None:
+            return self.mixed.heartbeat(mixed, request)
         return self.membership.heartbeat(self._member_group(request.group_id), request)
 
     def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         """LeaveGroup."""
+        mixed = self.consumer_group(request.group_id)
+        if mixed is not None:
+            return self.mixed.leave(mixed, request)
         return self.membership.leave(self._member_group(request.group_id), request)
 
     # ---- members of consumer groups

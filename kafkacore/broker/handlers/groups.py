@@ -122,7 +122,7 @@ def leave_group(state: BrokerState, call: Call, request: LeaveGroupRequest) -> O
 
 
 def consumer_group_heartbeat(state: BrokerState, call: Call, request: ConsumerGroupHeartbeatRequest) -> Outcome:
-    """ConsumerGroupHeartbeat v0-1. A group of classic members is not converted while it has any: GROUP_ID_NOT_FOUND."""
+    """ConsumerGroupHeartbeat v0-1. A classic group becomes a consumer group with the first."""
     state.groups.consumer_heartbeat(_context(call), request, _later(call))
     return Outcome.LATER
 
