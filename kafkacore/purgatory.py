@@ -58,6 +58,11 @@ class DelayedOperationPurgatory(PurgatoryCore):
             self._reaper = threading.Thread(target=self._work, name=f"reaper-{name}", daemon=True)
             self._reaper.start()
 
+    @property
+    def timer(self) -> Timer:
+        """What its operations wait in."""
+        return self._timer
+
     def _work(self) -> None:
         while self._running and not getattr(self._timer, "closed", False):
             try:

@@ -408,7 +408,7 @@ class Partition:
     def _advance(self, now_ms: int) -> bool:
         """Raises the high watermark as far as rules 1 and 3 allow."""
         end_offset = self.log.end_offset
-        if self.high_watermark >= end_offset or self.is_under_min_isr:
+        if self.high_watermark >= end_offset or (self.is_under_min_isr if self.remotes else not self.isr):
             return False
         maximal = self.maximal_isr
         reached = end_offset

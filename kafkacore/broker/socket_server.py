@@ -47,6 +47,7 @@ from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, encode_response
 from kafkacore.protocol.schema import Request, Response
+from kafkacore.purgatory import DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ class Server:
         self._paused = False
         self._stopping = False
         self._sweep_ms = 0
+        self._looked_after: list[tuple[Callable[[], int | None], Clocked]] = []
         self._plans: dict[tuple[int, int], Plan] = {}
         self._owner_pid = os.getpid()
         self._memory = ReceiveMemory(request_memory_bytes(config))
@@ -394,6 +396,7 @@ class Server:
 
     def _loop(self, selector: Selector) -> None:
         peers = self.peers
+        self._looked_after = [(_deadline_of(each), each) for each in (self._delays, *self.clocked)]
         self._began()
         while True:
             if self._messages or self._paused:
@@ -426,14 +429,12 @@ class Server:
         if sweep:
             self._sweep_ms = now_ms + SWEEP_MS
         earliest_ms = NEVER_MS
-        for each in (self._delays, *self.clocked):
-            if sweep:
-                each.advance_clock()
-            deadline_ms = each.next_deadline_ms()
+        for next_deadline_ms, each in self._looked_after:
+            deadline_ms = next_deadline_ms()
             if deadline_ms is not None and deadline_ms < earliest_ms:
-                if deadline_ms <= now_ms:
-                    each.advance_clock()
                 earliest_ms = deadline_ms
+            if (sweep or (deadline_ms is not None and deadline_ms <= now_ms)) and each.advance_clock():
+                earliest_ms = now_ms  # what ran may have given work to those before it, or stopped the server
         deadline_ms = self._quotas.next_deadline_ms()
         if deadline_ms is not None:
             if self._quotas.passed(now_ms):
@@ -627,6 +628,12 @@ class Server:
                     sock = getattr(channel.transport, "sock", None)
                     if sock is not None:
                         sock.close()
+
+
+def _deadline_of(each: Clocked) -> Callable[[], int | None]:
+    """What tells a deadline: of a timer its wheel, for the loop asks them all at every turn."""
+    source = each.timer if isinstance(each, DelayedOperationPurgatory) else each
+    return source.wheel.next_deadline_ms if isinstance(source, LoopTimer) else each.next_deadline_ms
 
 
 def _lose(response: Response) -> None:

@@ -340,6 +340,53 @@ cdef int control_type_of(HeldBuffer region, const uint8_t* p, Py_ssize_t total, 
     return kc_get16(r.key + 2)
 
 
+def read_plain_batch(buffer not None, Py_ssize_t max_bytes):
+    """The batch in one partition of a Produce request, if nothing about it needs a second look.
+
+    Args:
+        buffer: the partition's records.
+        max_bytes: the largest batch.
+
+    Returns:
+        The batch, its largest and smallest timestamp, whether a record has no key. None if it is not one whole v2 batch of data with
+        known codec, right CRC, base offset 0, readable records that the header counts rightly, and a possible producer: `validate` finds
+        out then what is wrong, or whether it may pass all the same.
+    """
+    cdef HeldBuffer region = hold_records(buffer)
+    cdef const uint8_t* p = <const uint8_t*>region.view.buf
+    cdef Py_ssize_t size = region.view.len
+    cdef kc_batch_reader b
+    cdef kc_record_facts facts
+    cdef int error = 0
+    cdef int64_t producer_id
+    cdef HeldBuffer opened
+    cdef Batch batch
+    if size < KC_BATCH_HEADER or size > max_bytes or p[MAGIC_AT] != 2 or <int64_t> kc_get32(p + 8) + 12 != size:
+        return None
+    producer_id = kc_get64(p + 43)
+    if (kc_get64(p) != 0 or kc_get32(p + 57) < 1 or kc_get32(p + 23) != kc_get32(p + 57) - 1 or kc_get16(p + 21) & ATTR_CONTROL
+            or kc_get16(p + 21) & ATTR_CODEC > 4 or (producer_id < 0 and (producer_id != -1 or kc_get16(p + 21) & ATTR_TRANSACTIONAL))
+            or (producer_id >= 0 and (kc_get16(p + 51) < 0 or kc_get32(p + 53) < 0))
+            or kc_crc32c(0, p + 21, size - 21) != <uint32_t> kc_get32(p + 17)):
+        return None
+    try:
+        opened = open_batch(region, p, size, DEFAULT_MAX_DECOMPRESSED_BYTES, &b)
+    except _CorruptDataError:
+        return None
+    kc_scan_records(&b, &facts, &error)
+    if error or (kc_get16(p + 21) & ATTR_CODEC and not facts.in_sequence):
+        return None
+    batch = Batch.__new__(Batch)
+    batch.region = region
+    batch.p = p
+    batch.position = 0
+    batch.size_bytes = size
+    batch.topic = ""
+    batch.partition = -1
+    batch.max_decompressed = DEFAULT_MAX_DECOMPRESSED_BYTES
+    return batch, facts.largest_ts, facts.smallest_ts, facts.null_key != 0
+
+
 def read_batches(buffer, bint check_crcs=True, *, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """Iterates over the batches in a buffer, as a fetch response or a log segment holds them.
 

@@ -193,7 +193,7 @@ class LocalControllerLink:
         if response.error_code:
             logger.warning("broker %d: heartbeat refused: %s", self._node_id, Code(response.error_code).name)
         self.catch_up()
-        if response.should_shut_down and self._on_shutdown is not None:
+        if (response.should_shut_down or response.error_code) and self._on_shutdown is not None:  # refused: it has nothing of ours left
             done, self._on_shutdown = self._on_shutdown, None
             self._registered = False
             done()

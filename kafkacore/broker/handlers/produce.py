@@ -213,18 +213,25 @@ def _answer(state: BrokerState, version: int, written: list[_Written]) -> Produc
     leaders: set[int] = set()
     for each in written:
         code = each.code if each.outcome is None else each.outcome.code
+        if code is Code.NONE and each.appended is not None:
+            topics.setdefault(each.topic, []).append(
+                PartitionProduceResponse(
+                    index=each.partition,
+                    base_offset=each.appended.base_offset,
+                    log_append_time_ms=each.appended.append_time_ms,
+                    log_start_offset=each.appended.log_start_offset,
+                )
+            )
+            continue
         leader = LeaderIdAndEpoch()
         if code in STALE_LEADER and version >= 10:
             leader = current_leader(state, each.topic, each.partition)
             leaders.add(leader.leader_id)
-        appended = each.appended if code is Code.NONE else None
         topics.setdefault(each.topic, []).append(
             PartitionProduceResponse(
                 index=each.partition,
                 error_code=code,
-                base_offset=-1 if appended is None else appended.base_offset,
-                log_append_time_ms=-1 if appended is None else appended.append_time_ms,
-                log_start_offset=-1 if appended is None else appended.log_start_offset,
+                base_offset=-1,
                 error_message=each.message,
                 record_errors=[
                     BatchIndexAndErrorMessage(batch_index=row, batch_index_error_message=message) for row, message in each.record_errors

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy
 
 from kafkacore import compress, errors, records
+from kafkacore._codec import read_plain_batch
 from kafkacore.broker.log.headers import HEADER_BYTES, MAGIC_AT, NO_TIMESTAMP
 from kafkacore.broker.log.rewrite import in_codec
 from kafkacore.config import INT64_MAX
@@ -122,17 +123,17 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
 
     Source: org.apache.kafka.storage.internals.log.LogValidator, UnifiedLog.append.
     """
-    batch = read_one_batch(data, config.max_message_bytes)
+    plain = read_plain_batch(data, config.max_message_bytes)
+    if plain is None:
+        batch = read_one_batch(data, config.max_message_bytes)
+        _check_producer(batch)
+        facts = scan_records(batch)
+        largest_ms, smallest_ms, has_null_key = facts.largest_ms, facts.smallest_ms, facts.has_null_key
+    else:
+        batch, largest_ms, smallest_ms, has_null_key = plain
     if batch.compression == compress.ZSTD and produce_version < FIRST_PRODUCE_VERSION_WITH_ZSTD:
         raise errors.UnsupportedCompressionType(f"Produce v{produce_version} does not know zstd")
-    if batch.is_transactional and batch.producer_id < 0:
-        raise errors.InvalidRecord("a transactional batch needs a producer id")
-    if batch.producer_id != -1 and (batch.producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0):
-        raise errors.InvalidRecord(
-            f"producer id {batch.producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
-        )
-    facts = scan_records(batch)
-    if facts.has_null_key and "compact" in config.cleanup_policy:
+    if has_null_key and "compact" in config.cleanup_policy:
         _refuse("a compacted topic takes no record without a key", errors.InvalidRecord, batch.columns().keys.lengths < 0)
     append_time_ms = None
     if config.message_timestamp_type == "LogAppendTime":
@@ -140,7 +141,7 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
         if batch.timestamp_type:
             raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
     else:
-        _check_timestamps(batch, facts, config, wall_ms)
+        _check_timestamps(batch, largest_ms, smallest_ms, config, wall_ms)
     if config.compression_type != "producer":
         codec, level = _codec(config)
         if batch.compression != codec:
@@ -151,12 +152,21 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
                 )
     if batch.size_bytes > config.segment_bytes:
         raise errors.RecordBatchTooLarge(f"the batch has {batch.size_bytes} bytes, a segment at most {config.segment_bytes}")
-    return Validated(batch, facts.largest_ms, append_time_ms)
+    return Validated(batch, largest_ms, append_time_ms)
 
 
-def _check_timestamps(batch: Batch, facts: RecordFacts, config: ValidationSettings, wall_ms: int) -> None:
+def _check_producer(batch: Batch) -> None:
+    if batch.is_transactional and batch.producer_id < 0:
+        raise errors.InvalidRecord("a transactional batch needs a producer id")
+    if batch.producer_id != -1 and (batch.producer_id < 0 or batch.base_sequence < 0 or batch.producer_epoch < 0):
+        raise errors.InvalidRecord(
+            f"producer id {batch.producer_id} with epoch {batch.producer_epoch} and sequence {batch.base_sequence} is impossible"
+        )
+
+
+def _check_timestamps(batch: Batch, largest_ms: int, smallest_ms: int, config: ValidationSettings, wall_ms: int) -> None:
     after_ms, before_ms = wall_ms + config.message_timestamp_after_max_ms, wall_ms - config.message_timestamp_before_max_ms
-    if facts.largest_ms <= after_ms and facts.smallest_ms >= before_ms:
+    if largest_ms <= after_ms and smallest_ms >= before_ms:
         return
     timestamps_ms = batch.columns().timestamps_ms
     # A record without a timestamp is never out of range.
