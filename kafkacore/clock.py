@@ -78,3 +78,37 @@ class ManualClock:
     def set_wall_ms(self, wall_ms: int) -> None:
         """Sets the wall clock alone, as an administrator or NTP would; it may go back."""
         self._wall_ms = wall_ms
+
+
+class JumpingClock:
+    """The system's time, moved by jumps: of the wall clock alone, as an administrator or NTP moves it, or of both scales, as after a sleep
+    of the machine."""
+
+    __slots__ = ("_asleep_ms", "_system", "_wrong_ms")
+
+    def __init__(self) -> None:
+        self._system = SystemClock()
+        self._asleep_ms = 0
+        self._wrong_ms = 0
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds, with the sleeps."""
+        return self._system.now_ms() + self._asleep_ms
+
+    def wall_ms(self) -> int:
+        """Epoch milliseconds, with the jumps and sleeps."""
+        return self._system.wall_ms() + self._asleep_ms + self._wrong_ms
+
+    def jump(self, ms: int) -> None:
+        """Moves the wall clock, forward or back."""
+        self._wrong_ms += ms
+
+    def sleep(self, ms: int) -> None:
+        """Moves both scales forward, as if nothing had run for so long.
+
+        Raises:
+            ValueError: `ms` is negative.
+        """
+        if ms < 0:
+            raise ValueError(f"a monotonic clock cannot go back ({ms} ms)")
+        self._asleep_ms += ms

@@ -250,7 +250,7 @@ class PeerClient:
 
     def _connected(self, connection: _Connection, selector: Selector) -> None:
         sock = getattr(getattr(selector.channel(connection.id), "transport", None), "sock", None)
-        if sock is not None and sock.getsockname() == sock.getpeername():
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getsockname() == sock.getpeername():
             # Nobody listens on the port, and the system chose that very port for this end: TCP's simultaneous open with itself.
             selector.close(connection.id)
             self._failed(connection, NetworkError(f"nobody listens at the port of broker {connection.node_id}", broker=connection.node_id))

@@ -44,7 +44,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
-from kafkacore.net.transport import SocketTransports
+from kafkacore.net.transport import SocketTransports, Transports
 from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, encode_response
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.purgatory import DelayedOperationPurgatory
@@ -83,6 +83,7 @@ class Server:
     Attributes:
         state: what the handlers get; the subclass's, to be set before `start`.
         clocked: what the loop looks after.
+        wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
     """
 
@@ -129,6 +130,7 @@ class Server:
         self.state: Any = None
         self.clocked: list[Clocked] = []
         self.peers: PeerClient | None = None
+        self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -239,9 +241,10 @@ class Server:
         return listener
 
     def _make_selector(self, listener: socket.socket) -> Selector:
-        transports = SocketTransports(
+        plain = SocketTransports(
             send_buffer_bytes=self.config.socket_send_buffer_bytes, receive_buffer_bytes=self.config.socket_receive_buffer_bytes
         )
+        transports = plain if self.wrap_transports is None else self.wrap_transports(plain)
         selector = Selector(
             self.clock,
             connections_max_idle_ms=self.config.connections_max_idle_ms,

@@ -9,6 +9,7 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
+from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError, raise_for
 from kafkacore.protocol import (
@@ -42,8 +44,9 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.testing.members import ProcessMember, ThreadMember
+from kafkacore.testing.network import CLIENTS, Network
 
-__all__ = ["Delay", "Disconnect", "Drop", "EmbeddedCluster"]
+__all__ = ["CLIENTS", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network"]
 
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
@@ -65,6 +68,7 @@ class EmbeddedCluster:
         emulate: str | None = None,
         racks: Sequence[str] | None = None,
         processes: bool = False,
+        faults: bool = False,
     ) -> None:
         """Prepares a cluster.
 
@@ -82,6 +86,7 @@ class EmbeddedCluster:
             racks: broker.rack of each broker.
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. `control` and `end_offset` do not work then.
+            faults: `network` and `jump_clock` work; every byte then takes a way through a thread of its own.
 
         Raises:
             UsageError: no broker, racks for other brokers, a Fetch too old for several brokers to copy with, a data_dir that is in use, or
@@ -104,13 +109,30 @@ class EmbeddedCluster:
         self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
         self._server = ControllerServer(self._controller) if processes else None
         self._hanging: set[int] = set()
+        if faults and processes:
+            raise UsageError("faults of the network and the clock need brokers in this process: processes=False")
+        self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults else None
+        self._clocks: dict[int, JumpingClock] = {}
 
         def member(node_id: int) -> ThreadMember | ProcessMember:
             settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
             own_port = port + node_id - _FIRST_NODE_ID if port else 0
             log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
             if self._server is None:
-                return ThreadMember(settings, node_id, self._controller, port=own_port, log_dirs=log_dirs, api_versions=api_versions)
+                if faults:
+                    self._clocks[node_id] = JumpingClock()
+                broker = ThreadMember(
+                    settings,
+                    node_id,
+                    self._controller,
+                    port=own_port,
+                    log_dirs=log_dirs,
+                    api_versions=api_versions,
+                    clock=self._clocks.get(node_id),
+                )
+                if self._network is not None:
+                    broker.wrap_transports = functools.partial(self._network.transports, node_id)
+                return broker
             return ProcessMember(self._controller, settings, node_id, port=own_port, log_dirs=log_dirs, api_versions=api_versions)
 
         self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
@@ -139,11 +161,15 @@ class EmbeddedCluster:
         if isinstance(broker, ProcessMember) and self._server is not None:
             broker.controller = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
         broker.start()
+        if self._network is not None:
+            self._network.listens(broker.node_id, broker.port)
 
     def close(self) -> None:
         """Stops all brokers; data in memory is gone with this object. May be called twice."""
         for broker in self._brokers.values():
             broker.stop()
+        if self._network is not None:
+            self._network.close()
         if self._server is not None:
             self._server.stop()
         self._controller.close()
@@ -292,6 +318,39 @@ class EmbeddedCluster:
         """
         for broker in self._brokers.values():
             broker.control(api_key, fn)
+
+    @property
+    def network(self) -> Network:
+        """The network of the cluster, for faults.
+
+        Raises:
+            UsageError: the cluster was made without faults=True.
+        """
+        if self._network is None:
+            raise UsageError("EmbeddedCluster(faults=True) has a network that can have faults; this one was made without")
+        return self._network
+
+    def jump_clock(self, broker: int, ms: int, asleep: bool = False) -> None:
+        """Sets a broker's clock wrong.
+
+        Args:
+            broker: whose.
+            ms: by how much; back if negative.
+            asleep: its monotonic time goes on too, as if it had not run for so long.
+
+        Raises:
+            UsageError: the cluster was made without faults=True, or there is no such broker.
+            ValueError: nobody sleeps backwards.
+        """
+        member = self._broker(broker)
+        clock = self._clocks.get(broker)
+        if clock is None or not isinstance(member, ThreadMember):
+            raise UsageError("EmbeddedCluster(faults=True) has clocks that jump; this one was made without")
+        if asleep:
+            clock.sleep(ms)
+        else:
+            clock.jump(ms)
+        member.call(lambda: None)  # it looks at its deadlines anew
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The leader's id; None without one."""
