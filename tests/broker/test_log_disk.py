@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from brokering import T0, batch
-from logs import Disk
+from logs import Disk, topic_config
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
+from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.log import disk as disk_module
-from kafkacore.broker.log import read_one_batch
+from kafkacore.broker.worker import InlineWorker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
 from kafkacore.testing import EmbeddedCluster
 
 MAX = 1 << 20
@@ -430,3 +433,53 @@ def test_snapshots_do_not_pile_up(disk):
         disk.restart()
         log = disk.log("small")
     assert [name for name in files(disk, "small-0") if name.endswith(".snapshot")] == ["00000000000000000005.snapshot"]
+
+
+# ---- several directories
+
+
+def test_partitions_are_spread_over_the_directories_and_one_that_fails_takes_only_its_own(tmp_path, monkeypatch):
+    clock = ManualClock(wall_ms=T0)
+    paths = [tmp_path / "a", tmp_path / "b"]
+    manager = LogManager(BrokerConfig(), paths, InlineWorker(), clock)
+    manager.start()
+    offline = []
+    manager.on_dir_failure = offline.extend
+    logs = [manager.open("t", bytes(16), index, topic_config()) for index in range(4)]
+    assert [sorted(name for name in os.listdir(path) if name.startswith("t-")) for path in paths] == [["t-0", "t-2"], ["t-1", "t-3"]]
+    for log in logs:
+        append(log)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk_module, "write_at", full)
+        with pytest.raises(errors.KafkaStorage):
+            append(logs[1])
+    assert offline == [("t", 1), ("t", 3)]
+    assert append(logs[0]) == 3
+    with pytest.raises(errors.KafkaStorage):
+        append(logs[3])
+    described = [(Path(each.path).name, each.failure is None, len(each.replicas)) for each in manager.dirs()]
+    assert described == [("a", True, 2), ("b", False, 2)]
+    new = manager.open("t", bytes(16), 4, topic_config())
+    assert "t-4" in os.listdir(paths[0]) and append(new) == 0
+    with pytest.raises(errors.KafkaStorage):
+        manager.open("t", bytes(16), 3, topic_config()).read(0, MAX, 3, True)
+    manager.delete("t", 3)                                    # a directory that is offline is left alone
+    assert "t-3" in os.listdir(paths[1])
+    manager.close()
+    assert [(path / ".kafka_cleanshutdown").exists() for path in paths] == [True, False]
+    manager = LogManager(BrokerConfig(), paths, InlineWorker(), clock)
+    manager.start()
+    assert content(manager.open("t", bytes(16), 3, topic_config())) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    manager.close()
+
+
+def test_a_directory_that_cannot_be_used_is_offline_from_the_start(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    manager = LogManager(BrokerConfig(), [tmp_path / "file", tmp_path / "good"], InlineWorker(), ManualClock(wall_ms=T0))
+    manager.start()
+    assert append(manager.open("t", bytes(16), 0, topic_config())) == 0
+    assert [each.failure is None for each in manager.dirs()] == [False, True]
+    manager.close()
+    alone = LogManager(BrokerConfig(), [tmp_path / "file"], InlineWorker(), ManualClock(wall_ms=T0))
+    with pytest.raises(errors.KafkaStorage, match=r"exists|Not a directory"):
+        alone.start()

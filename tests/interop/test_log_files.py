@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
 
 from brokering import T0, batch
 from kafka_server import KafkaServer
-from logs import Disk
+from logs import Disk, topic_config
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.broker.log import Log, read_one_batch
 from kafkacore.broker.log.checkpoints import read_partition_metadata
-from kafkacore.records import control_batch, read_batches
+from kafkacore.records import BatchBuilder, control_batch, read_batches
 
 pytestmark = pytest.mark.kafka
 
@@ -166,3 +167,100 @@ def test_kafkas_files_are_read_here_and_indexed_alike(kafka: KafkaServer, tmp_pa
         else:
             last_entry = 12 if path.suffix == ".timeindex" else 0  # Kafka adds it when the segment ends
             assert original.startswith(own[: len(own) - last_entry]), path.name
+
+
+def fill_compacted(log: Log, seed: int) -> None:
+    """Keys that come again, tombstones, transactions of three producers, committed and aborted; all of it older than the active segment."""
+    random_ = random.Random(seed)
+    sequences = {5: 0, 6: 0, 7: 0}
+    open_: set[int] = set()
+    for nth in range(900):
+        producer = random_.choice([5, 6, 7, -1, -1])
+        builder = BatchBuilder(
+            max_bytes=1 << 20,
+            compression=random_.choice(["none", "none", "lz4", "zstd"]),
+            **({"producer_id": producer, "producer_epoch": 0, "base_sequence": sequences[producer]} if producer > 0 else {}),
+            is_transactional=producer > 0,
+        )
+        count = random_.randint(1, 5)
+        for _ in range(count):
+            value = None if random_.random() < 0.1 else random_.randbytes(random_.randint(10, 1200))
+            builder.append(value, key=b"k%d" % random_.randint(0, 60), timestamp_ms=T0 + nth)
+        log.append(next(iter(read_batches(bytes(builder.build())))), 0, wall_ms=T0)
+        if producer > 0:
+            sequences[producer] += count
+            open_.add(producer)
+            if random_.random() < 0.4:
+                end_transaction(log, producer, random_.random() < 0.6, T0 + nth)
+                open_.discard(producer)
+    for producer in open_:
+        end_transaction(log, producer, True, T0 + 900)
+    for nth in range(4):                                      # the active segment, and one before it with other keys
+        builder = BatchBuilder(max_bytes=1 << 20)
+        builder.append(random_.randbytes(400_000), key=b"last%d" % nth, timestamp_ms=T0 + 1000)
+        log.append(next(iter(read_batches(bytes(builder.build())))), 0, wall_ms=T0)
+
+
+def end_transaction(log: Log, producer: int, commit: bool, timestamp_ms: int) -> None:
+    marker = control_batch(int(commit), producer_id=producer, producer_epoch=0, timestamp_ms=timestamp_ms)
+    log.append(next(iter(read_batches(marker))), 0, wall_ms=T0)
+
+
+def remains(log: Log) -> list[tuple[Any, ...]]:
+    """Every batch that is left: what it says of itself, whether it has a delete horizon, and its records."""
+    pieces = log.read(log.start_offset, 1 << 30, log.end_offset, True)
+    batches = [each for piece in pieces for each in read_batches(piece if isinstance(piece, memoryview) else piece.read(), check_crcs=True)]
+    return [
+        (
+            each.base_offset,
+            each.last_offset,
+            each.producer_id,
+            each.base_sequence,
+            each.is_control,
+            bool(each.attributes & 0x40),
+            [(record.offset, record.key, record.value, record.timestamp_ms) for record in each.records()],
+        )
+        for each in batches
+    ]
+
+
+def test_compaction_leaves_what_kafkas_leaves(tmp_path: Path) -> None:
+    """The same files, cleaned by Kafka and here: the same batches with the same records remain, and the same transaction index."""
+    settings = {"segment_bytes": 1 << 20, "cleanup_policy": "compact"}
+    with KafkaServer(log_segment_bytes=1 << 20, log_cleaner_backoff_ms=100, log_cleaner_min_cleanable_ratio=0.0001) as kafka:
+        with KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 1, 1, configs={"cleanup.policy": "compact"})])
+        kafka.kill(signal.SIGTERM)
+        theirs = kafka.directory / "data" / "t-0"
+        topic_id = read_partition_metadata(theirs)
+        assert topic_id is not None
+        disk = Disk(tmp_path)
+        log = disk.manager.open("t", topic_id, 0, topic_config(**settings))
+        fill_compacted(log, 4)
+        assert len(log.segments) >= 4
+        disk.manager.close()
+        shutil.rmtree(theirs)
+        shutil.copytree(tmp_path / "t-0", theirs)
+        checkpoint = kafka.directory / "data" / "cleaner-offset-checkpoint"
+        checkpoint.unlink(missing_ok=True)
+        kafka.start()
+        active = log.segments[-1].base_offset
+        deadline = time.monotonic() + 60
+        while f"t 0 {active}" not in (checkpoint.read_text() if checkpoint.exists() else "") and time.monotonic() < deadline:
+            time.sleep(0.1)                                   # another process: nothing else says when it has cleaned
+        kafka.kill(signal.SIGTERM)
+        cleaned = Disk(tmp_path / "cleaned")
+        cleaned.manager.close()
+        shutil.copytree(theirs, tmp_path / "cleaned" / "t-0")
+        cleaned.start()
+        reference = cleaned.manager.open("t", topic_id, 0, topic_config(**settings))
+        expected, aborted = remains(reference), reference.aborted_transactions(0, reference.end_offset)
+        cleaned.manager.close()
+    disk.start()
+    log = disk.manager.open("t", topic_id, 0, topic_config(**settings))
+    before = len(remains(log))
+    disk.manager.compactor.compact(("t", 0))
+    assert remains(log) == expected
+    assert len(expected) < before
+    assert log.aborted_transactions(0, log.end_offset) == aborted
+    disk.manager.close()
