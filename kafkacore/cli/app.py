@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
-from kafkacore.cli import broker, demo, dump, perf, records, topics
+from kafkacore.cli import broker, demo, dump, groups, perf, records, topics
 from kafkacore.cli.options import Failure
 
 # The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
@@ -18,7 +18,7 @@ WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__
 
 app = typer.Typer(
     name="kafkacore",
-    help="Apache Kafka's client, timer and broker machinery: brokers, topics, produce, consume, log files, measurements.",
+    help="Apache Kafka's client, timer and broker machinery: brokers, topics, groups, produce, consume, log files, measurements.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("broker")(broker.broker)
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
 app.command("produce")(records.produce)
 app.command("consume")(records.consume)
 app.add_typer(perf.app, name="perf")

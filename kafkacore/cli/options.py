@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from kafkacore import KafkaAdminClient
+from kafkacore.admin import ConfigResource, ItemResults
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
 _PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
@@ -52,6 +58,19 @@ def assignments(given: list[str] | None, option: str) -> dict[str, str]:
 def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
     return {"bootstrap.servers": bootstrap_server, "client.id": "kafkacore-cli", **more, **assignments(given, "-X")}
+
+
+def admin_client(bootstrap_server: str, given: list[str] | None) -> KafkaAdminClient:
+    """A client for one command."""
+    return KafkaAdminClient(client_settings(bootstrap_server, given, **{"default.api.timeout.ms": PATIENCE_MS}))
+
+
+def checked(results: ItemResults[K, V]) -> dict[K, V]:
+    """What was asked for, when it worked for every item; else one line that names each that failed, and why."""
+    if results.errors:
+        named = ((item.name if isinstance(item, ConfigResource) else str(item), error) for item, error in results.errors.items())
+        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in named))
+    return results.succeeded
 
 
 def print_json(value: Any) -> None:

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
-from kafkacore.admin import ConfigEntry, ConfigResource, ItemResults, TopicDescription
+from kafkacore.admin import ConfigEntry, TopicDescription
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
-    PATIENCE_MS,
     Bootstrap,
-    Failure,
     Json,
     Settings,
+    admin_client,
     assignments,
-    client_settings,
+    checked,
     console,
     print_json,
 )
 
-K = TypeVar("K")
-V = TypeVar("V")
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-
-
-def _admin(bootstrap_server: str, setting: list[str] | None) -> KafkaAdminClient:
-    return KafkaAdminClient(client_settings(bootstrap_server, setting, **{"default.api.timeout.ms": PATIENCE_MS}))
-
-
-def _checked(results: ItemResults[K, V]) -> dict[K, V]:
-    """What was asked for, when it worked for every topic; else one line that names each that failed, and why."""
-    if results.errors:
-        named = ((item.name if isinstance(item, ConfigResource) else str(item), error) for item, error in results.errors.items())
-        raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in named))
-    return results.succeeded
 
 
 @app.command("list")
 def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
     """List the names of all topics."""
-    with _admin(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting) as admin:
         names = sorted(admin.list_topics())
     if json:
         print_json(names)
@@ -68,8 +53,8 @@ def create(
 ) -> None:
     """Create topics."""
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
-    with _admin(bootstrap_server, setting) as admin:
-        _checked(admin.create_topics(wanted))
+    with admin_client(bootstrap_server, setting) as admin:
+        checked(admin.create_topics(wanted))
     if json:
         print_json({"created": topics})
     else:
@@ -85,8 +70,8 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show the partitions of topics: leader, replicas, in-sync replicas, first and end offset."""
-    with _admin(bootstrap_server, setting) as admin:
-        described = _checked(admin.describe_topics(topics))
+    with admin_client(bootstrap_server, setting) as admin:
+        described = checked(admin.describe_topics(topics))
         spans = _spans(admin, described)
         settings = _settings(admin, topics) if configs else {}
     if json:
@@ -128,7 +113,7 @@ def describe(
 
 def _settings(admin: KafkaAdminClient, topics: list[str]) -> dict[str, list[ConfigEntry]]:
     """The settings of topics, by name: first those that somebody set."""
-    found = _checked(admin.describe_configs([("topic", name) for name in topics]))
+    found = checked(admin.describe_configs([("topic", name) for name in topics]))
     return {each.name: sorted(entries.values(), key=lambda entry: (entry.is_default, entry.name)) for each, entries in found.items()}
 
 
@@ -159,11 +144,11 @@ def alter(
     changes: dict[str, str | None] = {**assignments(config, "--config"), **dict.fromkeys(delete_config or ())}
     if partitions is None and not changes:
         raise typer.BadParameter("nothing to change: give --partitions, --config or --delete-config")
-    with _admin(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting) as admin:
         if changes:
-            _checked(admin.alter_configs({("topic", name): changes for name in topics}))
+            checked(admin.alter_configs({("topic", name): changes for name in topics}))
         if partitions is not None:
-            _checked(admin.create_partitions(dict.fromkeys(topics, partitions)))
+            checked(admin.create_partitions(dict.fromkeys(topics, partitions)))
     if json:
         print_json({"altered": topics})
     else:
@@ -179,11 +164,11 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete topics and all their records."""
-    with _admin(bootstrap_server, setting) as admin:
+    with admin_client(bootstrap_server, setting) as admin:
         if not yes and not json:
-            _checked(admin.describe_topics(topics))  # what is not there need not be asked about
+            checked(admin.describe_topics(topics))  # what is not there need not be asked about
             typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
-        _checked(admin.delete_topics(topics))
+        checked(admin.delete_topics(topics))
     if json:
         print_json({"deleted": topics})
     else:

@@ -40,7 +40,11 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "topics", "topics create", "topics alter", "produce", "consume", "broker", "dump-log", "demo", "perf", "perf timers"]
+    "command",
+    [
+        *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume"),
+        *("broker", "dump-log", "demo", "perf", "perf timers"),
+    ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0
@@ -85,6 +89,55 @@ def test_settings_of_topics(at: str, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["topics", "alter", "cli-s"]) == 2
     assert "nothing to change" in failure(capsys)
     assert run(["topics", "delete", "cli-s", "-y"]) == 0
+
+
+def test_groups_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["topics", "create", "cli-g", "-p", "2"]) == 0
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"".join(b"%d\n" % i for i in range(10)))
+    assert run(["produce", "cli-g", str(lines)]) == 0
+    assert run(["groups", "reset", "gg", "cli-g", "--to", "latest"]) == 0
+    capsys.readouterr()
+
+    def offsets() -> dict[int, int]:
+        assert run(["groups", "describe", "gg", "--json"]) == 0
+        described = json.loads(capsys.readouterr().out)["gg"]
+        assert (described["state"], described["members"]) == ("Empty", [])
+        ends = {each["partition"]: each["end"] for each in described["offsets"]}
+        assert sum(ends.values()) == 10
+        return {each["partition"]: each["committed"] - ends[each["partition"]] for each in described["offsets"]}
+
+    assert offsets() == {0: 0, 1: 0}
+    assert run(["groups", "reset", "gg", "--by", "-1"]) == 0
+    assert "cli-g" in capsys.readouterr().out
+    assert all(each >= -1 for each in offsets().values()) and -1 in offsets().values()
+    assert run(["groups", "reset", "gg", "cli-g", "--to", "0", "--dry-run", "--json"]) == 0
+    assert {each["offset"] for each in json.loads(capsys.readouterr().out)} == {0}
+    assert -1 in offsets().values()  # nothing was changed
+    assert run(["groups", "reset", "gg", "--to", "earliest"]) == 0
+    assert run(["groups", "reset", "gg", "--to", "@0"]) == 0
+    capsys.readouterr()
+    assert sum(offsets().values()) == -10
+    assert run(["groups", "describe", "gg"]) == 0
+    assert "Empty" in capsys.readouterr().out
+    assert run(["groups", "list", "--json"]) == 0
+    assert "gg" in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
+    assert run(["groups", "list", "--state", "Stable", "--json"]) == 0
+    assert "gg" not in {each["group_id"] for each in json.loads(capsys.readouterr().out)}
+    for wrong, status in (
+        (["reset", "gg"], 2),
+        (["reset", "gg", "--to", "0", "--by", "1"], 2),
+        (["reset", "gg", "--to", "soon"], 2),
+        (["reset", "none", "--by", "1"], 1),
+        (["reset", "none", "cli-g", "--by", "1"], 1),
+        (["describe", "none"], 1),
+        (["delete", "none"], 1),
+    ):
+        assert run(["groups", *wrong]) == status, wrong
+        assert failure(capsys)
+    assert run(["groups", "delete", "gg", "-y"]) == 0
+    assert run(["groups", "describe", "gg"]) == 1
+    assert run(["topics", "delete", "cli-g", "-y"]) == 0
 
 
 def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -1,0 +1,172 @@
+"""`kafkacore groups`: list, describe, reset, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, console, print_json
+
+app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only groups in this state, as Stable; may be repeated.")] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """List the groups of a cluster, with their states."""
+    with admin_client(bootstrap_server, setting) as admin:
+        groups = admin.list_groups(states=state or ())
+    if json:
+        print_json([group._asdict() for group in groups])
+        return
+    table = Table("group", "state", "type", "protocol")
+    for group in groups:
+        table.add_row(group.group_id, group.state, group.type, group.protocol_type)
+    console.print(table)
+
+
+@app.command("describe")
+def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
+    """Show members of groups and what they have committed: offset, end of the partition, and how far it is."""
+    with admin_client(bootstrap_server, setting) as admin:
+        described = checked(admin.describe_groups(groups))
+        committed = {name: _committed(admin, name) for name in groups}
+        ends = _ends(admin, {tp for offsets in committed.values() for tp in offsets})
+    if json:
+        print_json({name: _as_json(described[name], committed[name], ends) for name in groups})
+        return
+    for name in groups:
+        group = described[name]
+        owners = {tp: member.client_id for member in group.members for tp in member.partitions}
+        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}"
+        table = Table("topic", "partition", "committed", "end", "lag", "member", title=title, title_justify="left")
+        for tp in sorted(committed[name].keys() | owners.keys()):
+            offset = committed[name].get(tp)
+            end = ends.get(tp)
+            lag = "-" if offset is None or end is None else f"{max(end - offset.offset, 0):,}"
+            shown = "-" if offset is None else f"{offset.offset:,}"
+            table.add_row(tp.topic, str(tp.partition), shown, "-" if end is None else f"{end:,}", lag, owners.get(tp, "-"))
+        console.print(table)
+
+
+def _as_json(group: Any, committed: Offsets, ends: dict[TopicPartition, int]) -> dict[str, Any]:
+    return {
+        "state": group.state,
+        "type": group.type,
+        "assignor": group.assignor,
+        "members": [
+            {"member_id": m.member_id, "client_id": m.client_id, "host": m.client_host, "partitions": [list(tp) for tp in m.partitions]}
+            for m in group.members
+        ],
+        "offsets": [
+            {"topic": tp.topic, "partition": tp.partition, "committed": each.offset, "end": ends.get(tp), "metadata": each.metadata}
+            for tp, each in sorted(committed.items())
+        ],
+    }
+
+
+def _committed(admin: KafkaAdminClient, group: str) -> Offsets:
+    return {tp: each for tp, each in admin.list_group_offsets(group).items() if each is not None}
+
+
+def _ends(admin: KafkaAdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where partitions end; those whose topic is gone are left out."""
+    return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(partitions, "latest")).succeeded.items()}
+
+
+@app.command("reset")
+def reset(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group; nobody may be in it.")],
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Its topics; all it has offsets for if left out.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="PLACE", help="earliest, latest, an offset, or @MS: the first record since a time.")
+    ] = None,
+    by: Annotated[
+        int | None, typer.Option("--by", metavar="N", help="So many records on, or back if negative, but not beyond the ends.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be; change nothing.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Move the offsets of a group."""
+    if (to is None) == (by is None):
+        raise typer.BadParameter("say where to: either --to or --by")
+    with admin_client(bootstrap_server, setting) as admin:
+        committed = _committed(admin, group)
+        names = topics or sorted({tp.topic for tp in committed})
+        if not names:
+            raise Failure(f"group {group} has no offsets: name the topics")
+        described = checked(admin.describe_topics(names))
+        partitions = [TopicPartition(name, part.index) for name, info in described.items() for part in info.partitions]
+        first, end = (_places(admin, partitions, spec) for spec in ("earliest", "latest"))
+        wanted = {}
+        for tp, place in _targets(admin, partitions, to, by, committed).items():
+            wanted[tp] = min(max(end[tp] if place < 0 else place, first[tp]), end[tp])
+        if not dry_run:
+            results = admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in wanted.items()})
+            for tp, error in results.errors.items():
+                raise Failure(f"{tp.topic}-{tp.partition}: {error}")
+    if json:
+        print_json([{"topic": tp.topic, "partition": tp.partition, "offset": offset} for tp, offset in sorted(wanted.items())])
+        return
+    table = Table("topic", "partition", "was", "is" if not dry_run else "would be")
+    for tp, offset in sorted(wanted.items()):
+        table.add_row(tp.topic, str(tp.partition), f"{committed[tp].offset:,}" if tp in committed else "-", f"{offset:,}")
+    console.print(table)
+
+
+def _places(admin: KafkaAdminClient, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(partitions, spec)).check().items()}
+
+
+def _targets(
+    admin: KafkaAdminClient, partitions: list[TopicPartition], to: str | None, by: int | None, committed: Offsets
+) -> dict[TopicPartition, int]:
+    """Where each partition shall go; -1 for its end."""
+    if by is not None:
+        missing = [tp for tp in partitions if tp not in committed]
+        if missing:
+            raise Failure(f"{missing[0].topic}-{missing[0].partition} has no offset to count from")
+        return {tp: max(committed[tp].offset + by, 0) for tp in partitions}
+    place = to or ""
+    if place in ("earliest", "latest"):
+        return _places(admin, partitions, place)
+    if place.startswith("@") and place[1:].isdecimal():
+        return _places(admin, partitions, int(place[1:]))
+    if place.isdecimal():
+        return dict.fromkeys(partitions, int(place))
+    raise typer.BadParameter(f"{place!r} is not earliest, latest, an offset, or @MILLISECONDS", param_hint="--to")
+
+
+@app.command("delete")
+def delete(
+    groups: Groups,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Delete groups and what they have committed."""
+    with admin_client(bootstrap_server, setting) as admin:
+        checked(admin.describe_groups(groups))
+        if not yes and not json:
+            typer.confirm(f"Delete {', '.join(groups)} and all their offsets?", abort=True)
+        checked(admin.delete_groups(groups))
+    if json:
+        print_json({"deleted": groups})
+    else:
+        typer.echo(f"deleted {', '.join(groups)}")
