@@ -174,19 +174,33 @@ class TopicConfig:
             InvalidConfiguration: an unknown or unsupported name, or a value out of range.
         """
         own = {name: text for name, text in overrides.items() if text is not None}
+        if not own:
+            return _default_topic_config(broker)
         configs.check_topic(own, TOPIC_SETTINGS)
-        values: dict[str, float | str] = {}
-        for name, setting in TOPIC_SETTINGS.items():
-            value: Any = getattr(broker, setting.broker_setting)
-            if name in own:
-                try:
-                    value = setting.parse(configs.topic_keys()[name].parse(own[name]))
-                except ValueError as problem:
-                    raise errors.InvalidConfiguration(
-                        f"Invalid value {own[name]} for configuration {name}: the embedded broker does not implement it: {problem}"
-                    ) from None
-            values[name.replace(".", "_")] = value
-        return cls(overrides=own, **values)  # type: ignore[arg-type]
+        values: dict[str, Any] = {}
+        for name in own.keys() & TOPIC_SETTINGS.keys():
+            try:
+                values[name.replace(".", "_")] = TOPIC_SETTINGS[name].parse(configs.topic_keys()[name].parse(own[name]))
+            except ValueError as problem:
+                raise errors.InvalidConfiguration(
+                    f"Invalid value {own[name]} for configuration {name}: the embedded broker does not implement it: {problem}"
+                ) from None
+        return replace(_default_topic_config(broker), overrides=own, **values)
+
+
+_default_config: tuple[BrokerConfig, TopicConfig] | None = None
+
+
+def _default_topic_config(broker: BrokerConfig) -> TopicConfig:
+    """The settings of a topic that has none of its own: one object for all of them, since it never changes."""
+    global _default_config
+    known = _default_config
+    if known is None or known[0] is not broker:
+        values: dict[str, Any] = {
+            name.replace(".", "_"): getattr(broker, setting.broker_setting) for name, setting in TOPIC_SETTINGS.items()
+        }
+        known = _default_config = broker, TopicConfig(**values)
+    return known[1]
 
 
 @dataclass(frozen=True)

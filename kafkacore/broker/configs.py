@@ -261,6 +261,8 @@ _UNITS = (
 )
 """Settings that stand for each other, the strongest first."""
 
+_SAME = {name: group for group in _UNITS for name in group}
+
 _IMPLIED = {
     "log.retention.ms": "604800000",
     "log.roll.ms": "604800000",
@@ -295,32 +297,37 @@ def setting_text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-class BrokerLayers(NamedTuple):
-    """The layers of one broker's settings, by Kafka's names.
+class BrokerLayers:
+    """The layers of one broker's settings, by Kafka's names."""
 
-    Attributes:
-        dynamic: set for this broker while it runs.
-        dynamic_default: set for all brokers.
-        static: what it was started with, where that differs from Kafka's default.
-    """
+    def __init__(self, dynamic: Mapping[str, str], dynamic_default: Mapping[str, str], static: Mapping[str, str]) -> None:
+        """Puts them together.
 
-    dynamic: Mapping[str, str]
-    dynamic_default: Mapping[str, str]
-    static: Mapping[str, str]
+        Args:
+            dynamic: set for this broker while it runs.
+            dynamic_default: set for all brokers.
+            static: what it was started with, where that differs from Kafka's default.
+        """
+        self.dynamic = dynamic
+        self.dynamic_default = dynamic_default
+        self.static = static
+        self._inherited: dict[Source, list[Described]] = {}
 
     def synonyms(self, name: str) -> list[Synonym]:
         """The values of a setting by layer, the strongest first. Source: ConfigHelper.configSynonyms."""
-        hidden = broker_keys()[name].is_sensitive
-        names = next((group for group in _UNITS if name in group), (name,))
+        keys = broker_keys()
+        hidden = keys[name].is_sensitive
+        names = _SAME.get(name, (name,))
         found = []
         for layer, source in (
             (self.dynamic, Source.DYNAMIC_BROKER),
             (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
             (self.static, Source.STATIC_BROKER),
         ):
-            found += [Synonym(each, None if hidden else layer[each], source) for each in names if each in layer]
+            if layer:
+                found += [Synonym(each, None if hidden else layer[each], source) for each in names if each in layer]
         for each in names:
-            default = broker_keys()[each].default
+            default = keys[each].default
             if default is not None:
                 found.append(Synonym(each, default, Source.DEFAULT))
         while found and found[0].name != name:  # Kafka leaves out what stands before the setting's own name
@@ -370,15 +377,23 @@ class BrokerLayers(NamedTuple):
         return self._describe(client_metrics_keys(), overrides, Source.CLIENT_METRICS)
 
     def _describe(self, keys: Mapping[str, ConfigKey], overrides: Mapping[str, str], source: Source) -> Iterable[Described]:
-        for key in keys.values():
-            synonyms = self.synonyms(key.link) if key.link else []
-            value = self.value(key.link) if key.link else None
-            if value is None:
-                value = key.default
-            if key.name in overrides:
-                value = key.parse(overrides[key.name])
-                synonyms = [Synonym(key.name, value, source), *synonyms]
-            yield Described(key, value, synonyms[0].source if synonyms else Source.DEFAULT, False, synonyms)
+        inherited = self._inherited.get(source)
+        if inherited is None:
+            inherited = self._inherited[source] = [self._without_override(key) for key in keys.values()]
+        for each in inherited:
+            text = overrides.get(each.key.name)
+            if text is None:
+                yield each
+            else:
+                value = each.key.parse(text)
+                yield each._replace(value=value, source=source, synonyms=[Synonym(each.key.name, value, source), *each.synonyms])
+
+    def _without_override(self, key: ConfigKey) -> Described:
+        synonyms = self.synonyms(key.link) if key.link else []
+        value = self.value(key.link) if key.link else None
+        return Described(
+            key, key.default if value is None else value, synonyms[0].source if synonyms else Source.DEFAULT, False, synonyms
+        )
 
 
 def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[str, str]:

@@ -44,6 +44,7 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
     records: list[MetadataRecord] = []
     results: list[CreatableTopicResult] = []
     budget = MAX_PARTITIONS_PER_REQUEST
+    layers = BrokerLayers({}, state.image.configs.get((Resource.BROKER, ""), {}), static_settings(state.config, {}))
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
             if mentions[wanted.name] > 1:
@@ -53,7 +54,7 @@ def create_topics(state: ControllerState, request: CreateTopicsRequest, version:
         except KafkaError as error:
             results.append(CreatableTopicResult(name=wanted.name, error_code=code_of(error), error_message=error.message, configs=[]))
             continue
-        results.append(_created(state, topic))
+        results.append(_created(layers, topic))
         records += _records_of(topic)
     return Written([] if request.validate_only else records, CreateTopicsResponse(topics=results))
 
@@ -162,9 +163,7 @@ def _records_of(topic: Topic) -> list[MetadataRecord]:
     return records
 
 
-def _created(state: ControllerState, topic: Topic) -> CreatableTopicResult:
-    defaults = state.image.configs.get((Resource.BROKER, ""), {})
-    layers = BrokerLayers({}, defaults, static_settings(state.config, {}))
+def _created(layers: BrokerLayers, topic: Topic) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,

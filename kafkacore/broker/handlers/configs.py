@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.cluster import TOPIC_SETTINGS, check_topic_name
-from kafkacore.broker.configs import Described, Operation, Resource, Source
+from kafkacore.broker.configs import BrokerLayers, Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
@@ -56,10 +56,11 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
     """DescribeConfigs v1-4: topics, this broker, the defaults of all brokers (the empty name), this broker's loggers, groups, client
     metrics. No documentation is given."""
     results = []
+    layers = state.config_layers()
     for wanted in request.resources:
         code, message, found = 0, "", []
         try:
-            found = _describe(state, wanted.resource_type, wanted.resource_name)
+            found = _describe(state, layers, wanted.resource_type, wanted.resource_name)
         except KafkaError as error:
             code, message = code_of(error), error.message
         if wanted.configuration_keys:
@@ -78,9 +79,8 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(state: BrokerState, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+def _describe(state: BrokerState, layers: BrokerLayers, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
     overrides = state.cluster.configs.get((kind, name), {})
-    layers = state.config_layers()
     described: Iterable[Described]
     if kind == Resource.TOPIC:
         check_topic_name(name)
