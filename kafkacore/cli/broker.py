@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,8 @@ def broker(
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or files < most:        # every partition on disk keeps a file open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else max(files, 65_536), most))
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
+    signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
     if emulate is not None and emulate not in EMULATIONS:
         raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
     config = assignments(setting, "--set")
@@ -50,7 +50,7 @@ def broker(
             where = f"data in {data_dir}" if data_dir is not None else "data in a temporary directory" if processes else "in memory"
             typer.echo(f"{'broker' if brokers == 1 else f'{brokers} brokers'} on {cluster.bootstrap_servers}, {where}; Ctrl+C ends it")
         try:
-            stop.wait()
+            os.read(end, 1)
         except KeyboardInterrupt:
             pass
         if not json:

@@ -167,6 +167,8 @@ class EmbeddedCluster:
     def close(self) -> None:
         """Stops all brokers; data in memory is gone with this object. May be called twice."""
         for broker in self._brokers.values():
+            broker.begin_to_stop()
+        for broker in self._brokers.values():
             broker.stop()
         if self._network is not None:
             self._network.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from kafkacore.admin import KafkaAdminClient
@@ -22,6 +23,9 @@ class ThreadMember(Broker):
 
     def ready(self) -> None:
         """It serves when `start` returns."""
+
+    def begin_to_stop(self) -> None:
+        """Threads stop one after the other."""
 
     def settle(self) -> None:
         """Waits until it knows what the controller has decided."""
@@ -77,6 +81,10 @@ class ProcessMember(BrokerProcess):
             if not self.running:
                 raise BrokerNotAvailable("its process ended; what it says is on stderr", broker=self.node_id)
         raise KafkaTimeoutError(f"broker {self.node_id} did not come up within {START_TIMEOUT_S} s", broker=self.node_id)
+
+    def begin_to_stop(self) -> None:
+        """Says so, and does not wait."""
+        self._signal(signal.SIGTERM)
 
     def stop(self, clean: bool = True) -> None:
         epoch = self._epoch()

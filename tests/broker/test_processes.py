@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore.broker.processes import _nursery
 from kafkacore.errors import BrokerNotAvailable, UsageError
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
@@ -126,8 +128,13 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         assert process.stdout is not None
         servers = json.loads(process.stdout.readline())["bootstrap_servers"]
-        children = children_of(process.pid)
-        assert len(children) == 2
+        try:
+            (nursery,) = children_of(process.pid)
+            children = [nursery, *children_of(nursery)]
+            assert len(children) == 3
+        except BaseException:
+            process.kill()
+            raise
         with KafkaProducer(bootstrap_servers=servers) as producer:
             assert producer.send("t", b"x").result(30).offset == 0
         process.send_signal(how)
@@ -137,3 +144,39 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
             os.sched_yield()
     clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2)]
     assert clean == [True, True]
+
+
+def test_a_nursery_that_was_killed_is_replaced():
+    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+        first = _nursery._process.pid
+        os.kill(first, signal.SIGKILL)
+        while is_alive(first):
+            os.sched_yield()
+        cluster.create_topic("t", partitions=1)
+        cluster.kill_broker(1)
+        cluster.start_broker(1)
+        assert _nursery._process.pid != first
+        assert cluster.leader("t", 0) == 1
+
+
+def test_a_start_is_quick():
+    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+        taken = []
+        for _ in range(5):
+            cluster.kill_broker(1)
+            begun = time.perf_counter()
+            cluster.start_broker(1)
+            taken.append(time.perf_counter() - begun)
+        assert min(taken) < 0.3, taken  # 0.05 on a quiet machine
+
+
+def test_many_signals_are_as_good_as_one():
+    with EmbeddedCluster(brokers=2, processes=True) as cluster:
+        pids = [broker.pid for broker in cluster._brokers.values()]
+        for _ in range(200):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        for pid in pids:
+            while is_alive(pid):
+                os.sched_yield()
