@@ -85,6 +85,26 @@ class ItemResults(Mapping[K, V], Generic[K, V]):
         return f"ItemResults({self._values!r}, errors={self.errors!r})"
 
 
+def results_of(found: Iterable[tuple[K, int, str | None, V]], api: str, *, by_topic: bool = False) -> ItemResults[K, V]:
+    """Results out of (item, error code, error message, value) as an answer has them.
+
+    Args:
+        found: from the answer.
+        api: whose answer it is, for the errors.
+        by_topic: the items are names of topics.
+    """
+    values: dict[K, V] = {}
+    failed: dict[K, errors.KafkaError] = {}
+    for item, code, message, value in found:
+        if not code:
+            values[item] = value
+        elif isinstance(item, TopicPartition):
+            failed[item] = errors.from_code(code, message or None, topic=item.topic, partition=item.partition, api=api)
+        else:
+            failed[item] = errors.from_code(code, message or None, topic=str(item) if by_topic else None, api=api)
+    return ItemResults(values, failed)
+
+
 class Call:
     """One request to one broker, tried again until it is answered, refused for good, or late.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults
+from kafkacore.admin.base import AdminBase, ItemResults, results_of
 from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
@@ -147,16 +147,14 @@ class ClusterAdmin(AdminBase):
 
         response = self._ask(ElectLeadersRequest, build, timeout_ms, to_controller=True, refused=_moved)
         errors.raise_for(response.error_code, api="ElectLeaders")
-        elected: dict[TopicPartition, None] = {}
-        failed: dict[TopicPartition, errors.KafkaError] = {}
-        for topic in response.replica_election_results:
-            for item in topic.partition_result:
-                tp = TopicPartition(topic.topic, item.partition_id)
-                if item.error_code:
-                    failed[tp] = errors.from_code(item.error_code, item.error_message, topic=tp.topic, partition=tp.partition)
-                else:
-                    elected[tp] = None
-        return ItemResults(elected, failed)
+        return results_of(
+            (
+                (TopicPartition(topic.topic, each.partition_id), each.error_code, each.error_message, None)
+                for topic in response.replica_election_results
+                for each in topic.partition_result
+            ),
+            "ElectLeaders",
+        )
 
     def alter_partition_reassignments(
         self, changes: Mapping[tuple[str, int], Iterable[int] | None], *, timeout: float | None = None
@@ -184,16 +182,14 @@ class ClusterAdmin(AdminBase):
             return ItemResults({}, {})
         response = self._ask(AlterPartitionReassignmentsRequest, build, timeout_ms, to_controller=True, refused=_moved)
         errors.raise_for(response.error_code, response.error_message, api="AlterPartitionReassignments")
-        begun: dict[TopicPartition, None] = {}
-        failed: dict[TopicPartition, errors.KafkaError] = {}
-        for topic in response.responses:
-            for item in topic.partitions:
-                tp = TopicPartition(topic.name, item.partition_index)
-                if item.error_code:
-                    failed[tp] = errors.from_code(item.error_code, item.error_message, topic=tp.topic, partition=tp.partition)
-                else:
-                    begun[tp] = None
-        return ItemResults(begun, failed)
+        return results_of(
+            (
+                (TopicPartition(topic.name, each.partition_index), each.error_code, each.error_message, None)
+                for topic in response.responses
+                for each in topic.partitions
+            ),
+            "AlterPartitionReassignments",
+        )
 
     def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, timeout: float | None = None
@@ -288,15 +284,13 @@ class ClusterAdmin(AdminBase):
         if not entries:
             return ItemResults({}, {})
         response = self._ask(AlterClientQuotasRequest, build, self._timeout_ms(timeout))
-        done: dict[QuotaEntity, None] = {}
-        failed: dict[QuotaEntity, errors.KafkaError] = {}
-        for item in response.entries:
-            entity = frozenset((part.entity_type, part.entity_name) for part in item.entity)
-            if item.error_code:
-                failed[entity] = errors.from_code(item.error_code, item.error_message, api="AlterClientQuotas")
-            else:
-                done[entity] = None
-        return ItemResults(done, failed)
+        return results_of(
+            (
+                (frozenset((part.entity_type, part.entity_name) for part in each.entity), each.error_code, each.error_message, None)
+                for each in response.entries
+            ),
+            "AlterClientQuotas",
+        )
 
 
 def _log_dir(found: Any) -> LogDirDescription:

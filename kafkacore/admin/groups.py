@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, names_of
+from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, names_of, results_of
 from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
@@ -300,17 +300,16 @@ class GroupsAdmin(AdminBase):
             if getattr(response, "error_code", 0):
                 yield group_id, errors.from_code(response.error_code)
                 return
-            done: dict[TopicPartition, None] = {}
-            failed: dict[TopicPartition, errors.KafkaError] = {}
-            for topic in response.topics:
-                for each in topic.partitions:
-                    tp = TopicPartition(topic.name, each.partition_index)
-                    if each.error_code:
-                        failed[tp] = errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition)
-                    else:
-                        done[tp] = None
-            moved = next((error for error in failed.values() if error.code == Code.NOT_COORDINATOR), None)
-            yield group_id, moved or ItemResults(done, failed)
+            results = results_of(
+                (
+                    (TopicPartition(topic.name, each.partition_index), each.error_code, None, None)
+                    for topic in response.topics
+                    for each in topic.partitions
+                ),
+                type(response).__name__.removesuffix("Response"),
+            )
+            moved = next((error for error in results.errors.values() if error.code == Code.NOT_COORDINATOR), None)
+            yield group_id, moved or results
 
         return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller
+from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller, results_of
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListedOffset, OffsetQuery, by_topic
 from kafkacore.protocol import (
@@ -122,14 +122,8 @@ class TopicsAdmin(AdminBase):
         if not wanted:
             return ItemResults({}, {})
         response = self._ask(DeleteTopicsRequest, build, timeout_ms, to_controller=True, refused=not_controller("responses"))
-        gone: dict[str, None] = {}
-        failed: dict[str, errors.KafkaError] = {}
-        for item in response.responses:
-            if item.error_code:
-                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="DeleteTopics")
-            else:
-                gone[item.name] = None
-        return ItemResults(gone, failed)
+        found = ((item.name, item.error_code, item.error_message, None) for item in response.responses)
+        return results_of(found, "DeleteTopics", by_topic=True)
 
     def create_partitions(
         self, partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False, timeout: float | None = None
@@ -163,14 +157,8 @@ class TopicsAdmin(AdminBase):
         if not entries:
             return ItemResults({}, {})
         response = self._ask(CreatePartitionsRequest, build, timeout_ms, to_controller=True, refused=not_controller("results"))
-        grown: dict[str, None] = {}
-        failed: dict[str, errors.KafkaError] = {}
-        for item in response.results:
-            if item.error_code:
-                failed[item.name] = errors.from_code(item.error_code, item.error_message, topic=item.name, api="CreatePartitions")
-            else:
-                grown[item.name] = None
-        return ItemResults(grown, failed)
+        found = ((item.name, item.error_code, item.error_message, None) for item in response.results)
+        return results_of(found, "CreatePartitions", by_topic=True)
 
     def list_topics(self, *, include_internal: bool = False, timeout: float | None = None) -> list[str]:
         """Names of all topics this client may see, sorted.

@@ -9,7 +9,8 @@ Source: org.apache.kafka.controller.{ConfigurationControlManager, ControllerConf
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker import configs
@@ -19,9 +20,11 @@ from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
@@ -51,47 +54,54 @@ def incremental_alter_configs(
     state: ControllerState, request: IncrementalAlterConfigsRequest, version: int, now_ms: int
 ) -> Written:
     """IncrementalAlterConfigs v0-1."""
-    mentions = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    records: list[MetadataRecord] = []
-    responses = []
-    for wanted in request.resources:
-        kind, name = wanted.resource_type, wanted.resource_name
-        code, message = 0, None
-        try:
-            if mentions[kind, name] > 1:
-                raise errors.InvalidRequest(NAME_TWICE)
-            operations = [Operation(each.name, each.config_operation, each.value) for each in wanted.configs]
-            configs.check_operations(operations)
-            keys = keys_of(kind)
-            current = state.image.configs.get((kind, name), {})
-            settings = configs.apply_operations(keys, current, operations)
-            records += _changes(state, kind, name, settings)
-        except KafkaError as error:
-            code, message = code_of(error), error.message or None
-        responses.append(
-            IncrementalAlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
-        )
+
+    def settings(wanted: IncrementalAlterConfigsResource) -> Mapping[str, str]:
+        operations = [Operation(each.name, each.config_operation, each.value) for each in wanted.configs]
+        configs.check_operations(operations)
+        current = state.image.configs.get((wanted.resource_type, wanted.resource_name), {})
+        return configs.apply_operations(keys_of(wanted.resource_type), current, operations)
+
+    records, responses = _decide(state, request.resources, settings, IncrementalAlterConfigsResourceResponse)
     return Written([] if request.validate_only else records, IncrementalAlterConfigsResponse(responses=responses))
 
 
 def alter_configs(state: ControllerState, request: AlterConfigsRequest, version: int, now_ms: int) -> Written:
     """AlterConfigs v0-2: what is not named goes back to its default."""
-    mentions = Counter((each.resource_type, each.resource_name) for each in request.resources)
+
+    def settings(wanted: AlterConfigsResource) -> Mapping[str, str]:
+        configs.check_operations([Operation(each.name, configs.SET, each.value) for each in wanted.configs])
+        keys_of(wanted.resource_type)
+        return {each.name: each.value or "" for each in wanted.configs}
+
+    records, responses = _decide(state, request.resources, settings, AlterConfigsResourceResponse)
+    return Written([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+
+
+def _decide(
+    state: ControllerState, resources: Sequence[Any], settings: Callable[[Any], Mapping[str, str]], item: Callable[..., Any]
+) -> tuple[list[MetadataRecord], list[Any]]:
+    """The records that alter what can be altered, and an answer for each resource.
+
+    Args:
+        state: the controller's.
+        resources: of the request.
+        settings: says what a resource's own settings are to be.
+        item: makes an answer.
+    """
+    mentions = Counter((each.resource_type, each.resource_name) for each in resources)
     records: list[MetadataRecord] = []
-    responses = []
-    for wanted in request.resources:
+    answers = []
+    for wanted in resources:
         kind, name = wanted.resource_type, wanted.resource_name
         code, message = 0, None
         try:
             if mentions[kind, name] > 1:
                 raise errors.InvalidRequest(NAME_TWICE)
-            configs.check_operations([Operation(each.name, configs.SET, each.value) for each in wanted.configs])
-            keys_of(kind)
-            records += _changes(state, kind, name, {each.name: each.value or "" for each in wanted.configs})
+            records += _changes(state, kind, name, settings(wanted))
         except KafkaError as error:
             code, message = code_of(error), error.message or None
-        responses.append(AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name))
-    return Written([] if request.validate_only else records, AlterConfigsResponse(responses=responses))
+        answers.append(item(error_code=code, error_message=message, resource_type=kind, resource_name=name))
+    return records, answers
 
 
 def _changes(state: ControllerState, kind: int, name: str, settings: Mapping[str, str]) -> Sequence[ConfigRecord]:

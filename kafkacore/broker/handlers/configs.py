@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker import configs
@@ -23,6 +23,7 @@ from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, ConfigError, KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     ConfigResource,
@@ -32,6 +33,7 @@ from kafkacore.protocol import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
@@ -39,6 +41,7 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.schema import Response
 
+R = TypeVar("R", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an incompatible broker."
     " See the broker logs for more details."
@@ -242,85 +245,80 @@ def incremental_alter_configs(
     state: BrokerState, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | Outcome:
     """IncrementalAlterConfigs v0-1: SET, DELETE, APPEND, SUBTRACT. Each resource is altered as a whole or not at all."""
-    mentions = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    verdicts: list[_Verdict | None] = []
-    for wanted in request.resources:
+
+    def look(wanted: IncrementalAlterConfigsResource) -> _Verdict | None:
         kind, name = wanted.resource_type, wanted.resource_name
         operations = [Operation(each.name, each.config_operation, each.value) for each in wanted.configs]
-        try:
-            if mentions[kind, name] > 1:
-                raise errors.InvalidRequest(NAME_TWICE)
-            configs.check_operations(operations)
-            if kind == Resource.BROKER_LOGGER:
-                _check_node(state, name)
-                _alter_loggers(operations, request.validate_only)
-                verdicts.append(_Verdict(0, None))
-                continue
-            if kind == Resource.BROKER:
-                current = state.cluster.configs.get((kind, name), {})
-                settings = configs.apply_operations(keys_of(kind), current, operations)
-                _check_broker_settings(state, name, settings, [each.name for each in operations if each.name in settings])
-            verdicts.append(None)
-        except KafkaError as error:
-            verdicts.append(_judge(error))
+        configs.check_operations(operations)
+        if kind == Resource.BROKER_LOGGER:
+            _check_node(state, name)
+            _alter_loggers(operations, request.validate_only)
+            return _Verdict(0, None)
+        if kind == Resource.BROKER:
+            settings = configs.apply_operations(keys_of(kind), state.cluster.configs.get((kind, name), {}), operations)
+            _check_broker_settings(state, name, settings, [each.name for each in operations if each.name in settings])
+        return None
 
-    passed = [wanted for wanted, verdict in zip(request.resources, verdicts, strict=True) if verdict is None]
-
-    def answer(result: Response | KafkaError) -> IncrementalAlterConfigsResponse:
-        decided = iter(_decisions(result, len(passed)))
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                IncrementalAlterConfigsResourceResponse(
-                    error_code=each.code, error_message=each.message, resource_type=wanted.resource_type, resource_name=wanted.resource_name
-                )
-                for wanted, verdict in zip(request.resources, verdicts, strict=True)
-                for each in [verdict or next(decided)]
-            ]
-        )
-
-    if not passed:
-        return answer(IncrementalAlterConfigsResponse(responses=[]))
-    return forward(state, call, request._replace(resources=passed), call.version, answer)
+    return _alter(state, call, request, look, IncrementalAlterConfigsResponse, IncrementalAlterConfigsResourceResponse)
 
 
 def alter_configs(state: BrokerState, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse | Outcome:
     """AlterConfigs v0-2: the settings named become all that the resource has of its own."""
+
+    def look(wanted: AlterConfigsResource) -> _Verdict | None:
+        configs.check_operations([Operation(each.name, configs.SET, each.value) for each in wanted.configs])
+        if wanted.resource_type == Resource.BROKER:
+            settings = {each.name: each.value or "" for each in wanted.configs}
+            _check_broker_settings(state, wanted.resource_name, settings, list(settings))
+        return None
+
+    return _alter(state, call, request, look, AlterConfigsResponse, AlterConfigsResourceResponse)
+
+
+def _alter(
+    state: BrokerState, call: Call, request: Any, look: Callable[[Any], _Verdict | None], response: type[R], item: Callable[..., Any]
+) -> R | Outcome:
+    """Looks at each resource, and has the controller decide about those with which nothing is wrong so far.
+
+    Args:
+        state: this broker's.
+        call: whom to answer.
+        request: AlterConfigs or its newer form.
+        look: says what this broker says of a resource, or raises it.
+        response, item: the response's class, and that of its entries.
+    """
     mentions = Counter((each.resource_type, each.resource_name) for each in request.resources)
     verdicts: list[_Verdict | None] = []
     for wanted in request.resources:
-        kind, name = wanted.resource_type, wanted.resource_name
         try:
-            if mentions[kind, name] > 1:
+            if mentions[wanted.resource_type, wanted.resource_name] > 1:
                 raise errors.InvalidRequest(NAME_TWICE)
-            configs.check_operations([Operation(each.name, configs.SET, each.value) for each in wanted.configs])
-            if kind == Resource.BROKER:
-                settings = {each.name: each.value or "" for each in wanted.configs}
-                _check_broker_settings(state, name, settings, list(settings))
-            verdicts.append(None)
+            verdicts.append(look(wanted))
         except KafkaError as error:
             verdicts.append(_judge(error))
-
     passed = [wanted for wanted, verdict in zip(request.resources, verdicts, strict=True) if verdict is None]
 
-    def answer(result: Response | KafkaError) -> AlterConfigsResponse:
+    def answer(result: Response | KafkaError | None) -> R:
         decided = iter(_decisions(result, len(passed)))
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=each.code, error_message=each.message, resource_type=wanted.resource_type, resource_name=wanted.resource_name
+        entries = []
+        for wanted, verdict in zip(request.resources, verdicts, strict=True):
+            told = verdict or next(decided)
+            entries.append(
+                item(
+                    error_code=told.code, error_message=told.message, resource_type=wanted.resource_type, resource_name=wanted.resource_name
                 )
-                for wanted, verdict in zip(request.resources, verdicts, strict=True)
-                for each in [verdict or next(decided)]
-            ]
-        )
+            )
+        return response(responses=entries)
 
     if not passed:
-        return answer(AlterConfigsResponse(responses=[]))
+        return answer(None)
     return forward(state, call, request._replace(resources=passed), call.version, answer)
 
 
-def _decisions(result: Response | KafkaError, count: int) -> list[_Verdict]:
+def _decisions(result: Response | KafkaError | None, count: int) -> list[_Verdict]:
     """The controller's word on every resource that was passed on."""
+    if result is None:
+        return []
     if isinstance(result, KafkaError):
         return [_judge(result)] * count
     if not isinstance(result, (AlterConfigsResponse, IncrementalAlterConfigsResponse)):
