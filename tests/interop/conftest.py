@@ -14,11 +14,10 @@ from kafkacore.testing import EmbeddedCluster
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer, why_unavailable
 
-# Times that Kafka has no reason to keep short, and tests have.
-SETTINGS = {
-    "group_consumer_heartbeat_interval_ms": 200,
+# Times that Kafka has no reason to keep short, and tests have; the second ones are limits and cycles that only Kafka has.
+SETTINGS = {"group_consumer_heartbeat_interval_ms": 200, "group_min_session_timeout_ms": 500}
+KAFKA_SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": 200,
-    "group_min_session_timeout_ms": 500,
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 200,
 }
 SERVED_NAMES = {APIS[key].name for key in SERVED}
@@ -50,14 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def real_kafka() -> Iterator[KafkaServer]:
     """One Apache Kafka for the whole run."""
-    with KafkaServer(**SETTINGS) as server:
+    with KafkaServer(**SETTINGS, **KAFKA_SETTINGS) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[EmbeddedCluster]:
     """One embedded broker for the whole run."""
-    with EmbeddedCluster(brokers=1) as cluster:
+    with EmbeddedCluster(brokers=1, config=SETTINGS) as cluster:
         yield cluster
 
 
