@@ -172,7 +172,7 @@ class Encoder:
             yield "=zero", bytes(16)
             yield "=unknown", UNKNOWN_ID
         elif kind == "string":
-            yield from ((f"={odd!r}", odd) for odd in ("", "no such thing", "odd-unknown", "é" * 130))
+            yield from ((f"={odd!r}", odd) for odd in ("", "no such thing {n}", "odd-unknown-{n}", "é" * 130 + "{n}"))
             if not tagged:
                 yield "=null", None
         elif kind in ("bytes", "records"):

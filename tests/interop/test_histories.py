@@ -1,6 +1,6 @@
 """Histories of several clients over three brokers, some of which always stop, hang, die or cut connections: nothing promised is broken.
 
-Each scene is a second or two of writing with acks=all by our idempotent producer, confluent-kafka's, and a transactional one of confluent's,
+Each scene is some seconds of writing with acks=all by our idempotent producer, by that of confluent-kafka and by a transactional one,
 while consumers read along; then everybody reads everything. `kafkacore.testing.history` judges.
 """
 

@@ -38,17 +38,16 @@ NUMBERED = {
 }
 # Where the embedded broker's answers still differ, and in what.
 DIFFERS = {
-    "Fetch": "replica ids, sessions that cannot be",
-    "CreateTopics": "the settings of a new topic, timeouts that are over",
-    "DeleteTopics": "timeouts that are over",
-    "CreatePartitions": "timeouts that are over",
-    "AlterPartitionReassignments": "timeouts that are over",
-    "ElectLeaders": "timeouts that are over, elections of all, partitions named twice",
+    "ConsumerGroupHeartbeat": "the first epoch of a member that wants no topic",
+    "CreateTopics": "the settings of a new topic",
     "DescribeCluster": "endpoint types that do not exist",
-    "DescribeLogDirs": "all partitions",
-    "DescribeTopicPartitions": "all topics",
+    "ElectLeaders": "elections of all, partitions named twice",
     "WriteTxnMarkers": "markers named twice or for nothing",
-    "ApiVersions": "APIs that are not served, features",
+    "ApiVersions": "APIs that are not served",
+}
+# What Kafka does by mistake, and nobody should do after it.
+EXEMPT = {
+    ("Fetch", "SessionId=2147483647"): "Kafka looks for the session in a shard of its cache that does not exist",
 }
 ANSWER_S = 2.0
 NOW_MS = int(time.time() * 1000)  # of the records: older ones would be deleted by Kafka's retention while the test runs
@@ -224,7 +223,7 @@ def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outside
     for (label, body), (_, twin) in pairs:
         number = next(counter)
         right, ours = kafka.ask(encoder, body, number), embedded.ask(encoder, twin, number)
-        if not same(right, ours):
+        if not same(right, ours) and (schema.name, label) not in EXEMPT:
             found.append(f"{schema.name} v{version} {label}: " + "; ".join(leaves(right, ours)))
     return found
 

@@ -66,11 +66,14 @@ class _Reader(NamedTuple):
         partition = state.replicas.partition(topic_name(state, topic), wanted.partition)
         if isinstance(topic, bytes) and partition.topic.topic_id != topic:
             raise errors.InconsistentTopicId("the topic was made anew under its name")
+        known_epoch = max(wanted.current_leader_epoch, -1)
         if self.leader_only:
-            partition.check_leader(wanted.current_leader_epoch)
+            partition.check_leader(known_epoch)
         else:
-            partition.check_epoch(wanted.current_leader_epoch)
+            partition.check_epoch(known_epoch)
         if self.is_follower and self.replica_id not in partition.remotes:
+            if known_epoch < 0:
+                raise errors.NotLeaderOrFollower(f"broker {self.replica_id} is none of the replicas {list(partition.replicas)}")
             # The epochs agree, so one of the two does not know of a reassignment yet: it is to ask again.
             raise errors.UnknownLeaderEpoch(f"broker {self.replica_id} is none of the replicas {list(partition.replicas)}")
         return partition
@@ -78,6 +81,9 @@ class _Reader(NamedTuple):
     def upper_offset(self, partition: Partition) -> int:
         """How far this reader may read."""
         return partition.log.end_offset if self.is_follower else partition.upper_offset(self.isolation_level)
+
+
+UNKNOWN_PARTITION = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOffset | None:
@@ -150,10 +156,15 @@ class _Reading:
                 leader = LeaderIdAndEpoch()
                 if code in STALE_LEADER and self.version >= 12:
                     leader = current_leader(self.state, topic, index)
-                    if self.version >= 16:
+                    if self.version >= 16 and not self.reader.is_follower:
                         self.leaders.add(leader.leader_id)
                 answer = PartitionData(
-                    partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], current_leader=leader, records=b""
+                    partition_index=index,
+                    error_code=code,
+                    high_watermark=-1,
+                    aborted_transactions=[] if code in UNKNOWN_PARTITION else None,  # as Kafka has it
+                    current_leader=leader,
+                    records=b"",
                 )
             answers.append((topic, answer))
         return answers

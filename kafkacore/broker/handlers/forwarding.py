@@ -34,19 +34,25 @@ from kafkacore.protocol import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     PartitionResult,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
     ReplicaElectionResult,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from kafkacore.protocol.schema import Request, Response
+from kafkacore.protocol.schema import Response
+
+WITH_DEADLINE = (19, 20, 37, 43, 45)
 
 
-def pass_on(state: BrokerState, call: Call, request: Request) -> Outcome:
+def pass_on(state: BrokerState, call: Call, request: Any) -> Response | Outcome:
     """Every API of `REFUSALS`, in the versions the controller serves: the controller's answer, or a refusal of everything the request names
-    if it gives none."""
+    if it gives none. What is to be done within no time at all is not attempted."""
     refuse = REFUSALS[request.API_KEY]
+    if request.API_KEY in WITH_DEADLINE and request.timeout_ms <= 0:
+        return refuse(request, Code.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms are over", call.version)
 
     def answer(result: Response | KafkaError) -> Response:
         if isinstance(result, KafkaError):
@@ -58,7 +64,7 @@ def pass_on(state: BrokerState, call: Call, request: Request) -> Outcome:
 
 def _refuse_create_topics(request: CreateTopicsRequest, code: Code, message: str, version: int) -> Response:
     return CreateTopicsResponse(
-        topics=[CreatableTopicResult(name=each.name, error_code=code, error_message=message, configs=None) for each in request.topics]
+        topics=[CreatableTopicResult(name=each.name, error_code=code, error_message=message, configs=[]) for each in request.topics]
     )
 
 
@@ -83,11 +89,21 @@ def _refuse_elect_leaders(request: ElectLeadersRequest, code: Code, message: str
         )
         for each in request.topic_partitions or []
     ]
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+    return ElectLeadersResponse(error_code=code if version >= 1 else Code.NONE, replica_election_results=results)
 
 
 def _refuse_alter_reassignments(request: AlterPartitionReassignmentsRequest, code: Code, message: str, version: int) -> Response:
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=[])
+    responses = [
+        ReassignableTopicResponse(
+            name=each.name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=part.partition_index, error_code=code, error_message=message)
+                for part in each.partitions
+            ],
+        )
+        for each in request.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=responses)
 
 
 def _refuse_list_reassignments(request: ListPartitionReassignmentsRequest, code: Code, message: str, version: int) -> Response:
