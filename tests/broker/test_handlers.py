@@ -368,7 +368,7 @@ def test_fetch_errors(bench):
     assert (fenced.error_code, fenced.current_leader.leader_epoch) == (Code.FENCED_LEADER_EPOCH, 3)
     assert only(bench.fetch(epoch=4)).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert only(bench.fetch(epoch=3)).error_code == 0
-    assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.UNKNOWN_LEADER_EPOCH
+    assert only(bench.ask(fetch_request([(0, 0)], replica_id=2), 12)).error_code == Code.NOT_LEADER_OR_FOLLOWER
 
 
 def test_fetch_limits(bench):

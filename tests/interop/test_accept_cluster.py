@@ -1,0 +1,187 @@
+"""Acceptance of three brokers: what clients and Kafka's tools see of replicas, leaders and reassignments.
+
+A Kafka of three nodes would say the same; here the expectations stand for themselves, since one node of it is all the tests start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka import ElectionType, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kafkacore.testing import EmbeddedCluster
+from tests.interop.accepting import (
+    WAIT_S,
+    confluent_admin,
+    confluent_consumer,
+    confluent_producer,
+    error_of,
+    fresh,
+    read_from_start,
+    send_all,
+    take,
+    until,
+)
+from tests.interop.java_tools import JavaTools
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=3, config={"replica.lag.time.max.ms": 1000}) as three:
+        yield three
+
+
+@pytest.fixture
+def admin(cluster: EmbeddedCluster) -> AdminClient:
+    return confluent_admin(cluster.bootstrap_servers)
+
+
+def make(cluster: EmbeddedCluster, partitions: int = 1, replicas: int = 3, **configs: str) -> str:
+    name = fresh("t")
+    cluster.create_topic(name, partitions, replicas, {key.replace("_", "."): value for key, value in configs.items()})
+    return name
+
+
+def seen(admin: AdminClient, topic: str) -> list[tuple[int, list[int], list[int]]]:
+    """Leader, replicas and ISR of each partition."""
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(WAIT_S)
+    return [(p.leader.id, [node.id for node in p.replicas], sorted(node.id for node in p.isr)) for p in described.partitions]
+
+
+def test_partitions_are_spread_and_in_sync(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+    topic = make(cluster, partitions=6)
+    partitions = seen(admin, topic)
+    assert sorted(leader for leader, _, _ in partitions) == [1, 1, 2, 2, 3, 3]
+    assert all(replicas[0] == leader and isr == [1, 2, 3] for leader, replicas, isr in partitions)
+    assert sorted(node.id for node in admin.describe_cluster().result(WAIT_S).nodes) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_records_are_on_all_replicas(cluster: EmbeddedCluster, acks: int) -> None:
+    topic = make(cluster)
+    values = [b"%d" % n for n in range(100)]
+    send_all(confluent_producer(cluster.bootstrap_servers, acks=acks), topic, values)
+    assert [message.value() for message in read_from_start(cluster.bootstrap_servers, topic, 100)] == values
+    until(lambda: {cluster.end_offset(topic, 0, broker) for broker in (1, 2, 3)} == {100}, "the followers have everything")
+    until(lambda: {cluster.high_watermark(topic, 0, broker) for broker in (1, 2, 3)} == {100}, "and know that everybody has")
+
+
+def test_too_few_in_sync(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+    """min.insync.replicas is asked of acks=all only."""
+    topic = make(cluster, min_insync_replicas="3")
+    servers = cluster.bootstrap_servers
+    out = next(broker for broker in (1, 2, 3) if broker != cluster.leader(topic, 0))
+    send_all(confluent_producer(servers), topic, [b"three"])
+    cluster.stop_broker(out)
+    try:
+        impatient = confluent_producer(servers, message_timeout_ms=1500, retries=0)
+        assert error_of(lambda: send_all(impatient, topic, [b"two"])) in ("NOT_ENOUGH_REPLICAS", "_MSG_TIMED_OUT")
+        assert send_all(confluent_producer(servers, acks=1), topic, [b"one"]) == [1]
+    finally:
+        cluster.start_broker(out)
+    until(lambda: seen(admin, topic)[0][2] == [1, 2, 3], "it is back in sync")
+    assert send_all(confluent_producer(servers), topic, [b"three again"]) == [2]
+
+
+def test_groups_and_transactions_survive_their_coordinator(cluster: EmbeddedCluster) -> None:
+    topic, group, servers = make(cluster, partitions=2), fresh("g"), cluster.bootstrap_servers
+    producer = confluent_producer(servers, transactional_id=fresh("tx"), socket_timeout_ms=3000, reconnect_backoff_max_ms=200)
+    producer.init_transactions(WAIT_S)
+    consumer = confluent_consumer(
+        servers, group_id=group, socket_timeout_ms=3000, reconnect_backoff_max_ms=200, heartbeat_interval_ms=300, session_timeout_ms=20_000
+    )
+    consumer.subscribe([topic])
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number, partition=number % 2)
+        if number:
+            cluster.stop_broker(out := number % 3 + 1)  # each of them is out twice, the two coordinators too
+        producer.commit_transaction(WAIT_S)
+        (message,) = take(consumer, 1)
+        assert message.value() == b"%d" % number
+        until(lambda: _commits(consumer), "the group's coordinator takes a commit")
+        if number:
+            cluster.start_broker(out)
+    committed = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=WAIT_S)
+    assert all(place.offset in (5, 6) for place in committed)  # three records with a marker after each, the last one passed or not
+    consumer.close()
+
+
+def _commits(consumer: confluent_kafka.Consumer) -> bool:
+    try:
+        consumer.commit(asynchronous=False)
+    except confluent_kafka.KafkaException as exception:
+        assert exception.args[0].name() in ("ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "_NO_OFFSET"), exception
+        return exception.args[0].name() == "_NO_OFFSET"
+    return True
+
+
+def test_leaders_go_back_to_the_preferred_replica(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+    topic = make(cluster)
+    ((first, _, _),) = seen(admin, topic)
+    cluster.stop_broker(first)
+    until(lambda: seen(admin, topic)[0][0] not in (first, -1), "another one leads")
+    cluster.start_broker(first)
+    until(lambda: seen(admin, topic)[0][2] == [1, 2, 3], "it is in sync again")
+    assert seen(admin, topic)[0][0] != first
+    result = admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)]).result(WAIT_S)
+    assert [error for error in result.values() if error] == []
+    until(lambda: seen(admin, topic)[0][0] == first, "it leads again")
+
+
+def test_a_partition_is_moved_while_it_is_written(cluster: EmbeddedCluster, admin: AdminClient) -> None:
+    topic, servers = make(cluster, replicas=1), cluster.bootstrap_servers
+    ((source, _, _),) = seen(admin, topic)
+    target = source % 3 + 1
+    producer = confluent_producer(servers, batch_num_messages=10)
+    offsets = send_all(producer, topic, [b"%d" % n for n in range(500)])
+    python = kafka.KafkaAdminClient(bootstrap_servers=servers)
+    answer = python.alter_partition_reassignments({kafka.TopicPartition(topic, 0): [target]})
+    assert "Error" not in str(answer).replace("NoError", ""), answer
+    offsets += send_all(producer, topic, [b"%d" % n for n in range(500, 1000)])
+    until(lambda: seen(admin, topic) == [(target, [target], [target])], "it has moved")
+    assert python.list_partition_reassignments() == {}
+    python.close()
+    assert offsets == list(range(1000))
+    assert [message.value() for message in read_from_start(servers, topic, 1000)] == [b"%d" % n for n in range(1000)]
+
+
+@pytest.mark.kafka
+def test_kafkas_tools_on_three_brokers(cluster: EmbeddedCluster, java: JavaTools, tmp_path: Path) -> None:
+    topic, where = make(cluster, partitions=3, replicas=2), ("--bootstrap-server", cluster.bootstrap_servers)
+    send_all(confluent_producer(cluster.bootstrap_servers), topic, [b"%d" % n for n in range(20)])
+    plan, move = tmp_path / "topics.json", tmp_path / "move.json"
+    plan.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    command = "reassign.ReassignPartitionsCommand"
+    proposal = java.run(command, *where, "--topics-to-move-json-file", plan, "--broker-list", "1,2,3", "--generate").ok()
+    wanted = json.loads(proposal.strip().splitlines()[-1])
+    for partition in wanted["partitions"]:
+        partition["replicas"] = [3, 1]
+        partition["log_dirs"] = ["any", "any"]
+    move.write_text(json.dumps(wanted))
+    java.run(command, *where, "--reassignment-json-file", move, "--execute").ok()
+
+    def done() -> bool:
+        said = java.run(command, *where, "--reassignment-json-file", move, "--verify").ok()
+        return len(re.findall(rf"Reassignment of partition {topic}-\d is completed", said)) == 3
+
+    until(done, "the tool says that it is done")
+    said = java.run("TopicCommand", *where, "--describe", "--topic", topic).ok()
+    assert len(re.findall(r"Replicas: 3,1\s+Isr: (?:1,3|3,1)", said)) == 3
+    java.run("LeaderElectionCommand", *where, "--election-type", "preferred", "--all-topic-partitions").ok()
+    assert java.run("TopicCommand", *where, "--describe", "--under-replicated-partitions", "--topic", topic).ok() == ""
+    said = java.run("LogDirsCommand", *where, "--describe", "--topic-list", topic).ok()
+    brokers = json.loads(said.strip().splitlines()[-1])["brokers"]
+    held = {
+        broker["broker"]: {found["partition"] for log_dir in broker["logDirs"] for found in log_dir["partitions"]} for broker in brokers
+    }
+    assert held[1] == held[3] == {f"{topic}-{n}" for n in range(3)}
