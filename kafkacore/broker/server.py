@@ -127,6 +127,7 @@ class Broker(Server):
         self.state.stopping()
         self.state.cancel_waits()
         self.state.sessions.clear()
+        self.state.logs.compactor.cancel()
         self.state.worker.stop()
 
     def _ended(self) -> None:

@@ -152,7 +152,7 @@ class BrokerState:
         self.logs = LogManager(config, log_dirs, self.worker, clock)
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
-        self.logs.on_dir_failure = lambda keys: post(lambda: self.replicas.storage_failed(keys))
+        self.logs.on_dir_failure = lambda keys: post(lambda: self._dir_failed(keys))
         self.cluster.listeners += [_PeersInImage(self.peers), self.replicas]
         self.groups = GroupCoordinator(config, self.replicas, self.cluster, self.timer, clock)
         self.cluster.listeners.append(self.groups)
@@ -177,6 +177,13 @@ class BrokerState:
         self.replicas.fetchers = ReplicaFetchers(
             node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, self.api_versions
         )
+
+    def _dir_failed(self, keys: list[tuple[str, int]]) -> None:
+        """A log directory is offline. A broker without any left has others lead; alone it answers with the error."""
+        self.replicas.storage_failed(keys)
+        if self.logs.is_offline and len(self.cluster.nodes) > 1:
+            logger.error("broker %d has no log directory left and leads no more until it starts again", self.node_id)
+            self.controller.fence()
 
     def _epoch(self) -> int:
         return self.controller.broker_epoch

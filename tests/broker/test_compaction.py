@@ -280,6 +280,26 @@ def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
     disk.manager._unlock()
 
 
+def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):
+    class Cancelling(InlineWorker):
+        def submit(self, work, done):
+            disk.manager.compactor.cancel()
+            super().submit(work, done)
+
+    disk = Disk(tmp_path)
+    log = disk.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k", b"%d" % nth * 100))
+    expected, worker = content(log), disk.manager.compactor._worker
+    disk.manager.compactor._worker = Cancelling()
+    compact(disk)
+    assert content(log) == expected and KEY not in disk.manager.compactor.cleaned_to
+    assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
+    disk.manager.compactor._worker = worker
+    compact(disk)
+    assert content(log) != expected
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(

@@ -483,3 +483,31 @@ def test_a_directory_that_cannot_be_used_is_offline_from_the_start(tmp_path):
     alone = LogManager(BrokerConfig(), [tmp_path / "file"], InlineWorker(), ManualClock(wall_ms=T0))
     with pytest.raises(errors.KafkaStorage, match=r"exists|Not a directory"):
         alone.start()
+
+
+def test_a_broker_of_several_whose_disk_fails_has_others_lead(tmp_path, monkeypatch):
+    real = disk_module.write_at
+
+    def fails_on_one(fd, pieces, position):
+        if f"/broker-{leader}/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(5, "Input/output error")
+        return real(fd, pieces, position)
+
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all", linger_ms=0) as producer:
+            for nth in range(5):
+                assert producer.send("t", b"%d" % nth).result(30).offset == nth
+            leader = cluster.leader("t", 0)
+            monkeypatch.setattr(disk_module, "write_at", fails_on_one)
+            for nth in range(5, 10):
+                producer.send("t", b"%d" % nth).result(30)
+            assert cluster.leader("t", 0) not in (None, leader)
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            consumer.seek(TopicPartition("t", 0), 0)
+            seen = []
+            while len(seen) < 10:
+                seen += [int(record.value) for records in consumer.poll(10).values() for record in records]
+        assert seen == list(range(10))
+        monkeypatch.undo()

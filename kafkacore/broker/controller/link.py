@@ -73,6 +73,9 @@ class ControllerLink(Protocol):
             done: called when the others know, so that this broker may go.
         """
 
+    def fence(self) -> None:
+        """This broker cannot serve until it starts again, since its disks have failed: others are to lead."""
+
     def close(self) -> None:
         """This broker is gone; whatever it still leads goes to others."""
 
@@ -117,6 +120,7 @@ class LocalControllerLink:
         self._heartbeat: TimerTask | None = None
         self._registered = False
         self._on_shutdown: Callable[[], None] | None = None
+        self._want_fence = False
         image.apply(*host.follow(self))
 
     # ---- following
@@ -171,6 +175,7 @@ class LocalControllerLink:
         self.broker_epoch = response.broker_epoch
         self._registered = True
         self._on_shutdown = None
+        self._want_fence = False
         self.catch_up()
         self._beat()
 
@@ -186,6 +191,7 @@ class LocalControllerLink:
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._image.next_offset,
+            want_fence=self._want_fence,
             want_shut_down=self._on_shutdown is not None,
         )
         response, _ = self._host.submit(request, HEARTBEAT_VERSION)
@@ -212,6 +218,10 @@ class LocalControllerLink:
         self._ask_again()
         if self._on_shutdown is not None:
             self._beat()  # the first one began the shutdown; if nobody has to catch up, the second ends it
+
+    def fence(self) -> None:
+        self._want_fence = True
+        self._beat()
 
     def _retry_shutdown(self) -> None:
         """Called under the controller's lock when another broker has caught up."""

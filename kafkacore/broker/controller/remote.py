@@ -104,6 +104,7 @@ class RemoteControllerLink:
         self._applying = False
         self._waiting: deque[tuple[int, Response, Done]] = deque()
         self._on_shutdown: Callable[[], None] | None = None
+        self._want_fence = False
 
     # ---- requests
 
@@ -184,6 +185,7 @@ class RemoteControllerLink:
     def start(self, node: Node) -> None:
         self._alive = True
         self._fenced = True
+        self._want_fence = False
         self._register(registration(node, self._image.cluster_id, new_uuid(), self.broker_epoch))
 
     def _register(self, request: BrokerRegistrationRequest) -> None:
@@ -215,6 +217,7 @@ class RemoteControllerLink:
             broker_id=self._node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._image.next_offset,
+            want_fence=self._want_fence,
             want_shut_down=self._on_shutdown is not None,
         )
         self._peers.send(CONTROLLER_ID, request, HEARTBEAT_VERSION, self._beaten, self._config.broker_session_timeout_ms)
@@ -244,6 +247,10 @@ class RemoteControllerLink:
             done()
             return
         self._on_shutdown = done
+        self._beat()
+
+    def fence(self) -> None:
+        self._want_fence = True
         self._beat()
 
     def _refused(self, reason: str) -> None:

@@ -76,6 +76,7 @@ class Plan:
         now_ms: the time of day.
         delete_retention_ms, segment_bytes: the topic's settings.
         max_map_bytes: of the key map.
+        is_cancelled: asked between two batches.
     """
 
     sources: list[Source]
@@ -87,6 +88,18 @@ class Plan:
     delete_retention_ms: int
     segment_bytes: int
     max_map_bytes: int
+    is_cancelled: Callable[[], bool] = lambda: False
+
+    def batches(self, source: Source) -> Iterator[Batch]:
+        """The batches of a source, until the plan is given up."""
+        for batch in source.batches():
+            if self.is_cancelled():
+                raise Cancelled
+            yield batch
+
+
+class Cancelled(Exception):
+    """The owner does not want the result any more."""
 
 
 class Target(Protocol):
@@ -204,6 +217,7 @@ def clean(plan: Plan, new_target: Callable[[int], Target]) -> Cleaned:
         new_target: makes the target for a base offset.
 
     Raises:
+        Cancelled: the plan was given up.
         CorruptDataError: a segment cannot be read; nothing may be put in place.
         OSError: a target cannot be written.
     """
@@ -249,7 +263,7 @@ class KeyMap:
 
     def _read(self, plan: Plan, source: Source, transactions: CleanedTransactions) -> bool:
         """Takes in a segment; False when the map is full."""
-        for batch in source.batches():
+        for batch in plan.batches(source):
             if batch.base_offset >= plan.upper:
                 return True
             aborted = transactions.is_disposable(batch)
@@ -350,7 +364,7 @@ def grouped(sources: Sequence[Source], segment_bytes: int, upper: int) -> Iterat
 def _filter(plan: Plan, source: Source, keys: KeyMap, transactions: CleanedTransactions, target: Target) -> tuple[int, int]:
     """Writes what stays of a segment; returns the numbers of its records before and after."""
     before = after = 0
-    for batch in source.batches():
+    for batch in plan.batches(source):
         count = batch.record_count
         before += count
         data, kept = retained(plan, batch, keys, transactions.is_disposable(batch))

@@ -13,12 +13,13 @@ import contextlib
 import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kafkacore import errors
-from kafkacore.broker.log.cleaner import Cleanable, Cleaned, CompactionSettings, Plan, Source, Target, clean, cleanable
+from kafkacore.broker.log.cleaner import Cancelled, Cleanable, Cleaned, CompactionSettings, Plan, Source, Target, clean, cleanable
 from kafkacore.broker.log.directory import DirectoryStorage
 from kafkacore.broker.log.disk import DiskSegment
 from kafkacore.broker.log.log import Log, LogSettings
@@ -82,11 +83,17 @@ class Compactor:
         self._due_ms: int | None = None
         self._running = False
         self._refused: set[Log] = set()
+        self._cancelled = threading.Event()
 
     def look_soon(self, log: Log) -> None:
         """A log that is compacted got a new segment, or other settings."""
         if self._due_ms is None and is_compacted(log):
             self._due_ms = self._clock.now_ms() + self._config.log_cleaner_backoff_ms
+
+    def cancel(self) -> None:
+        """Gives up a cleaning that runs: the broker stops. The next one begins with the next segment, or the next start."""
+        if self._running:
+            self._cancelled.set()
 
     def truncated(self, key: Key, offset: int) -> None:
         """A log was cut: what follows is not clean."""
@@ -143,7 +150,10 @@ class Compactor:
 
         def done(outcome: Cleaned | Exception) -> None:
             self._running = False
+            self._cancelled.clear()
             held.clear()
+            if isinstance(outcome, Cancelled):
+                return
             if self._due_ms is None:
                 self._due_ms = self._clock.now_ms()           # there may be more to do
             if isinstance(outcome, OSError):
@@ -181,6 +191,7 @@ class Compactor:
             settings.delete_retention_ms,
             settings.segment_bytes,
             self._config.log_cleaner_dedupe_buffer_size,
+            self._cancelled.is_set,
         )
         return plan, held
 

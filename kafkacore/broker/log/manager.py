@@ -120,6 +120,11 @@ class LogManager:
         """Whether logs outlive the process."""
         return bool(self.directories)
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether logs are on disk and no directory works any more."""
+        return bool(self.directories) and all(log_dir.failure is not None for log_dir in self.directories)
+
     # ---- life
 
     def start(self, properties: Mapping[str, str] | None = None) -> None:
@@ -146,7 +151,7 @@ class LogManager:
             except BaseException:
                 self._unlock()
                 raise
-        if all(log_dir.failure is not None for log_dir in self.directories):
+        if self.is_offline:
             self._unlock()
             raise errors.KafkaStorage("; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.directories))
         self.is_open = True
