@@ -443,6 +443,7 @@ def test_an_application_moves_to_the_consumer_protocol_and_back():
     assert (bench.group().kind, bench.group().state_name) == ("classic", "PreparingRebalance")
     bench.reload()
     assert (bench.group().kind, bench.group().members[old].session_timeout_ms) == ("classic", 10_000)
+    assert bench.group().state_name == "PreparingRebalance"  # the log says that what the other had is nobody's
     assert bench.fetch(("a", min(kept))) == {("a", min(kept)): 8}
 
 

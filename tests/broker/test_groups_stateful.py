@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from kafkacore.errors import Code
+from kafkacore.protocol.stored import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    decode_stored,
+    encode_stored,
+)
 
 SESSION_MS, REBALANCE_MS = 3_000, 5_000
 LOST = {Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.FENCED_INSTANCE_ID, Code.ILLEGAL_GENERATION, Code.GROUP_ID_NOT_FOUND}
@@ -203,7 +210,16 @@ def snapshot(group):
 
 
 TestConsumerGroups = pytest.mark.slow(ConsumerGroups.TestCase)
-TestConsumerGroups.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+PARTITIONS = 8
+
+
+def given(partitions):
+    """What a leader gives a member."""
+    topics = [ConsumerProtocolTopicPartition(topic="a", partitions=list(partitions))]
+    return encode_stored(ConsumerProtocolAssignment(assigned_partitions=topics), 1)
 
 
 class ClassicClient:
@@ -222,10 +238,12 @@ class ClassicGroups(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.bench = GroupBench()
+        self.bench = GroupBench(group_consumer_session_timeout_ms=SESSION_MS)
+        self.topic_id = self.bench.topic("a", PARTITIONS).topic_id
         self.alive = {}
         self.serial = 0
         self.generation = self.written = 0
+        self.empty_kinds = set()
 
     @rule(target=clients, instance=st.sampled_from([None, None, "x", "y"]))
     def start(self, instance):
@@ -268,7 +286,9 @@ class ClassicGroups(RuleBasedStateMachine):
 
     def join(self, client):
         options = {"instance": client.instance, "session_ms": SESSION_MS, "rebalance_ms": REBALANCE_MS}
-        client.joining = self.bench.join(client.member_id, protocols=(("range", client.wish),), **options)
+        owned = [ConsumerProtocolTopicPartition(topic="a", partitions=sorted(client.owned))]
+        wish = ConsumerProtocolSubscription(topics=["a"], user_data=client.wish, owned_partitions=owned)
+        client.joining = self.bench.join(client.member_id, protocols=(("range", encode_stored(wish, 1)),), **options)
         return self.look(client) or True
 
     def lose(self, client):
@@ -294,7 +314,7 @@ class ClassicGroups(RuleBasedStateMachine):
             assignments = {}
             if answer.leader == client.member_id and answer.members and not answer.skip_assignment:
                 names = sorted(each.member_id for each in answer.members)
-                assignments = {name: bytes(n for n in range(8) if n % len(names) == nth) for nth, name in enumerate(names)}
+                assignments = {name: given(range(nth, PARTITIONS, len(names))) for nth, name in enumerate(names)}
             client.syncing = self.bench.sync(client.member_id, client.generation, assignments, instance=client.instance)
         if client.syncing is not None and not client.syncing.waits:
             answer, client.syncing = client.syncing.response, None
@@ -303,7 +323,8 @@ class ClassicGroups(RuleBasedStateMachine):
             if answer.error_code:
                 assert answer.error_code in LOST, answer
                 return self.lose(client)
-            client.owned = frozenset(answer.assignment)
+            found = decode_stored(ConsumerProtocolAssignment, answer.assignment).assigned_partitions if answer.assignment else []
+            client.owned = frozenset(partition for topic in found for partition in topic.partitions)
             return True
         return False
 
@@ -332,7 +353,7 @@ class ClassicGroups(RuleBasedStateMachine):
     @rule()
     def coordinator_moves(self):
         group = self.bench.group()
-        settled = group is not None and group.state_name in ("Stable", "Empty") and not group.pending_joins
+        settled = group is not None and (group.kind == "consumer" or (group.state_name in ("Stable", "Empty") and not group.pending_joins))
         before = snapshot(group)
         self.bench.reload()
         self.generation = self.written  # a generation is written with its assignment; until then it is forgotten with the coordinator
@@ -341,23 +362,38 @@ class ClassicGroups(RuleBasedStateMachine):
 
     @invariant()
     def one_owner_each(self):
+        self.owners()
+
+    def owners(self):
+        """The owner of each partition among the members that are up to date."""
         group = self.bench.group()
         owners = {}
         for client in self.alive.values():
-            if group is None or client.member_id not in group.members or client.generation != group.generation:
+            if group is None or client.member_id not in group.members or client.generation != self.generation_of(group, client):
                 continue
             for partition in client.owned:
-                assert partition not in owners, f"{partition} is owned twice in generation {group.generation}"
+                assert partition not in owners, f"{partition} is owned by {owners[partition]} and {client.member_id}"
                 owners[partition] = client.member_id
+        return owners
+
+    @staticmethod
+    def generation_of(group, client):
+        return group.generation if group.kind == "classic" else group.members[client.member_id].epoch
 
     @invariant()
     def generations_rise(self):
         group = self.bench.group()
         if group is not None:
-            assert group.generation >= self.generation
-            self.generation = group.generation
-            if group.state_name in ("Stable", "Empty"):
-                self.written = group.generation
+            generation = group.generation if group.kind == "classic" else group.epoch
+            if group.kind not in self.empty_kinds and self.empty_kinds:
+                self.generation = self.written = 0  # a group without members made room for a new one of the other kind
+            self.empty_kinds = set() if group.members else {group.kind}
+            assert generation >= self.generation
+            self.generation = generation
+            if group.kind == "consumer":
+                self.written = generation
+            elif group.state_name in ("Stable", "Empty"):
+                self.written = generation
 
     def teardown(self):
         quiet = 0
@@ -366,8 +402,101 @@ class ClassicGroups(RuleBasedStateMachine):
             quiet = 0 if sum(bool(self.proceed(each)) for each in list(self.alive)) else quiet + 1
         assert quiet > 3, "it does not settle"
         owned = [partition for client in self.alive.values() for partition in client.owned]
-        assert sorted(owned) == (list(range(8)) if self.alive else [])
+        assert sorted(owned) == (list(range(PARTITIONS)) if self.alive else [])
 
 
 TestClassicGroups = pytest.mark.slow(ClassicGroups.TestCase)
-TestClassicGroups.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestClassicGroups.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+class MixedGroups(ClassicGroups):
+    """Classic members and members of the consumer protocol in one group, which changes from one kind to the other and back."""
+
+    consumers = Bundle("consumers")
+
+    def __init__(self):
+        super().__init__()
+        self.modern = {}
+
+    @rule(target=consumers)
+    def start_consumer(self):
+        if len(self.modern) >= 3:
+            return multiple()
+        self.serial += 1
+        client = self.modern[f"m{self.serial}"] = ConsumerClient(f"m{self.serial}", None)
+        self.beat(client)
+        return client.member_id
+
+    @rule(member_id=consumers)
+    def heartbeat(self, member_id):
+        if member_id in self.modern:
+            self.beat(self.modern[member_id])
+
+    @rule(member_id=consumers)
+    def let_go(self, member_id):
+        if member_id in self.modern:
+            self.modern[member_id].owned &= self.modern[member_id].told
+
+    @rule(member_id=consumes(consumers))
+    def leave_consumer(self, member_id):
+        client = self.modern.pop(member_id, None)
+        if client is not None and client.epoch > 0:
+            self.bench.beat(member_id, -1)
+
+    @rule(member_id=consumes(consumers))
+    def die_consumer(self, member_id):
+        self.modern.pop(member_id, None)
+
+    def beat(self, client):
+        joins = client.epoch == 0
+        answer = self.bench.beat(
+            client.member_id,
+            client.epoch,
+            topics=["a"] if joins else None,
+            owned=None if joins else {self.topic_id: client.owned} if client.owned else {},
+            rebalance_ms=REBALANCE_MS if joins else None,
+        )
+        if answer.error_code:
+            assert answer.error_code in LOST, answer
+            client.epoch, client.owned, client.told = 0, set(), set()
+            return True
+        changed = answer.member_epoch != client.epoch
+        client.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            now = assigned(answer).get(self.topic_id, set())
+            changed = changed or now != client.told
+            client.told = now
+            client.owned |= now
+        return changed
+
+    @invariant()
+    def one_owner_each_in_both(self):
+        group = self.bench.group()
+        owners = self.owners()
+        if group is None or group.kind != "consumer":
+            return
+        for client in self.modern.values():
+            if client.member_id in group.members:
+                for partition in client.owned:
+                    assert partition not in owners, f"{partition} is owned by {owners[partition]} and {client.member_id}"
+                    owners[partition] = client.member_id
+
+    def teardown(self):
+        quiet = 0
+        for _ in range(200):
+            self.bench.advance(100)
+            busy = sum(bool(self.proceed(each)) for each in list(self.alive))
+            for client in self.modern.values():
+                client.owned &= client.told
+                busy += bool(self.beat(client))
+                client.owned &= client.told
+            quiet = 0 if busy else quiet + 1
+        assert quiet > 3, "it does not settle"
+        owned = [partition for client in [*self.alive.values(), *self.modern.values()] for partition in client.owned]
+        assert sorted(owned) == (list(range(PARTITIONS)) if self.alive or self.modern else [])
+        if self.alive or self.modern:
+            assert (self.bench.group().kind, self.bench.group().state_name) == ("consumer" if self.modern else "classic", "Stable")
+
+
+TestMixedGroups = pytest.mark.slow(MixedGroups.TestCase)
+TestMixedGroups.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

@@ -144,6 +144,7 @@ class ClassicGroup:
         self.pending_syncs: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
+        self.rebalance_is_due = False  # as its record says
 
     # ---- state
 

@@ -209,7 +209,7 @@ class MixedMembership:
         classic.subscribed_topics = classic.compute_subscribed_topics()
         for member_id in group.members:
             owner.consumers.forget(group_id, member_id)
-        records = [*make.consumer_group_tombstones(group), make.group_record(classic, assignments_of(classic))]
+        records = [*make.consumer_group_tombstones(group), make.group_record(classic, assignments_of(classic), rebalance)]
         owner.replace_group(group_id, classic)
         owner.membership.watch_all_sessions(classic)
         if rebalance:

@@ -56,8 +56,10 @@ KINDS: dict[int, tuple[type[Message], type[Message]]] = {
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
     16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
-"""Key and value of each kind that means something here. 4 is what Kafka before 4.1 noted of topics; 9 to 15 belong to other kinds of
-groups."""
+"""Key and value of each kind that means something here."""
+
+OTHER_KINDS = frozenset({4, *range(9, 16), *range(17, 24)})
+"""What Kafka before 4.1 noted of topics (4), and records of share and streams groups, which are not served: they are passed over."""
 
 _KIND = struct.Struct(">h")
 
@@ -99,6 +101,11 @@ def read_record(record: ReplayedRecord) -> tuple[Message, Message | None]:
     return decode_stored(key_type, record.key), None if record.value is None else decode_stored(value_type, record.value)
 
 
+def is_passed_over(record: ReplayedRecord) -> bool:
+    """Whether a record of Kafka's means nothing here."""
+    return record.key is not None and len(record.key) >= _KIND.size and _KIND.unpack_from(record.key)[0] in OTHER_KINDS
+
+
 def make(key: Message, value: Message | None, value_version: int = 0) -> CoordinatorRecord:
     """A record of the newest kind of its key; without a value it deletes."""
     return CoordinatorRecord(
@@ -124,14 +131,14 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
     return make(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
-def group_record(group: ClassicGroup, assignments: Mapping[str, bytes]) -> CoordinatorRecord:
-    """A classic group with what its members get."""
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], rebalances: bool = False) -> CoordinatorRecord:
+    """A classic group with what its members get. Without a leader, if a rebalance is due that the log would else know nothing of."""
     name = group.protocol_name or ""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol_name,
-        leader=group.leader,
+        leader=None if rebalances else group.leader,
         current_state_timestamp=group.state_timestamp_ms,
         members=[
             MemberMetadata(

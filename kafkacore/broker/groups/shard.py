@@ -23,6 +23,7 @@ from kafkacore.broker.groups.records import (
     OffsetAndMetadata,
     consumer_group_tombstones,
     group_tombstone,
+    is_passed_over,
     offset_record,
     offset_tombstone,
     read_record,
@@ -156,6 +157,8 @@ class GroupShard:
         Raises:
             CorruptDataError: it is of no kind that is known.
         """
+        if is_passed_over(record):
+            return
         key, value = read_record(record)
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -183,6 +186,7 @@ class GroupShard:
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol
         group.leader = value.leader
+        group.rebalance_is_due = value.leader is None and bool(value.members)
         for member in value.members:
             protocol = JoinGroupRequestProtocol(name=value.protocol or "", metadata=bytes(member.subscription))
             group.add(
@@ -249,6 +253,8 @@ class GroupShard:
                 self.consumers.watch_all(group)
             else:
                 self.membership.watch_all_sessions(group)
+                if group.rebalance_is_due:
+                    self.membership.prepare_rebalance(group, "it was due when the coordinator moved")
         self._schedule_expiration()
 
     def unloaded(self) -> None:
