@@ -8,11 +8,14 @@ import pytest
 from brokering import batch
 from wire import Wire, produce_request
 
+from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.controller import ControllerHost
 from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.controller.writer import SERVED as DECIDED
+from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
@@ -152,6 +155,28 @@ def test_without_a_controller_requests_are_refused_and_not_lost(tmp_path):
             assert topic.error_code in (Code.NETWORK_EXCEPTION, Code.BROKER_NOT_AVAILABLE)
 
 
+def test_a_log_that_cannot_be_written_refuses_and_changes_nothing(stage, monkeypatch, caplog):
+    before = stage.host.end_offset()
+
+    def full(records):
+        raise errors.KafkaStorage("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.host._log, "append", full)
+        assert create(stage).error_code == Code.KAFKA_STORAGE_ERROR
+        with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+            request = p.AllocateProducerIdsRequest(broker_id=1, broker_epoch=stage.host.read(lambda image: image.brokers[1].epoch))
+            assert wire.ask(request, 0).error_code == Code.KAFKA_STORAGE_ERROR
+            change = p.IncrementalAlterableConfig(name="num.partitions", config_operation=0, value="2")
+            wanted = p.IncrementalAlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+            (altered,) = wire.ask(p.IncrementalAlterConfigsRequest(resources=[wanted]), 1).responses
+            assert altered.error_code == Code.KAFKA_STORAGE_ERROR
+        stage.host.broker_lost(1, stage.host.read(lambda image: image.brokers[1].epoch))
+        assert stage.host.end_offset() == before
+    assert "No space left" in caplog.text
+    assert create(stage).error_code == 0
+
+
 def test_a_broker_of_another_cluster_ends(stage, caplog):
     stranger = Broker(CONFIG, 9, ControllerAddress(stage.server.host, stage.server.port, "somebody-else"))
     stranger.start()
@@ -208,3 +233,13 @@ def test_a_log_in_memory_cannot_be_fetched():
     with pytest.raises(UsageError, match="directory"):
         ControllerHost(CONFIG).read_log(0, 1)
     assert METADATA_TOPIC == "__cluster_metadata"
+
+
+def test_every_api_the_controller_serves_can_be_refused():
+    """One that cannot would cost the broker its connection, and with it what it leads."""
+    for key in DECIDED:
+        api = p.APIS[key]
+        if key in REFUSALS:
+            assert isinstance(REFUSALS[key](api.request(), Code.KAFKA_STORAGE_ERROR, "full", api.max_version), api.response)
+        else:
+            assert api.response(error_code=Code.KAFKA_STORAGE_ERROR).error_code

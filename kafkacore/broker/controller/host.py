@@ -13,6 +13,7 @@ Source: org.apache.kafka.controller.QuorumController, org.apache.kafka.raft.Raft
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
@@ -27,9 +28,11 @@ from kafkacore.broker.controller.writer import Controller
 from kafkacore.broker.log import Piece
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import UsageError
+from kafkacore.errors import KafkaError, UsageError
 from kafkacore.protocol.metadata_log import MetadataRecord
 from kafkacore.protocol.schema import Request, Response
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -142,7 +145,7 @@ class ControllerHost:
     def broker_lost(self, broker_id: int, epoch: int) -> None:
         """A broker is known to be dead: it is fenced at once. Nothing happens if a newer incarnation has registered."""
         with self._lock:
-            self._write(brokers.fence_lost_broker(self.controller.state, broker_id, epoch))
+            self._write_if_possible(brokers.fence_lost_broker(self.controller.state, broker_id, epoch))
 
     def reached(self, broker_id: int, epoch: int, offset: int) -> None:
         """A broker has applied the log up to an offset."""
@@ -169,7 +172,8 @@ class ControllerHost:
         with self._lock:
             now_ms = self.clock.now_ms()
             while records := brokers.fence_silent_broker(self.controller.state, now_ms):
-                self._write(records)
+                if not self._write_if_possible(records):
+                    break
             expiry_ms = brokers.next_expiry_ms(self.controller.state)
             return self.config.broker_session_timeout_ms if expiry_ms is None else expiry_ms - now_ms
 
@@ -199,6 +203,15 @@ class ControllerHost:
         for follower in self._followers:
             follower.records_written()
         self._moved.notify_all()
+
+    def _write_if_possible(self, records: Sequence[MetadataRecord]) -> bool:
+        """Writes what nobody has asked for, so that nobody can be told of a failure: the log file is."""
+        try:
+            self._write(records)
+        except KafkaError as error:
+            logger.error("the controller cannot write its log: %s", error)
+            return False
+        return True
 
     def _trim(self) -> None:
         needed = min((follower.applied_offset() for follower in self._followers), default=self.controller.image.next_offset)

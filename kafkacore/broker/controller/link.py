@@ -194,7 +194,12 @@ class LocalControllerLink:
             want_fence=self._want_fence,
             want_shut_down=self._on_shutdown is not None,
         )
-        response, _ = self._host.submit(request, HEARTBEAT_VERSION)
+        try:
+            response, _ = self._host.submit(request, HEARTBEAT_VERSION)
+        except KafkaError as error:
+            logger.error("broker %d: heartbeat failed: %s", self._node_id, error)
+            self._schedule_heartbeat()
+            return
         assert isinstance(response, BrokerHeartbeatResponse)
         if response.error_code:
             logger.warning("broker %d: heartbeat refused: %s", self._node_id, Code(response.error_code).name)

@@ -20,7 +20,7 @@ from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properti
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError
+from kafkacore.errors import CorruptDataError, RecordTooLarge
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.records import BatchBuilder, read_batches
 
@@ -69,12 +69,13 @@ class MetadataLog:
         """Writes the records of one decision as one batch.
 
         Raises:
-            KafkaStorage: they are not in the log.
+            KafkaStorage, RecordTooLarge: they are not in the log.
         """
         wall_ms = self._clock.wall_ms()
         builder = BatchBuilder(max_bytes=_MAX_BATCH_BYTES)
         for record in records:
-            builder.append(encode_record(record), timestamp_ms=wall_ms)
+            if not builder.append(encode_record(record), timestamp_ms=wall_ms):
+                raise RecordTooLarge(f"{len(records)} records of one decision do not fit a batch of {_MAX_BATCH_BYTES} bytes")
         batch = next(iter(read_batches(builder.build(), check_crcs=False)))
         self.log.append(batch, LEADER_EPOCH, wall_ms=wall_ms)
 

@@ -11,15 +11,19 @@ Source: kafka.server.{ControllerServer, ControllerApis}.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import Any
 
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
+from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.socket_server import Served, Server
 from kafkacore.broker.state import Call, LateAnswer, Outcome
 from kafkacore.clock import Clock
-from kafkacore.errors import Code
+from kafkacore.errors import Code, KafkaError
 from kafkacore.net.channel import ConnectionId
 from kafkacore.protocol import (
     APIS,
@@ -41,6 +45,8 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer, TimerTask
+
+logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 7
@@ -69,8 +75,17 @@ class ControllerState:
 
 
 def decide(state: ControllerState, call: Call, request: Request) -> Response:
-    """Every API the controller decides about."""
-    response, _ = state.host.submit(request, call.version)
+    """Every API the controller decides about. What cannot be written is refused, and nothing has changed."""
+    try:
+        response, _ = state.host.submit(request, call.version)
+    except KafkaError as error:
+        logger.error("%s of %s failed: %s", APIS[request.API_KEY].name, call.client_id, error)
+        refuse = REFUSALS.get(request.API_KEY)
+        if refuse is not None:
+            return refuse(request, code_of(error), error.message, call.version)
+        between_brokers: Any = APIS[request.API_KEY].response
+        refused: Response = between_brokers(error_code=code_of(error))
+        return refused
     return response
 
 

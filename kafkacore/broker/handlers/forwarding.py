@@ -14,6 +14,9 @@ from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
     AlteredClientQuota,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -31,6 +34,9 @@ from kafkacore.protocol import (
     DeleteTopicsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     PartitionResult,
@@ -131,11 +137,35 @@ def _refuse_update_features(request: UpdateFeaturesRequest, code: Code, message:
     return UpdateFeaturesResponse(error_code=code, error_message=message)
 
 
+def _refuse_alter_configs(request: AlterConfigsRequest, code: Code, message: str, version: int) -> Response:
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=each.resource_type, resource_name=each.resource_name
+            )
+            for each in request.resources
+        ]
+    )
+
+
+def _refuse_incremental_alter_configs(request: IncrementalAlterConfigsRequest, code: Code, message: str, version: int) -> Response:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=each.resource_type, resource_name=each.resource_name
+            )
+            for each in request.resources
+        ]
+    )
+
+
 REFUSALS: dict[int, Callable[[Any, Code, str, int], Response]] = {
     19: _refuse_create_topics,
     20: _refuse_delete_topics,
+    33: _refuse_alter_configs,
     37: _refuse_create_partitions,
     43: _refuse_elect_leaders,
+    44: _refuse_incremental_alter_configs,
     45: _refuse_alter_reassignments,
     46: _refuse_list_reassignments,
     49: _refuse_client_quotas,
