@@ -1,5 +1,6 @@
 """Transactions over the wire: markers, the last stable offset, aborted transactions, fencing, timeouts, restarts, both protocols."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from wire import Wire, produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.server import Broker
+from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
@@ -355,6 +357,30 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(version):
         # To a producer of version 2 the abort looks like the end of its own transaction, as in Kafka.
         assert client.end() == (Code.INVALID_TXN_STATE if version == 2 else Code.PRODUCER_FENCED)
         assert client.init() == 0
+
+
+def test_a_timed_out_transaction_waits_for_the_producer_id_it_needs():
+    """Its epochs are used up, and the controller takes its time to give another id."""
+    with Stage() as stage, Client(stage.broker.address) as client:
+        client.init(timeout_ms=5000)
+        state = stage.broker.state
+        held = []
+
+        def use_up():
+            shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
+            shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
+            state.producer_ids.take = held.append
+
+        stage.broker.call(use_up)
+        client.epoch = MAX_EPOCH - 1
+        assert client.send(b"a") == 0
+        stage.move(5002)
+        assert client.describe().transaction_state == "Ongoing"
+        assert len(held) == 1
+        stage.broker.call(lambda: held.pop()(77))
+        described = client.describe()
+        assert (described.transaction_state, described.producer_id, described.producer_epoch) == ("CompleteAbort", 77, 0)
+        assert client.latest(True) == 2
 
 
 def test_transactional_ids_expire():

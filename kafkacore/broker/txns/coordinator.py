@@ -99,30 +99,21 @@ class TransactionCoordinator:
         if after is None or after.state is not TransactionState.ONGOING:
             timers.cancel(key)
         elif before is None or before.state is not TransactionState.ONGOING or not timers.is_scheduled(key):
-            began = after
-            delay_ms = max(began.start_ms + began.timeout_ms + 1 - self._clock.wall_ms(), 0)
-            timers.schedule(key, delay_ms, lambda shard: self._time_out(shard, began))
+            self._schedule_timeout(shard, after, max(after.start_ms + after.timeout_ms + 1 - self._clock.wall_ms(), 0))
 
     def _time_out(self, shard: TransactionShard, began: Transaction) -> CoordinatorResult[None]:
-        result = shard.abort_timed_out(began, self._clock.wall_ms())
-        prepared = result.response.prepared
-        if prepared is None:
-            return CoordinatorResult([], None)
-        partition = shard.partition
-        then = result.appended
+        """Asks for the abort as a client would: it may need a producer id, and its markers follow when it is committed."""
 
-        def appended(error: KafkaError | None) -> None:
-            if then is not None:
-                then(error)
-            if error is None:
-                # Told when what is in the log now is committed, the decision with it.
-                self._runtime.read(partition, lambda shard: None, lambda outcome: self._send_if_committed(shard, prepared, outcome))
+        def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
+            if isinstance(outcome, KafkaError) and shard.serving:
+                logger.warning("the transaction of %s timed out and is aborted later: %s", began.transactional_id, outcome)
+                self._schedule_timeout(shard, began, RETRY_MS)
 
-        return CoordinatorResult(result.records, None, appended=appended)
+        self._write(began.transactional_id, lambda current: current.abort_timed_out(began, self._clock.wall_ms()), done)
+        return CoordinatorResult([], None)
 
-    def _send_if_committed(self, shard: TransactionShard, prepared: Transaction, outcome: object) -> None:
-        if not isinstance(outcome, KafkaError):
-            self._send_markers(shard, prepared)
+    def _schedule_timeout(self, shard: TransactionShard, began: Transaction, delay_ms: int) -> None:
+        shard.timers.schedule(f"timeout {began.transactional_id}", delay_ms, lambda current: self._time_out(current, began))
 
     def _expire(self, shard: TransactionShard) -> CoordinatorResult[None]:
         result = shard.expire(self._clock.wall_ms(), self._config.transactional_id_expiration_ms)
