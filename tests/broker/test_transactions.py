@@ -13,9 +13,11 @@ from kafkacore.broker.server import Broker
 from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
 from kafkacore.records import read_batches
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
 
 TXN = "txn"
 PRODUCE = {0: 11, 1: 11, 2: 12}
@@ -173,6 +175,26 @@ def test_an_aborted_transaction_is_listed(client):
     assert kinds(seen.records) == [[b"a"], 0, [b"b"], 1]
     assert seen.aborted_transactions == [p.AbortedTransaction(producer_id=first, first_offset=0)]
     assert client.fetch(2).aborted_transactions == []
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_our_own_consumer_reads_as_it_is_told(client, cluster, isolation):
+    for nth, commit in enumerate([True, False, True, False]):
+        client.send(b"%d" % nth, b"%d" % nth)
+        client.end(commit)
+    client.send(b"open")
+    committed = isolation == "read_committed"
+    expected = [b"0", b"0", b"2", b"2"] if committed else [b"0", b"0", b"1", b"1", b"2", b"2", b"3", b"3", b"open"]
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level=isolation) as consumer:
+        place = TopicPartition("t", 0)
+        consumer.assign([place])
+        consumer.seek_to_beginning(place)
+        end = consumer.end_offsets([place])[place]
+        assert end == client.latest(committed)
+        got = []
+        while consumer.position(place) < end:
+            got += [record.value for records in consumer.poll(1).values() for record in records]
+    assert got == expected
 
 
 def test_epochs_rise_with_every_transaction_in_version_2_only(client, version):
