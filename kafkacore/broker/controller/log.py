@@ -3,7 +3,9 @@
     <directory>/meta.properties                 cluster.id, node.id
     <directory>/__cluster_metadata-0/*.log      one batch per decision, one record per fact
 
-`DumpLogSegments --cluster-metadata-decoder` reads it. The controller loads it by replaying it from its start.
+`DumpLogSegments --cluster-metadata-decoder` reads it. The controller loads it by replaying it from its start: there are no snapshots, so it
+grows with every decision, by about 60 bytes for each partition that changes. Like all logs it is synced to the disk as flush.messages and
+flush.ms say, by default when it is closed.
 
 Source: org.apache.kafka.raft.KafkaRaftClient, kafka.raft.KafkaMetadataLog.
 """
