@@ -1,0 +1,276 @@
+"""One partition by itself: high watermark, ISR, what becomes of waiting writes, where a follower truncates."""
+
+import pytest
+from brokering import T0, batch
+
+from kafkacore import errors
+from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig
+from kafkacore.broker.delayed import CommitOutcome
+from kafkacore.broker.log import Log
+from kafkacore.broker.partition import Partition, Role
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+
+LAG_MS = 1_000
+
+
+class Stage:
+    """A broker 1 with one partition, and followers played by the test."""
+
+    def __init__(self, replicas=(1, 2, 3), min_isr=1):
+        config = TopicConfig.build({"min.insync.replicas": str(min_isr)}, BrokerConfig())
+        self.topic = Topic("t", b"i" * 16, config, [])
+        self.partition = Partition(self.topic, 0, 1, Log(config), self, LAG_MS)
+        self.replicas, self.proposed, self.ineligible = list(replicas), [], set()
+        self.now_ms = 10_000
+        self.decide(isr=replicas)
+
+    def is_isr_eligible(self, node_id, broker_epoch):
+        return node_id not in self.ineligible
+
+    def has_alive_broker(self, node_id):
+        return node_id not in self.ineligible
+
+    def propose_isr(self, partition, isr):
+        self.proposed.append(isr)
+
+    def decide(self, *, leader=1, isr, epoch=0, partition_epoch=None):
+        at = self.partition.partition_epoch + 1 if partition_epoch is None else partition_epoch
+        return self.partition.apply(self.topic, PartitionRegistration(self.replicas, list(isr), leader, epoch, at), self.now_ms)
+
+    def write(self, count=1, acks=-1):
+        return self.partition.append(batch([b"x"] * count), acks, 9, T0, self.now_ms)
+
+    def fetch(self, node, offset, epoch=5, start=0):
+        end_offset = self.partition.log.end_offset
+        return self.partition.follower_fetched(node, offset, start, end_offset, epoch, self.now_ms)
+
+    @property
+    def hw(self):
+        return self.partition.high_watermark
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+def test_the_high_watermark_waits_for_all_in_sync_replicas(stage):
+    stage.write(3)
+    stage.fetch(2, 3)
+    assert stage.hw == 0
+    assert stage.fetch(3, 2)
+    assert stage.hw == 2
+    assert not stage.fetch(3, 2)
+    stage.fetch(3, 3)
+    assert stage.hw == 3
+    stage.fetch(3, 1)  # a follower that truncated does not take it back
+    assert stage.hw == 3
+
+
+def test_one_replica_commits_by_itself():
+    alone = Stage(replicas=(1,), min_isr=2)
+    alone.write(2)
+    assert alone.hw == 2
+
+
+def test_who_is_to_leave_the_isr_counts_until_the_controller_agrees(stage):
+    stage.fetch(2, 0)
+    stage.write()
+    stage.now_ms += LAG_MS + 1
+    stage.fetch(2, 1)
+    stage.partition.maybe_shrink_isr(stage.now_ms)
+    assert stage.proposed == [(1, 2)]
+    stage.partition.maybe_shrink_isr(stage.now_ms)
+    assert stage.proposed == [(1, 2)]  # one at a time
+    assert (stage.hw, stage.partition.maximal_isr) == (0, (1, 2, 3))
+    assert stage.partition.isr_committed(0, stage.partition.partition_epoch + 1, [1, 2], stage.now_ms)
+    assert (stage.hw, stage.partition.isr) == (1, (1, 2))
+
+
+def test_who_is_to_join_the_isr_counts_at_once(stage):
+    stage.decide(isr=[1, 2])
+    stage.write()
+    stage.fetch(2, 1)
+    stage.now_ms += LAG_MS + 1
+    stage.partition.look_again(stage.now_ms)
+    assert stage.hw == 1
+    stage.fetch(3, 1)
+    assert (stage.proposed, stage.partition.maximal_isr) == ([(1, 2, 3)], (1, 2, 3))
+    stage.write()
+    stage.fetch(2, 2)
+    assert stage.hw == 1
+    stage.partition.isr_refused(0)
+    assert stage.partition.maximal_isr == (1, 2)
+
+
+def test_a_follower_that_has_caught_up_is_waited_for_before_it_is_in_the_isr(stage):
+    stage.ineligible.add(3)
+    stage.decide(isr=[1, 2])
+    stage.fetch(3, 0)
+    assert stage.proposed == []
+    stage.ineligible.clear()
+    stage.write()
+    stage.fetch(2, 1)
+    assert stage.hw == 0
+    stage.now_ms += LAG_MS + 1
+    assert stage.partition.look_again(stage.now_ms)  # it has not come: nobody waits longer than the lag time
+    assert stage.hw == 1
+
+
+def test_below_min_isr_nothing_is_committed():
+    stage = Stage(min_isr=2)
+    stage.write()
+    stage.decide(isr=[1])
+    with pytest.raises(errors.NotEnoughReplicas):
+        stage.write()
+    with pytest.raises(errors.NotEnoughReplicas):
+        stage.partition.append_internal(batch(), T0, stage.now_ms)
+    stage.write(acks=1)
+    assert stage.hw == 0
+    stage.fetch(2, 2)
+    assert stage.proposed == [(1, 2)]
+    stage.decide(isr=[1, 2])
+    stage.now_ms += LAG_MS + 1
+    stage.partition.look_again(stage.now_ms)
+    assert stage.hw == 2
+
+
+def test_a_write_that_is_committed_while_the_isr_gets_too_small_says_so():
+    stage = Stage(min_isr=2)
+    outcome = CommitOutcome(stage.partition, stage.write().required_offset, lambda topic, index: stage.partition)
+    assert not outcome.known()
+    stage.fetch(2, 1)
+    stage.fetch(3, 1)
+    stage.decide(isr=[1])
+    assert outcome.known()
+    assert outcome.code is Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+@pytest.mark.parametrize(("gone", "code"), [(False, Code.NOT_LEADER_OR_FOLLOWER), (True, Code.UNKNOWN_TOPIC_OR_PARTITION)])
+def test_a_write_whose_leader_goes_has_an_outcome_too(stage, gone, code):
+    def find(topic, index):
+        if gone:
+            raise errors.UnknownTopicOrPartition("gone")
+        return stage.partition
+
+    outcome = CommitOutcome(stage.partition, stage.write().required_offset, find)
+    stage.decide(leader=2, epoch=1, isr=[2, 3])
+    assert (outcome.known(), outcome.code) == (True, code)
+
+
+def test_commits_are_told_in_order_and_a_bug_in_one_keeps_nobody_from_hearing(stage, caplog):
+    told = []
+    first, second = stage.write(), stage.write()
+    stage.partition.when_committed(first.required_offset, lambda error: 1 / 0)
+    stage.partition.when_committed(second.required_offset, told.append)
+    stage.partition.settle()
+    assert told == []
+    for node in (2, 3):
+        stage.fetch(node, 2)
+    stage.partition.settle()
+    assert told == [None]
+    assert "callback" in caplog.text
+    stage.partition.when_committed(stage.write().required_offset, told.append)
+    stage.decide(leader=2, epoch=1, isr=[2, 3])
+    stage.partition.settle()
+    assert isinstance(told[1], errors.NotLeaderOrFollower)
+
+
+def test_a_follower_is_in_sync_while_it_has_what_there_was_at_its_last_fetch(stage):
+    for _ in range(5):
+        stage.write()
+        for node in (2, 3):
+            stage.fetch(node, stage.partition.log.end_offset - 1)  # always one behind, and never late
+        stage.now_ms += LAG_MS // 2
+        stage.partition.maybe_shrink_isr(stage.now_ms)
+    assert stage.proposed == []
+
+
+def test_who_speaks_for_a_follower(stage):
+    stage.write()
+    stage.fetch(2, 1, epoch=7)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        stage.fetch(2, 1, epoch=6)  # an earlier life of it
+    with pytest.raises(errors.NotLeaderOrFollower):
+        stage.fetch(4, 1)
+
+
+def test_a_new_leader_knows_nothing_of_its_followers_and_old_decisions_are_ignored(stage):
+    stage.write()
+    for node in (2, 3):
+        stage.fetch(node, 1)
+    assert stage.decide(leader=2, epoch=1, isr=[1, 2, 3]) is Role.FOLLOWER
+    assert stage.partition.remotes == {}
+    assert stage.decide(leader=1, epoch=2, isr=[1, 2, 3]) is Role.LEADER
+    assert {replica.log_end_offset for replica in stage.partition.remotes.values()} == {-1}
+    assert (stage.partition.epoch_start_offset, stage.partition.log.epochs) == (1, [(0, 0), (2, 1)])
+    assert stage.decide(leader=2, epoch=1, isr=[2], partition_epoch=99) is Role.UNCHANGED
+    assert stage.decide(leader=1, epoch=2, isr=[1], partition_epoch=0) is Role.UNCHANGED
+    assert stage.partition.isr == (1, 2, 3)
+    assert not stage.partition.isr_committed(1, 50, [1], stage.now_ms)
+    assert stage.partition.isr == (1, 2, 3)
+
+
+def test_epochs_of_peers(stage):
+    stage.decide(leader=1, epoch=3, isr=[1, 2, 3])
+    for epoch, error in ((2, errors.FencedLeaderEpoch), (4, errors.UnknownLeaderEpoch)):
+        with pytest.raises(error):
+            stage.partition.check_leader(epoch)
+    stage.partition.check_leader(3)
+    stage.partition.check_leader()
+    stage.decide(leader=2, epoch=4, isr=[1, 2, 3])
+    stage.partition.check_epoch(4)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        stage.partition.check_leader(4)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end_offset", "cut"),
+    [
+        (2, 6, 6),  # the same epoch, shorter there
+        (2, 99, 9),  # longer there: nothing to cut in it
+        (1, 3, 3),  # an older epoch ended earlier there
+        (1, 99, 5),  # later there: epoch 2 goes, the rest is asked for again
+        (0, 1, 1),
+        (-1, 4, 4),  # the leader has no epochs
+        (-1, -1, 2),  # nor an offset: back to what is known to be committed
+    ],
+)
+def test_where_a_follower_truncates(epoch, end_offset, cut):
+    stage = Stage(replicas=(1,))
+    for leader_epoch, records in ((0, 2), (1, 3), (2, 4)):
+        stage.decide(isr=[1], epoch=leader_epoch)
+        stage.write(records)
+    stage.replicas = [1, 2]
+    stage.decide(leader=2, epoch=3, isr=[1, 2])
+    stage.partition.high_watermark = 2
+    assert stage.partition.truncation_offset(epoch, end_offset) == cut
+    stage.partition.truncate(cut)
+    assert stage.partition.log.end_offset <= cut
+    assert stage.hw == min(2, stage.partition.log.end_offset)
+
+
+def test_an_epoch_in_which_nothing_was_written_is_forgotten_by_truncating(stage):
+    stage.write(2)
+    stage.decide(leader=1, epoch=1, isr=[1, 2, 3])
+    stage.decide(leader=2, epoch=2, isr=[1, 2, 3])
+    assert stage.partition.log.epochs == [(0, 0), (1, 2)]
+    stage.partition.truncate(2)
+    assert stage.partition.log.epochs == [(0, 0)]
+
+
+def test_the_low_watermark_is_that_of_the_live_replicas(stage):
+    stage.write(5)
+    for node in (2, 3):
+        stage.fetch(node, 5)
+    assert stage.partition.delete_records(4) == 4
+    assert stage.partition.low_watermark == 0
+    assert stage.fetch(2, 5, start=4)
+    stage.ineligible.add(3)
+    assert stage.partition.low_watermark == 4
+    with pytest.raises(errors.OffsetOutOfRange):
+        stage.partition.delete_records(6)
+    with pytest.raises(errors.OffsetOutOfRange):
+        stage.partition.delete_records(-2)
+    assert stage.partition.delete_records(-1) == 5
