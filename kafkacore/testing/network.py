@@ -32,6 +32,7 @@ Party = int | str
 
 _CHUNK_BYTES = 64 * 1024
 _BUFFER_BYTES = 256 * 1024
+_PATIENCE_S = 10
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -125,9 +126,7 @@ class Network:
         self._orders: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._wake_read, self._wake_write = socket.socketpair()
-        for sock in (self._wake_read, self._wake_write):
-            sock.setblocking(False)
+        self._wake: tuple[socket.socket, socket.socket] | None = None  # made with the thread: who never starts has nothing to close
         self._closed = False
 
     # ---- faults
@@ -154,7 +153,7 @@ class Network:
             for route in routes:
                 self._faults[route] = replace(self._faults.get(route, _NONE), **changes)
 
-        self._order(apply)
+        self._do(apply)
 
     def isolate(self, broker: int | None = None, peer: Party | None = None, direction: str = "both") -> None:
         """Lets no byte through: connections stay open, and nobody is told. With one direction only they are half-open.
@@ -186,7 +185,7 @@ class Network:
                 if connection.parties in routes:
                     self._drop(connection, reset=True)
 
-        self._order(apply)
+        self._do(apply)
 
     def heal(self, broker: int | None = None, peer: Party | None = None) -> None:
         """Takes the faults away; held bytes go on."""
@@ -196,7 +195,7 @@ class Network:
             for route in routes:
                 self._faults.pop(route, None)
 
-        self._order(apply)
+        self._do(apply)
 
     # ---- connections
 
@@ -231,28 +230,44 @@ class Network:
             if self._closed:
                 raise UsageError("the cluster is closed")
             self._orders.append(act)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kafkacore-network", daemon=True)
+            if self._wake is None:
+                self._wake = socket.socketpair()
+                for sock in self._wake:
+                    sock.setblocking(False)
+                self._thread = threading.Thread(target=self._run, args=(self._wake[0],), name="kafkacore-network", daemon=True)
                 self._thread.start()
-        with contextlib.suppress(BlockingIOError):  # full of wakes: it will come round
-            self._wake_write.send(b"\0")
+            with contextlib.suppress(BlockingIOError):  # full of wakes: it will come round
+                self._wake[1].send(b"\0")
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """Has the thread do something, and waits: what is sent from now on meets the new faults."""
+        done = threading.Event()
+
+        def run() -> None:
+            act()
+            done.set()
+
+        self._order(run)
+        done.wait(_PATIENCE_S)
 
     def close(self) -> None:
         """Ends all connections and the thread. May be called twice."""
         with self._lock:
             thread, self._thread = self._thread, None
             self._closed = True
-        if thread is not None:
-            self._wake_write.send(b"\0")
+            wake, self._wake = self._wake, None
+        if thread is not None and wake is not None:
+            with contextlib.suppress(BlockingIOError):
+                wake[1].send(b"\0")
             thread.join()
-        self._wake_read.close()
-        self._wake_write.close()
+            for sock in wake:
+                sock.close()
 
     # ---- the thread
 
-    def _run(self) -> None:
+    def _run(self, wake: socket.socket) -> None:
         poller = selectors.DefaultSelector()
-        poller.register(self._wake_read, selectors.EVENT_READ)
+        poller.register(wake, selectors.EVENT_READ)
         self._poller = poller
         while not self._closed:
             while self._orders:
@@ -262,8 +277,8 @@ class Network:
             ready = poller.select(None if timeout_ms is None else timeout_ms / 1000)
             now_ms = self._clock.now_ms()
             for key, events in ready:
-                if key.fileobj is self._wake_read:
-                    self._wake_read.recv(4096)
+                if key.fileobj is wake:
+                    wake.recv(4096)
                 elif key.data in self._connections:
                     self._turn(key.data, key.fileobj, events, now_ms)
         while self._orders:  # connections that were on their way to this thread
