@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 # A busy machine is not a failure, so no example has a deadline.
 settings.register_profile("kafkacore", deadline=None)
 settings.load_profile("kafkacore")
+
+# What a shell starts in the background ignores Ctrl+C, and so would everything that is tested here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
