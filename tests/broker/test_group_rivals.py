@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import time
+import warnings
 
 import pytest
 
@@ -146,6 +148,10 @@ class Aio:
 
     def close(self):
         self.loop.run_until_complete(self.consumer.stop())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # aiokafka forgets connections that it gave up
+            self.consumer = None
+            gc.collect()
         self.loop.close()
 
 
