@@ -488,8 +488,3 @@ def api_versions(world: World) -> Body:
 @base
 def describe_user_scram_credentials(world: World) -> Body:
     return {"Users": [{"Name": "odd"}]}
-
-
-@base
-def describe_quorum(world: World) -> Body:
-    return {"Topics": [{"TopicName": "__cluster_metadata", "Partitions": [{"PartitionIndex": 0}]}]}
