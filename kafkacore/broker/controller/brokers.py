@@ -181,7 +181,7 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
     fenced, may_go = broker.fenced, False
     if broker.fenced:
         may_go = request.want_shut_down
-        if not request.want_shut_down and not request.want_fence and caught_up:
+        if not (request.want_shut_down or request.want_fence or broker.in_controlled_shutdown) and caught_up:  # who went registers anew
             records, fenced = _unfence(state, broker), False
     elif request.want_fence:
         records, fenced, may_go = _fence(state, broker), True, request.want_shut_down
