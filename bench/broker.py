@@ -32,6 +32,7 @@ from tests.interop.kafka_server import KafkaServer, free_port, why_unavailable
 RECORD_BYTES = 100
 BATCH_BYTES = 65_536
 WARM_UP_ROUNDS = 6
+SETTLE_SECONDS = 65  # the files of deleted topics go after a minute, as file.delete.delay.ms says
 IDLE_SECONDS = 10
 OURS, THEIRS = "kafkacore", "Kafka 4.3.1"
 
@@ -181,7 +182,9 @@ def latency(brokers: Brokers, rounds: int, records: int) -> list[Table]:
 
 
 def idle(brokers: Brokers, rounds: int, records: int) -> list[Table]:
-    """Nobody is connected."""
+    """Nobody is connected, and what the load left to be done is done."""
+    progress("settling")
+    time.sleep(SETTLE_SECONDS)
     before = {name: cpu_s(broker) for name, broker in brokers.items()}
     progress("idle")
     time.sleep(IDLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Records of the metadata log: bytes that Kafka 4.3.1 wrote, round trips, garbage. tests/interop/test_metadata_log.py asks Kafka itself."""
+"""Records of the metadata log: bytes that Kafka 4.3.1 wrote, round trips, garbage. interop/test_metadata_log_tool.py asks Kafka itself."""
 
 import pytest
 from hypothesis import given, settings
