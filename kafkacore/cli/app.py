@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,28 +11,22 @@ from typing import Any
 import typer
 
 from kafkacore import __version__, errors
-from kafkacore.cli import broker, demo, dump, groups, perf, records, topics
 from kafkacore.cli.options import Failure
 
 # The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
 WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-app = typer.Typer(
-    name="kafkacore",
-    help="Apache Kafka's client, timer and broker machinery: brokers, topics, groups, produce, consume, log files, measurements.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("broker")(broker.broker)
-app.add_typer(topics.app, name="topics")
-app.add_typer(groups.app, name="groups")
-app.command("produce")(records.produce)
-app.command("consume")(records.consume)
-app.add_typer(perf.app, name="perf")
-app.command("dump-log")(dump.dump_log)
-app.command("demo")(demo.demo)
+COMMANDS = {
+    "broker": ("broker", "broker"),
+    "topics": ("topics", "app"),
+    "groups": ("groups", "app"),
+    "produce": ("records", "produce"),
+    "consume": ("records", "consume"),
+    "perf": ("perf", "app"),
+    "dump-log": ("dump", "dump_log"),
+    "demo": ("demo", "demo"),
+}
+"""Each command's module and what stands for it there."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -40,11 +35,32 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
 ) -> None:
     """Settings of all commands; `kafkacore COMMAND --help` shows a command's own."""
+
+
+def _app(arguments: Sequence[str]) -> typer.Typer:
+    """The command line, with the named command alone if one is named first: the others' modules would take longer to load than it runs."""
+    app = typer.Typer(
+        name="kafkacore",
+        help="Apache Kafka's client, timer and broker machinery: brokers, topics, groups, produce, consume, log files, measurements.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        callback=root,
+    )
+    named = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    for name, (module, attribute) in COMMANDS.items():
+        if named in (None, name):
+            command = getattr(importlib.import_module(f"kafkacore.cli.{module}"), attribute)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name)
+            else:
+                app.command(name)(command)
+    return app
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -54,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted. A failure is one line on stderr, never a traceback.
     """
     try:
-        command: Any = typer.main.get_command(app)
+        command: Any = typer.main.get_command(_app(arguments))
         outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except typer.Exit as done:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kafkacore.broker.emulation import EMULATIONS
-from kafkacore.cli.options import Json, assignments, messages, print_json
+from kafkacore.cli.options import Json, assignments, print_json
 from kafkacore.testing import EmbeddedCluster
 
 
@@ -25,25 +25,21 @@ def broker(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
     ] = None,
-    emulate: Annotated[
-        str | None, typer.Option("--emulate", metavar="RELEASE", help="Play an older Kafka: 3.9, 4.0 or 4.3.")
-    ] = None,
+    emulate: Annotated[str | None, typer.Option("--emulate", metavar="RELEASE", help="Play an older Kafka: 3.9, 4.0 or 4.3.")] = None,
     json: Json = False,
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once."""
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or files < most:        # every partition on disk keeps a file open
+    if most == resource.RLIM_INFINITY or files < most:  # every partition on disk keeps a file open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else max(files, 65_536), most))
     end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
     signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
     if emulate is not None and emulate not in EMULATIONS:
         raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
     config = assignments(setting, "--set")
-    with EmbeddedCluster(
-        brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate
-    ) as cluster:
+    with EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate) as cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})
         else:
@@ -54,4 +50,4 @@ def broker(
         except KeyboardInterrupt:
             pass
         if not json:
-            messages.print("broker stopped" if brokers == 1 else "brokers stopped")
+            typer.echo("broker stopped" if brokers == 1 else "brokers stopped", err=True)

@@ -15,7 +15,8 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, RecordMetadata, TopicPartition, errors
 from kafkacore.cli.flights import Flights, load_flights
-from kafkacore.cli.options import Failure, Json, Settings, client_settings, console, messages, print_json, record_progress
+from kafkacore.cli.options import Failure, Json, Settings, client_settings, print_json
+from kafkacore.cli.terminal import console, messages, record_progress
 from kafkacore.records import RecordColumns
 from kafkacore.testing import EmbeddedCluster
 

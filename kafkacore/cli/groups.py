@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, console, print_json
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, print_json
+from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]

@@ -1,25 +1,19 @@
-"""Options and output that the commands share."""
+"""Options that the commands share, and what they do with them."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafkacore import KafkaAdminClient
-from kafkacore.admin import ConfigResource, ItemResults
+if TYPE_CHECKING:
+    from kafkacore import KafkaAdminClient
+    from kafkacore.admin import ItemResults
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-# Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
-_PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
-console = Console(**_PLAIN, width=None if sys.stdout.isatty() else 1000)
-messages = Console(**_PLAIN, stderr=True, width=None if sys.stderr.isatty() else 1000)
 
 Bootstrap = Annotated[
     str,
@@ -62,12 +56,16 @@ def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any)
 
 def admin_client(bootstrap_server: str, given: list[str] | None) -> KafkaAdminClient:
     """A client for one command."""
+    from kafkacore import KafkaAdminClient
+
     return KafkaAdminClient(client_settings(bootstrap_server, given, **{"default.api.timeout.ms": PATIENCE_MS}))
 
 
 def checked(results: ItemResults[K, V]) -> dict[K, V]:
     """What was asked for, when it worked for every item; else one line that names each that failed, and why."""
     if results.errors:
+        from kafkacore.admin import ConfigResource
+
         named = ((item.name if isinstance(item, ConfigResource) else str(item), error) for item, error in results.errors.items())
         raise Failure("; ".join(str(error) if name in str(error) else f"{name}: {error}" for name, error in named))
     return results.succeeded
@@ -76,35 +74,3 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
 def print_json(value: Any) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
-
-
-def byte_progress(description: str, total: int | None, *, visible: bool = True) -> Progress:
-    """A bar over bytes on stderr, only where a person looks."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[records]:,} records"),
-        TimeElapsedColumn(),
-        console=messages,
-        transient=True,
-        disable=not (visible and messages.is_terminal),
-    )
-    bar.add_task(description, total=total, records=0)
-    return bar
-
-
-def record_progress(description: str, total: int | None, *, visible: bool = True) -> Progress:
-    """A bar over records on stderr, only where a person looks."""
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=messages,
-        transient=True,
-        disable=not (visible and messages.is_terminal),
-    )
-    bar.add_task(description, total=total)
-    return bar

@@ -13,8 +13,9 @@ import typer
 from rich.table import Table
 
 from kafkacore.cli import purgatory_load, timer_cases
-from kafkacore.cli.options import Failure, Json, console, messages, print_json
+from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.cli.purgatory_load import Load
+from kafkacore.cli.terminal import console, messages
 
 app = typer.Typer(name="perf", help="Measure on this machine.", no_args_is_help=True)
 

@@ -12,19 +12,8 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkacore.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    PATIENCE_MS,
-    Bootstrap,
-    Failure,
-    Json,
-    Settings,
-    byte_progress,
-    client_settings,
-    messages,
-    print_json,
-    record_progress,
-)
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, print_json
+from kafkacore.cli.terminal import byte_progress, messages, record_progress
 
 CHUNK_BYTES = 1 << 20
 

@@ -9,17 +9,8 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
 from kafkacore.admin import ConfigEntry, TopicDescription
-from kafkacore.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    Json,
-    Settings,
-    admin_client,
-    assignments,
-    checked,
-    console,
-    print_json,
-)
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, admin_client, assignments, checked, print_json
+from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
