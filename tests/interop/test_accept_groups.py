@@ -127,15 +127,6 @@ def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopi
     topic, group = make_topic(PARTITIONS), fresh("g")
     written = fill(bootstrap_servers, topic)
     got: list[bytes] = []
-    rdkafka = confluent_member(bootstrap_servers, group, topic, partition_assignment_strategy="range")
-    python = kafka_python_consumer(
-        bootstrap_servers,
-        group_id=group,
-        heartbeat_interval_ms=200,
-        session_timeout_ms=10_000,
-        partition_assignment_strategy=[KafkaPythonRange],
-    )
-    python.subscribe([topic])
 
     async def run() -> None:
         third = aiokafka.AIOKafkaConsumer(
@@ -147,7 +138,16 @@ def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopi
             auto_offset_reset="earliest",
             partition_assignment_strategy=[AiokafkaRange],
         )
-        await third.start()
+        await third.start()  # first and alone: it ends when the group is whole, and nobody polls the others meanwhile
+        rdkafka = confluent_member(bootstrap_servers, group, topic, partition_assignment_strategy="range")
+        python = kafka_python_consumer(
+            bootstrap_servers,
+            group_id=group,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=10_000,
+            partition_assignment_strategy=[KafkaPythonRange],
+        )
+        python.subscribe([topic])
         loop = asyncio.get_running_loop()
 
         async def turn() -> list[int]:
@@ -165,10 +165,10 @@ def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopi
             raise AssertionError(f"{await turn()}, {len(set(got))} of {len(written)}")
         finally:
             await third.stop()
+            rdkafka.close()
+            python.close()
 
     asyncio.run(run())
-    rdkafka.close()
-    python.close()
 
 
 def test_commits_carry_metadata_and_epochs(bootstrap_servers: str, make_topic: MakeTopic) -> None:
