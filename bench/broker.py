@@ -4,13 +4,17 @@
 
 Both brokers run all the time and the cases take turns. CPU is user and system time of the broker's whole process, threads of the JVM's
 compiler and collector included; megabytes are of values (100 B each), 10^6 bytes. Kafka is warmed up first, and after that keeps what its
-compiler learnt. Needs Java and Kafka's jars, as the tests on a real Kafka do.
+compiler learnt. Memory is touched and given back before each case, because the first touch of a page may cost a virtual machine more than
+everything else here, and falls on either broker by chance; what writing the same bytes to a file costs then is shown beside the brokers.
+Needs Java and Kafka's jars, as the tests on a real Kafka do.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import mmap
+import os
 import shutil
 import statistics
 import subprocess
@@ -135,20 +139,43 @@ def spent(broker: Any, work: Callable[..., None], *args: Any) -> float:
     return (cpu_s(broker) - before) * 1e3 / (args[-1] * RECORD_BYTES / 1e6)
 
 
+def warm_pages(nbytes: int) -> None:
+    """Leaves free memory that the host has given to this machine already, for the page cache to take."""
+    with mmap.mmap(-1, nbytes) as memory:
+        for position in range(0, nbytes, mmap.PAGESIZE):
+            memory[position] = 1
+
+
+def file_write(records: int) -> float:
+    """CPU milliseconds per megabyte for writing as many bytes to a new file: what no broker with a log on disk can do without."""
+    piece = bytes(BATCH_BYTES)
+    with tempfile.TemporaryFile() as file:
+        before = time.process_time()
+        for position in range(0, records * RECORD_BYTES, BATCH_BYTES):
+            os.pwrite(file.fileno(), piece, position)
+        return (time.process_time() - before) * 1e3 / (records * RECORD_BYTES / 1e6)
+
+
 def load(brokers: Brokers, rounds: int, records: int) -> list[Table]:
+    floor: list[float] = []
     costs: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in brokers} for kind in ("produced", "fetched")}
     for number in range(-WARM_UP_ROUNDS, rounds):
         for name, broker in brokers.items():
             progress(f"load, round {number + 1}/{rounds}: {name}")
+            warm_pages(2 * records * RECORD_BYTES)
             with topic_on(broker) as topic:
                 figures = spent(broker, produce, topic, records), spent(broker, fetch, topic, records)
             if number >= 0:
                 for kind, figure in zip(costs, figures, strict=True):
                     costs[kind][name].append(figure)
+        warm_pages(2 * records * RECORD_BYTES)
+        floor.append(file_write(records))
     table = Table(f"broker CPU, {RECORD_BYTES} B records in {BATCH_BYTES // 1024} KiB batches, acks=all, log on disk", "ms of CPU per MB")
     for kind, by_name in costs.items():
         table.add(kind, {name: Timing(statistics.median(figures), min(figures)) for name, figures in by_name.items()})
-    return [table]
+    write = Table("the same bytes written to a file by pwrite", "ms of CPU per MB")
+    write.add("", {"pwrite": Timing(statistics.median(floor), min(floor))})
+    return [table, write]
 
 
 def latency(brokers: Brokers, rounds: int, records: int) -> list[Table]:

@@ -380,20 +380,27 @@ class LogManager:
         """When `advance_clock` has something to do; None for nothing."""
         if not self.directories:
             return self.compactor.next_deadline_ms()
-        if any(log_dir.dirty for log_dir in self.directories):
-            now_ms = self._clock.now_ms()
-            for log_dir in self.directories:
-                log_dir.dirty = False
-            if self._high_watermarks_due_ms is None:
-                self._high_watermarks_due_ms = now_ms + self.config.replica_high_watermark_checkpoint_interval_ms
-            if self._offsets_due_ms is None:
-                self._offsets_due_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
-        due = [each for each in (self._high_watermarks_due_ms, self._offsets_due_ms) if each is not None]
-        compaction_ms = self.compactor.next_deadline_ms()
-        if compaction_ms is not None:
-            due.append(compaction_ms)
-        due += [heap[0][0] for heap in (self._doomed, self._flushes) if heap]
-        return min(due, default=None)
+        earliest_ms = self.compactor.next_deadline_ms()           # plain steps, for every turn of the broker's loop comes by here
+        for log_dir in self.directories:
+            if log_dir.dirty:
+                self._plan_checkpoints()
+                break
+        for deadline_ms in (self._high_watermarks_due_ms, self._offsets_due_ms):
+            if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
+                earliest_ms = deadline_ms
+        for heap in (self._doomed, self._flushes):
+            if heap and (earliest_ms is None or heap[0][0] < earliest_ms):
+                earliest_ms = heap[0][0]
+        return earliest_ms
+
+    def _plan_checkpoints(self) -> None:
+        now_ms = self._clock.now_ms()
+        for log_dir in self.directories:
+            log_dir.dirty = False
+        if self._high_watermarks_due_ms is None:
+            self._high_watermarks_due_ms = now_ms + self.config.replica_high_watermark_checkpoint_interval_ms
+        if self._offsets_due_ms is None:
+            self._offsets_due_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
 
     def advance_clock(self) -> bool:
         """Does what is due: deletes files, flushes by flush.ms, writes checkpoints.
