@@ -4,6 +4,7 @@
     BrokerProcess --a socket's end-->    forks a child for each broker, which takes the socket's end
          |
          +------ settings, then the child's lifetime ------>  Broker  --registration, requests, the metadata log-->  ControllerServer
+         +------ the line: calls, control functions (`line.py`)
 
 A child lives as long as its socket: when this process dies, however it dies, the child reads the end and stops; when the child dies, this
 process does. SIGTERM stops a child cleanly. Children have a session of their own, so that Ctrl+C in a terminal reaches only the parent,
@@ -29,9 +30,14 @@ from dataclasses import asdict
 from typing import Any
 
 from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.faults import Control
+from kafkacore.broker.handlers import SERVED
+from kafkacore.broker.line import ChildLine, Operation, ParentLine
 from kafkacore.broker.server import CONTROLLED_SHUTDOWN_MAX_MS, Broker
+from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import BrokerNotAvailable, KafkaError, KafkaTimeoutError, UsageError
+from kafkacore.protocol.schema import Request
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +56,11 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner_pid = -1
 
-    def bear(self) -> tuple[int, socket.socket]:
+    def bear(self) -> tuple[int, socket.socket, socket.socket]:
         """A child that waits for its settings.
 
         Returns:
-            Its process id, and the socket that is its life.
+            Its process id, the socket that is its life, and the line to it.
 
         Raises:
             BrokerNotAvailable: no process could be made.
@@ -65,14 +71,16 @@ class Nursery:
                     self._begin()
                 assert self._control is not None
                 ours, theirs = socket.socketpair()
+                line, line_there = socket.socketpair()
                 try:
-                    socket.send_fds(self._control, [b"b"], [theirs.fileno(), *_STREAMS])
+                    socket.send_fds(self._control, [b"b"], [theirs.fileno(), line_there.fileno(), *_STREAMS])
                     ours.settimeout(BIRTH_TIMEOUT_S)
                     theirs.close()
-                    return int(_read_line(ours)), ours
+                    line_there.close()
+                    return int(_read_line(ours)), ours, line
                 except (OSError, EOFError):
-                    ours.close()
-                    theirs.close()
+                    for end in (ours, theirs, line, line_there):
+                        end.close()
                     self._end()
         raise BrokerNotAvailable("no process for a broker could be made; what it says is on stderr")
 
@@ -119,6 +127,7 @@ class BrokerProcess:
         port: int = 0,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]],
+        jumping_clock: bool = False,
     ) -> None:
         """Prepares a broker; `start` makes the process.
 
@@ -129,6 +138,7 @@ class BrokerProcess:
             host, port: where it listens; 0 lets the system choose, and who knows the choice may set `port`.
             log_dirs: directories for the logs; None keeps them in the child's memory, gone with it.
             api_versions: what it advertises.
+            jumping_clock: its clock can be set wrong, by the operation "jump_clock".
         """
         self.config = config
         self.node_id = node_id
@@ -138,7 +148,11 @@ class BrokerProcess:
         self.pid: int | None = None
         self._log_dirs = None if log_dirs is None else [os.fspath(path) for path in log_dirs]
         self._api_versions = dict(api_versions)
+        self._jumping_clock = jumping_clock
+        self._controls: dict[int, Control] = {}
+        self._paused = False
         self._life: socket.socket | None = None
+        self._line: ParentLine | None = None
         self._owner_pid = os.getpid()
 
     @property
@@ -179,10 +193,13 @@ class BrokerProcess:
             "log_dirs": self._log_dirs,
             "api_versions": [[key, low, high] for key, (low, high) in self._api_versions.items()],
             "config": asdict(self.config),
+            "controls": [*self._controls],
+            "jumping_clock": self._jumping_clock,
         }
         self._forget()
         self._owner_pid = os.getpid()
-        self.pid, self._life = _nursery.bear()
+        self.pid, self._life, line = _nursery.bear()
+        self._line = ParentLine(line, str(self.node_id), self._controls)
         with contextlib.suppress(ConnectionError):  # it has died already, which `running` shows
             self._life.sendall(json.dumps(settings).encode() + b"\n")
         return self
@@ -212,11 +229,45 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Suspends the process: its sockets stay, nothing is answered."""
+        self._paused = True
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Ends `pause`."""
+        self._paused = False
         self._signal(signal.SIGCONT)
+
+    def control(self, api_key: int, fn: Control | None) -> None:
+        """Puts a function before the handler of an API; see `Broker.control`. It runs in this process, in a thread of this broker's line,
+        and the broker waits for what it returns. It stays when the broker starts anew, and counts from `resume` on if it is paused.
+
+        Raises:
+            UsageError: the API is not served.
+        """
+        if api_key not in SERVED:
+            raise UsageError(f"API {api_key} is not served, so nothing would call the function")
+        if fn is None:
+            self._controls.pop(api_key, None)
+        else:
+            self._controls[api_key] = fn
+        if self._line is not None and self.running:
+            (self._line.tell if self._paused else self._line.call)("control", api_key, fn is not None)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Has the broker's thread do something.
+
+        Args:
+            name: high_watermark or end_offset (topic, partition), jump_clock (ms, asleep).
+            arguments: of the operation.
+
+        Raises:
+            BrokerNotAvailable: it does not run.
+            KafkaTimeoutError: it hangs.
+            KafkaError: what the operation raised.
+        """
+        if self._line is None:
+            raise BrokerNotAvailable(f"{name}: the process of broker {self.node_id} does not run", broker=self.node_id)
+        return self._line.call(name, *arguments)
 
     def _signal(self, number: int) -> None:
         if self.pid is not None and self.running:
@@ -224,9 +275,11 @@ class BrokerProcess:
                 os.kill(self.pid, number)
 
     def _forget(self) -> None:
-        life, self._life, self.pid = self._life, None, None
+        life, line, self._life, self._line, self.pid, self._paused = self._life, self._line, None, None, None, False
         if life is not None:
             life.close()
+        if line is not None:
+            line.close()
 
 
 # ---- in the children
@@ -248,7 +301,7 @@ def nurse() -> None:
     control = socket.socket(fileno=_CONTROL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a child ended
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1, 1 + len(_STREAMS))
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 2 + len(_STREAMS))
         if not message:
             return
         if os.fork():
@@ -258,13 +311,13 @@ def nurse() -> None:
         control.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        life, *streams = descriptors
+        life, line, *streams = descriptors
         for descriptor, stream in zip(streams, _STREAMS, strict=True):
             os.dup2(descriptor, stream)
             os.close(descriptor)
         status = 1
         try:
-            status = _live(socket.socket(fileno=life))
+            status = _live(socket.socket(fileno=life), socket.socket(fileno=line))
         except BaseException:
             logger.exception("a broker's process failed")
         finally:
@@ -274,7 +327,38 @@ def nurse() -> None:
             os._exit(status)  # not the nursery's way out
 
 
-def _live(life: socket.socket) -> int:
+class _Child(Broker):
+    """A broker whose control functions are in the parent process."""
+
+    line: ChildLine
+
+    def _ask(self, control: Control, request: Request, version: int) -> Any:
+        return self.line.ask(request, version)
+
+    def control_there(self, api_key: int, wanted: bool) -> None:
+        """Whether the parent is asked about every request of an API."""
+        self.control(api_key, _in_parent if wanted else None)
+
+    def operations(self) -> dict[str, Operation]:
+        """What the parent may call, in this broker's thread."""
+
+        def jump_clock(ms: int, asleep: bool) -> None:
+            assert isinstance(self.clock, JumpingClock)
+            (self.clock.sleep if asleep else self.clock.jump)(ms)
+
+        return {
+            "control": self.control_there,
+            "high_watermark": lambda topic, partition: self.state.replicas.partition(topic, partition).high_watermark,
+            "end_offset": lambda topic, partition: self.state.replicas.partition(topic, partition).log.end_offset,
+            "jump_clock": jump_clock,
+        }
+
+
+def _in_parent(request: Any) -> None:
+    """Stands in a child's table for a function of the parent, which `_Child._ask` has called there."""
+
+
+def _live(life: socket.socket, line: socket.socket) -> int:
     """A broker's process, from its settings to its end. Returns the exit status."""
     # Not an Event: a signal that comes while this thread is inside Event.wait would find the Event's lock held, by itself.
     end, ring = os.pipe()
@@ -300,7 +384,7 @@ def _live(life: socket.socket) -> int:
     threading.Thread(target=watch_parent, name="kafkacore-parent", daemon=True).start()
     host, port, cluster_id = settings["controller"]
     try:
-        broker = Broker(
+        broker = _Child(
             BrokerConfig(**settings["config"]),
             settings["node_id"],
             ControllerAddress(host, port, cluster_id),
@@ -308,7 +392,11 @@ def _live(life: socket.socket) -> int:
             port=settings["port"],
             log_dirs=settings["log_dirs"],
             api_versions={key: (low, high) for key, low, high in settings["api_versions"]},
+            clock=JumpingClock() if settings["jumping_clock"] else None,
         )
+        for api_key in settings["controls"]:
+            broker.control_there(api_key, True)
+        broker.line = ChildLine(line, str(broker.node_id), broker.operations(), broker.post)
         broker.start()
     except (KafkaError, OSError) as error:
         sys.stderr.write(f"broker {settings['node_id']} cannot start: {error}\n")

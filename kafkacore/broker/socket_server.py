@@ -511,7 +511,7 @@ class Server:
             if control is None:
                 self._handle(connection, call, api_key, request)
             else:
-                self._handle_controlled(connection, call, api_key, request, control(request))
+                self._handle_controlled(connection, call, api_key, request, self._ask(control, request, version))
         except Exception:
             logger.exception("%s: %s v%d failed; connection %s is closed", self.name, APIS[api_key].name, version, connection)
             self._drop_connection(connection)
@@ -531,6 +531,9 @@ class Server:
         elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
             self._calls[connection] = call
             self._mute(connection)
+
+    def _ask(self, control: Control, request: Request, version: int) -> Any:
+        return control(request)
 
     def _handle_controlled(self, connection: ConnectionId, call: Call, api_key: int, request: Request, answer: Any) -> None:
         if isinstance(answer, type):

@@ -85,7 +85,8 @@ class EmbeddedCluster:
                 versions, which Kafka 4 dropped, do not come back.
             racks: broker.rack of each broker.
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
-                are on disk, without a data_dir in a directory that `close` removes. `control` and `end_offset` do not work then.
+                are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
+                the same. `network` does not work then.
             faults: `network` and `jump_clock` work; every byte then takes a way through a thread of its own.
 
         Raises:
@@ -109,18 +110,14 @@ class EmbeddedCluster:
         self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
         self._server = ControllerServer(self._controller) if processes else None
         self._hanging: set[int] = set()
-        if faults and processes:
-            raise UsageError("faults of the network and the clock need brokers in this process: processes=False")
-        self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults else None
-        self._clocks: dict[int, JumpingClock] = {}
+        self._faults = faults
+        self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
 
         def member(node_id: int) -> ThreadMember | ProcessMember:
             settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
             own_port = port + node_id - _FIRST_NODE_ID if port else 0
             log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
             if self._server is None:
-                if faults:
-                    self._clocks[node_id] = JumpingClock()
                 broker = ThreadMember(
                     settings,
                     node_id,
@@ -128,12 +125,20 @@ class EmbeddedCluster:
                     port=own_port,
                     log_dirs=log_dirs,
                     api_versions=api_versions,
-                    clock=self._clocks.get(node_id),
+                    clock=JumpingClock() if faults else None,
                 )
                 if self._network is not None:
                     broker.wrap_transports = functools.partial(self._network.transports, node_id)
                 return broker
-            return ProcessMember(self._controller, settings, node_id, port=own_port, log_dirs=log_dirs, api_versions=api_versions)
+            return ProcessMember(
+                self._controller,
+                settings,
+                node_id,
+                port=own_port,
+                log_dirs=log_dirs,
+                api_versions=api_versions,
+                jumping_clock=faults,
+            )
 
         self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
 
@@ -316,7 +321,11 @@ class EmbeddedCluster:
         Args:
             api_key: the API.
             fn: `fn(request)` runs in the broker's thread and returns a response to send instead, `Delay`, `Drop`, `Disconnect`, or None
-                for the normal way. None takes the function away.
+                for the normal way. None takes the function away. With processes=True it runs in a thread of this process, and the broker
+                waits for it.
+
+        Raises:
+            UsageError: the API is not served.
         """
         for broker in self._brokers.values():
             broker.control(api_key, fn)
@@ -326,8 +335,13 @@ class EmbeddedCluster:
         """The network of the cluster, for faults.
 
         Raises:
-            UsageError: the cluster was made without faults=True.
+            UsageError: the cluster was made without faults=True, or its brokers are processes.
         """
+        if self._faults and self._server is not None:
+            raise UsageError(
+                "network: brokers that are processes of their own hold their sockets themselves, out of reach of the relay, which is a"
+                " thread of this process; it needs processes=False"
+            )
         if self._network is None:
             raise UsageError("EmbeddedCluster(faults=True) has a network that can have faults; this one was made without")
         return self._network
@@ -345,14 +359,11 @@ class EmbeddedCluster:
             ValueError: nobody sleeps backwards.
         """
         member = self._broker(broker)
-        clock = self._clocks.get(broker)
-        if clock is None or not isinstance(member, ThreadMember):
+        if not self._faults:
             raise UsageError("EmbeddedCluster(faults=True) has clocks that jump; this one was made without")
-        if asleep:
-            clock.sleep(ms)
-        else:
-            clock.jump(ms)
-        member.call(lambda: None)  # it looks at its deadlines anew
+        if asleep and ms < 0:
+            raise ValueError(f"nobody sleeps backwards ({ms} ms)")
+        member.jump_clock(ms, asleep)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The leader's id; None without one."""

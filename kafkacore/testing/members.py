@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from kafkacore.admin import KafkaAdminClient
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.state import ControllerState
-from kafkacore.broker.faults import Control
 from kafkacore.broker.processes import BrokerProcess
 from kafkacore.broker.server import Broker
-from kafkacore.errors import BrokerNotAvailable, KafkaTimeoutError, UsageError
-from kafkacore.types import TopicPartition
+from kafkacore.clock import JumpingClock
+from kafkacore.errors import BrokerNotAvailable, KafkaTimeoutError
 
 START_TIMEOUT_S = 30
 SETTLE_TIMEOUT_S = 30
@@ -38,6 +36,12 @@ class ThreadMember(Broker):
     def end_offset(self, topic: str, partition: int) -> int:
         """Of this broker's log."""
         return self.call(lambda: self.state.replicas.partition(topic, partition).log.end_offset)
+
+    def jump_clock(self, ms: int, asleep: bool) -> None:
+        """Sets its clock wrong; it then looks at its deadlines anew."""
+        assert isinstance(self.clock, JumpingClock)
+        (self.clock.sleep if asleep else self.clock.jump)(ms)
+        self.call(lambda: None)
 
 
 class ProcessMember(BrokerProcess):
@@ -103,24 +107,14 @@ class ProcessMember(BrokerProcess):
         if not self.host_of_controller.wait_until(reached, SETTLE_TIMEOUT_S):
             raise KafkaTimeoutError(f"broker {self.node_id} does not follow the metadata log", broker=self.node_id)
 
-    def control(self, api_key: int, fn: Control | None) -> None:
-        """Functions cannot be given to another process.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError("control: the brokers are processes of their own; a function before an API needs processes=False")
-
     def high_watermark(self, topic: str, partition: int) -> int:
-        """As its leader tells clients; asked over the network."""
-        where = TopicPartition(topic, partition)
-        with KafkaAdminClient(bootstrap_servers=self.address) as admin:
-            return admin.list_offsets({where: "latest"})[where].offset
+        """As this broker knows it."""
+        return int(self.call("high_watermark", topic, partition))
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """Nobody but the process itself knows.
+        """Of this broker's log."""
+        return int(self.call("end_offset", topic, partition))
 
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError("end_offset: the brokers are processes of their own, whose logs cannot be looked into; it needs processes=False")
+    def jump_clock(self, ms: int, asleep: bool) -> None:
+        """Sets its clock wrong; its thread then looks at its deadlines anew."""
+        self.call("jump_clock", ms, asleep)

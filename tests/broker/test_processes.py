@@ -10,11 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from brokering import batch
+from wire import Wire, produce_request
 
 from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore import protocol as p
 from kafkacore.broker.processes import _nursery
-from kafkacore.errors import BrokerNotAvailable, UsageError
-from kafkacore.testing import EmbeddedCluster
+from kafkacore.errors import BrokerNotAvailable, UnknownTopicOrPartition, UsageError
+from kafkacore.testing import Delay, Disconnect, EmbeddedCluster
 from kafkacore.types import TopicPartition
 
 pytestmark = pytest.mark.slow
@@ -66,9 +69,78 @@ def test_brokers_are_processes_that_may_be_killed_stopped_and_suspended():
         cluster.pause_broker(second)
         cluster.resume_broker(second)
         assert read_all(cluster, "t", 3) == [b"0", b"1", b"2"]
-        for refused in (lambda: cluster.control(3, None), lambda: cluster.end_offset("t", 0, 1)):
-            with pytest.raises(UsageError, match="processes"):
-                refused()
+        assert [cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)] == [3, 3, 3]
+        assert cluster.high_watermark("t", 0, broker=first) == 3
+        with pytest.raises(UnknownTopicOrPartition, match="'u'"):
+            cluster.end_offset("u", 0, 1)
+        cluster.kill_broker(3)
+        with pytest.raises(BrokerNotAvailable, match="end_offset"):
+            cluster.end_offset("t", 0, 3)
+        with pytest.raises(UsageError, match="without"):
+            cluster.jump_clock(1, 1)
+
+
+def test_control_functions_of_this_process_stand_before_the_brokers_of_others(caplog):
+    PRODUCE, METADATA, LIST_OFFSETS = 0, 3, 2
+    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+        cluster.create_topic("t", partitions=1)
+        seen = []
+
+        def look(request):
+            (topic,) = request.topic_data
+            seen.append((os.getpid(), topic.topic_id, len(topic.partition_data[0].records) > 0))
+
+        cluster.control(PRODUCE, look)
+        assert write(cluster, "t", [b"0"]) == [0]
+        assert seen == [(os.getpid(), cluster._controller.read(lambda image: image.topics["t"].topic_id), True)]
+        # one answer is lost, the next connection is cut before its request is served, then a delay; the records are there once
+        faults = iter([Disconnect(handle=True), Disconnect, Delay(20)])
+        cluster.control(PRODUCE, lambda request: next(faults, None))
+        begun = time.monotonic()
+        assert write(cluster, "t", [b"1"]) == [1]
+        assert time.monotonic() - begun >= 0.02 and next(faults, None) is None
+        cluster.control(PRODUCE, None)
+        with Wire(cluster.bootstrap_servers) as wire:
+            cluster.control(METADATA, lambda request: p.MetadataResponse(brokers=[], cluster_id="fake", topics=[]))
+            assert wire.ask(p.MetadataRequest(topics=None), 12).cluster_id == "fake"
+            cluster.kill_broker(1)
+            cluster.start_broker(1)
+        with Wire(cluster.bootstrap_servers) as wire:  # the function outlives the process
+            assert wire.ask(p.MetadataRequest(topics=None), 12).cluster_id == "fake"
+            cluster.pause_broker(1)
+            cluster.control(METADATA, None)  # nobody answers now
+            cluster.resume_broker(1)
+            assert wire.ask(p.MetadataRequest(topics=None), 12).cluster_id == cluster.cluster_id
+        for wrong, reason in ((lambda request: "nonsense", "nonsense"), (lambda request: cluster.end_offset("t", 0, 1), "waits for this")):
+            cluster.control(LIST_OFFSETS, wrong)
+            with Wire(cluster.bootstrap_servers) as wire, pytest.raises((ConnectionError, EOFError)):
+                wire.ask(p.ListOffsetsRequest(topics=[]), 7)
+            assert reason in caplog.text
+        cluster.control(LIST_OFFSETS, None)
+        assert read_all(cluster, "t", 2) == [b"0", b"1"]
+        with pytest.raises(UsageError, match="not served"):
+            cluster.control(76, None)
+
+
+def test_a_process_has_a_clock_that_jumps_and_no_network_of_ours():
+    with EmbeddedCluster(brokers=1, processes=True, faults=True) as cluster:
+        cluster.create_topic("t", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
+        with Wire(cluster.bootstrap_servers) as wire:
+
+            def append_time():
+                (answer,) = wire.ask(produce_request(batch(), acks=-1), 9).responses[0].partition_responses
+                return answer.log_append_time_ms
+
+            before = append_time()
+            cluster.jump_clock(1, -3_600_000)
+            after = append_time()
+            assert -3_600_000 <= after - before < -3_500_000
+            cluster.jump_clock(1, 7_200_000, asleep=True)
+            assert append_time() - after >= 7_200_000
+        with pytest.raises(ValueError, match="backwards"):
+            cluster.jump_clock(1, -1, asleep=True)
+        with pytest.raises(UsageError, match="hold their sockets themselves"):
+            cluster.network  # noqa: B018
 
 
 def test_a_broker_that_hangs_loses_its_session_and_comes_back():
@@ -123,7 +195,7 @@ def children_of(pid):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
-    options = ["--brokers", "2", "--processes", "--port", "0", "--json", "--data-dir", str(tmp_path)]
+    options = ["--brokers", "3", "--processes", "--port", "0", "--json", "--data-dir", str(tmp_path)]
     command = [sys.executable, "-m", "kafkacore", "broker", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         assert process.stdout is not None
@@ -131,7 +203,7 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
         try:
             (nursery,) = children_of(process.pid)
             children = [nursery, *children_of(nursery)]
-            assert len(children) == 3
+            assert len(children) == 4
         except BaseException:
             process.kill()
             raise
@@ -142,8 +214,10 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
     for child in children:
         while is_alive(child):
             os.sched_yield()
-    clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2)]
-    assert clean == [True, True]
+    clean = [(tmp_path / f"broker-{node}" / ".kafka_cleanshutdown").exists() for node in (1, 2, 3)]
+    assert clean == [True, True, True]
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path) as cluster:
+        assert read_all(cluster, "t", 1) == [b"x"]
 
 
 def test_a_nursery_that_was_killed_is_replaced():

@@ -1,0 +1,71 @@
+"""Acceptance of three brokers in processes of their own: tests of the other files, on a cluster whose controller is another process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
+from kafkacore.testing import EmbeddedCluster
+from tests.interop.conftest import SETTINGS
+
+# The fixtures and tests of the other files: here they find the fixtures below.
+from tests.interop.test_accept_admin import (  # noqa: F401
+    admin,
+    python,
+    test_a_recreated_topic_is_another_one,
+    test_a_topics_configs_are_changed,
+    test_records_are_deleted_up_to_an_offset,
+    test_what_cannot_be_made_or_deleted,
+)
+from tests.interop.test_accept_groups import (  # noqa: F401
+    test_a_group_reads_on_where_it_stopped,
+    test_three_clients_in_one_group,
+)
+from tests.interop.test_accept_records import (  # noqa: F401
+    test_idempotent_producers_of_all_clients_share_a_partition,
+    test_offsets_by_time_and_watermarks,
+)
+from tests.interop.test_accept_transactions import (  # noqa: F401
+    test_a_second_producer_of_the_id_fences_the_first,
+    test_committed_readers_see_what_was_committed,
+    test_offsets_are_committed_with_the_transaction,
+    test_transactions_are_listed_described_and_aborted,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def bootstrap_servers() -> Iterator[str]:
+    with EmbeddedCluster(brokers=3, processes=True, config=SETTINGS) as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def make_topic(bootstrap_servers: str) -> Callable[..., str]:
+    def make(partitions: int = 1, **configs: Any) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
+            client.create_topics([NewTopic(name, partitions, 3, configs=settings)]).check()
+        with KafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:  # leaders answer this, when they lead
+            consumer.end_offsets([TopicPartition(name, index) for index in range(partitions)])
+        return name
+
+    return make
+
+
+def test_our_admin_client_sees_the_cluster(bootstrap_servers: str, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(partitions=3)
+    with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
+        assert sorted(node.id for node in client.describe_cluster().nodes) == [1, 2, 3]
+        partitions = client.describe_topics([topic])[topic].partitions
+        assert sorted(each.leader for each in partitions) == [1, 2, 3]
+        assert all(sorted(each.replicas) == [1, 2, 3] for each in partitions)
+        assert len(client.describe_log_dirs()) == 3
+        client.delete_topics([topic]).check()
+        assert topic not in client.list_topics()
