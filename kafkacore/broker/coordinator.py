@@ -285,14 +285,19 @@ class CoordinatorRuntime(Generic[S]):
         if context.dropped:
             return
         try:
-            log = self._replicas.partition(self.topic, context.partition).log
+            partition = self._replicas.partition(self.topic, context.partition)
+            log = partition.log
             budget = LOAD_BYTES
             while context.written < log.end_offset:
                 if budget <= 0:
                     self.timer.add(TimerTask(0, lambda: self._load_some(context)))
                     return
                 budget -= self._replay_from(context, log.read(context.written, budget, log.end_offset, True))
-            context.committed = context.written
+            context.committed = min(context.written, partition.high_watermark)
+            if context.committed < context.written:            # a new leader's high watermark comes with its followers
+                pending: list[Any] = [context.written, False]
+                context.in_flight.append(pending)
+                partition.when_committed(context.written, self._told_of_commit(context, pending))
             context.ready = True
             context.shard.loaded()
         except Exception:  # a log that cannot be read must not end the broker's loop
@@ -307,7 +312,7 @@ class CoordinatorRuntime(Generic[S]):
             for batch in read_batches(buffer, check_crcs=False):
                 producer_id = batch.producer_id if batch.is_transactional else -1
                 if batch.is_control:
-                    if batch.control_type in (_ABORT, _COMMIT):
+                    if batch.record_count and batch.control_type in (_ABORT, _COMMIT):  # compaction empties markers
                         context.shard.replay_end_marker(batch.producer_id, batch.producer_epoch, batch.control_type == _COMMIT)
                 else:
                     for record in batch.records():
@@ -503,24 +508,13 @@ class CoordinatorRuntime(Generic[S]):
     ) -> int:
         """Appends a batch. Its commit may be told within append_internal or later, and is told in the order of the log."""
         pending: list[Any] = [None, False]  # the offset after the batch, and whether it is committed
-
-        def committed(error: KafkaError | None) -> None:
-            if error is not None:
-                if self._contexts.get(context.partition) is context:
-                    # The records may or may not survive: what the log says decides.
-                    self._drop(context.partition)
-                    self._reload_if_leader(context.partition)
-                return
-            pending[1] = True
-            self._advance(context)
-
         context.in_flight.append(pending)
         try:
             base_offset = self._replicas.append_internal(
                 self.topic,
                 context.partition,
                 batch,
-                committed,
+                self._told_of_commit(context, pending),
                 verification=verification,
                 transaction_version=transaction_version,
             )
@@ -530,6 +524,18 @@ class CoordinatorRuntime(Generic[S]):
         pending[0] = context.written = base_offset + records
         self._advance(context)
         return base_offset
+
+    def _told_of_commit(self, context: _Context[S], pending: list[Any]) -> Callable[[KafkaError | None], None]:
+        def told(error: KafkaError | None) -> None:
+            if error is None:
+                pending[1] = True
+                self._advance(context)
+            elif self._contexts.get(context.partition) is context:
+                # The records may or may not survive: what the log says decides.
+                self._drop(context.partition)
+                self._reload_if_leader(context.partition)
+
+        return told
 
     def _reload_if_leader(self, index: int) -> None:
         try:

@@ -1,8 +1,11 @@
 """A broker's group coordinator without sockets or threads: requests through the wire format of their version, time moved by hand."""
 
+import contextlib
+
 from brokering import T0
 from controlling import broker_state, create_topic
 
+from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.internal_topics import GROUP_TOPIC
@@ -98,6 +101,20 @@ class GroupBench:
         runtime = self.state.groups.runtime
         runtime.resigned(GROUP_TOPIC, 0)
         runtime.became_leader(GROUP_TOPIC, 0, 0)
+
+    @contextlib.contextmanager
+    def no_appends(self):
+        """Too few replicas are in sync: nothing can be written."""
+        replicas = self.state.replicas
+
+        def refuse(*args, **options):
+            raise errors.NotEnoughReplicas("2 must be in sync")
+
+        before, replicas.append_internal = replicas.append_internal, refuse
+        try:
+            yield
+        finally:
+            replicas.append_internal = before
 
     # ---- classic members
 

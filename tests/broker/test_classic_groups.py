@@ -346,6 +346,17 @@ def test_a_new_coordinator_knows_the_last_generation_and_gives_everybody_a_sessi
     assert not bench.group().members
 
 
+def test_a_group_that_could_not_be_written_down_is_not_there():
+    bench = GroupBench(group_initial_rebalance_delay_ms=0)
+    with bench.no_appends():
+        waiting = bench.join(version=3)
+        bench.advance()
+    assert waiting.response.error_code == Code.COORDINATOR_NOT_AVAILABLE
+    again = bench.join(version=3)
+    bench.advance()
+    assert again.response.leader == again.response.member_id  # nobody leads whom no client knows
+
+
 def test_who_waits_is_sent_to_the_new_coordinator():
     bench = GroupBench()
     generation, (first, second), _ = bench.stable("a", "b")

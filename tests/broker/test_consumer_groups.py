@@ -102,6 +102,15 @@ def test_who_does_not_let_go_in_time_is_out():
     assert bench.beat("m1", epoch, owned=everything).error_code == Code.UNKNOWN_MEMBER_ID
 
 
+def test_who_could_not_be_removed_is_still_to_be_heard_of():
+    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    bench.beat("m", 0, topics=["a"])
+    with bench.no_appends():
+        assert bench.beat("m", -1).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    bench.advance(1_000)
+    assert not bench.group().members
+
+
 def test_epochs_are_checked_and_an_answer_that_was_lost_is_made_up_for():
     bench = Stage()
     epoch = bench.beat("m", 0, topics=["a"]).member_epoch
@@ -476,6 +485,16 @@ def test_classic_members_of_a_consumer_group_are_watched():
     bench.sync("quiet", waiting.response.generation_id)
     bench.advance(1_000)
     assert set(bench.group().members) == {"m"}
+
+
+def test_a_downgrade_that_could_not_be_written_leaves_everybody_to_be_heard_of():
+    bench = Stage(group_consumer_session_timeout_ms=1_000)
+    classic_group(bench, session_ms=1_000)
+    bench.beat("m", 0, topics=["a"])
+    with bench.no_appends():
+        assert bench.beat("m", -1).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    bench.advance(1_000)
+    assert not bench.group().members
 
 
 def test_a_static_member_goes_back_to_the_classic_protocol():

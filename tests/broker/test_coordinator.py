@@ -13,11 +13,14 @@ from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
 from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of
 from kafkacore.broker.log import LogManager
+from kafkacore.broker.log.cleaner import emptied
 from kafkacore.broker.replicas import ReplicaManager
+from kafkacore.broker.txns.coordinator import TransactionCoordinator
+from kafkacore.broker.txns.state import Transaction, TransactionState
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
-from kafkacore.records import read_batches
+from kafkacore.records import control_batch, read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
 
@@ -234,6 +237,66 @@ def test_a_new_leader_replays_the_log_and_leaves_out_what_it_cannot_read(caplog)
     stage.start()
     assert stage.look() == [{b"x": 45, b"y": 1}]
     assert "record at offset 10 is left out: odd" in caplog.text
+
+
+def test_a_marker_that_compaction_emptied_is_passed_over():
+    stage = Stage()
+    stage.add(b"x", 5)
+    marker = control_batch(1, producer_id=7, producer_epoch=3, coordinator_epoch=0, timestamp_ms=1_700_000_000_000, base_offset=1)
+    (marker,) = read_batches(marker)
+    stage.stop()
+    stage.replicas.partition(GROUP_TOPIC, 0).log.append_replicated(emptied(marker))
+    stage.start()
+    assert stage.look() == [{b"x": 5}]
+
+
+class SomeReplicate:
+    """A leader whose followers have not told it yet how much of its log they hold."""
+
+    def __init__(self, stage):
+        self.stage, self.partition = stage, stage.replicas.partition(GROUP_TOPIC, 0)
+
+    def lead(self, runtime, committed):
+        self.partition.high_watermark = committed
+        runtime.became_leader(GROUP_TOPIC, 0, 1)
+
+    def fetched(self, offset):
+        self.partition.high_watermark = offset
+        self.stage.replicas.changed(self.partition)
+
+
+def test_what_a_new_leader_found_in_its_log_is_told_when_it_is_committed():
+    stage = Stage()
+    stage.add(b"x", 5)
+    stage.add(b"x", 2)
+    followers = SomeReplicate(stage)
+    stage.runtime.resigned(GROUP_TOPIC, 0)
+    followers.lead(stage.runtime, 1)
+    seen = stage.look()
+    followers.fetched(1)
+    assert seen == []
+    followers.fetched(2)
+    assert seen == [{b"x": 7}]
+
+
+def test_markers_of_a_decision_in_the_log_wait_until_it_is_committed():
+    stage = Stage()
+    prepared = Transaction("t", 7, 1, state=TransactionState.PREPARE_COMMIT, partitions=frozenset({("t", 0)}), start_ms=1, update_ms=2)
+    stage.runtime.write(0, lambda shard: CoordinatorResult([prepared.record(1)], None, replay=False), lambda outcome: None)
+    sent = []
+
+    class Markers:
+        def send(self, shard, transaction, coordinator_epoch):
+            sent.append(transaction)
+
+    coordinator = TransactionCoordinator(stage.config, stage.clock, lambda: 3, lambda: 2, lambda done: done(1), lambda partition: 1)
+    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock)
+    coordinator.attach(runtime, Markers())
+    followers = SomeReplicate(stage)
+    followers.lead(runtime, 0)
+    assert sent == []
+    followers.fetched(1)
+    assert sent == [prepared]
 
 
 def test_a_long_log_is_loaded_in_pieces_and_answers_load_in_progress_meanwhile(monkeypatch):

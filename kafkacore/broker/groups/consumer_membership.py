@@ -37,6 +37,7 @@ from kafkacore.broker.groups.membership import Nothing, RequestContext
 from kafkacore.broker.groups.reconcile import next_step
 from kafkacore.broker.groups.topic_regex import compiled
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
@@ -407,13 +408,18 @@ class ConsumerMembership:
         gone = [member.member_id for member in members]
         for member_id in gone:
             records.extend(make.member_tombstones(group.group_id, member_id))
-            self.forget(group.group_id, member_id)
         left = group.members_with(None, gone)
         wanted = {member.topic_regex for member in left.values()}
         records.extend(make.regex_tombstone(group.group_id, regex) for regex in group.regexes if regex not in wanted)
         names = group.subscribed_names(left.values())
         records.append(make.group_epoch_record(group.group_id, group.epoch + 1, self.hash_of(names)))
-        return CoordinatorResult(records, response)
+
+        def appended(error: KafkaError | None) -> None:
+            if error is None:  # else they are still members, and to be heard of
+                for member_id in gone:
+                    self.forget(group.group_id, member_id)
+
+        return CoordinatorResult(records, response, appended=appended)
 
     def forget(self, group_id: str, member_id: str) -> None:
         """Ends a member's timers."""

@@ -220,6 +220,7 @@ class MixedMembership:
             if error is not None:  # nothing was written, so it is what it was
                 owner.membership.forget(classic, error.code or Code.UNKNOWN_SERVER_ERROR)
                 owner.replace_group(group_id, group)
+                owner.consumers.watch_all(group)
 
         return CoordinatorResult(records, response, False, appended, committed)
 

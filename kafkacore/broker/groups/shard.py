@@ -331,7 +331,17 @@ class GroupShard:
         result = self.membership.join(group, True, context, request, respond)
         if found is not None:  # a consumer group without members makes room
             result = result._replace(records=[*consumer_group_tombstones(found), *result.records], replay=False)
-        return result
+
+        def appended(error: KafkaError | None) -> None:
+            if error is None:
+                return
+            self.membership.forget(group, error.code or Code.UNKNOWN_SERVER_ERROR)  # nobody came: the client tries again
+            if found is None:
+                del self.groups[request.group_id]
+            else:
+                self.groups[request.group_id] = found
+
+        return result._replace(appended=appended)
 
     def sync(self, request: SyncGroupRequest, respond: Callable[[SyncGroupResponse], None]) -> Nothing:
         """SyncGroup."""

@@ -86,7 +86,16 @@ class TransactionCoordinator:
         for transaction in list(shard.transactions.values()):
             self._changed(shard, None, transaction)
             if transaction.state.is_prepared:
-                self._send_markers(shard, transaction)
+                self._send_markers_when_committed(shard, transaction)
+
+    def _send_markers_when_committed(self, shard: TransactionShard, prepared: Transaction) -> None:
+        """A decision that was read from the log may still be lost with this leader."""
+
+        def done(outcome: KafkaError | None) -> None:
+            if outcome is None:
+                self._send_markers(shard, prepared)
+
+        self._runtime.read(shard.partition, lambda _: None, done)
 
     def _changed(self, shard: TransactionShard, before: Transaction | None, after: Transaction | None) -> None:
         """Timers follow the state."""
