@@ -1,5 +1,6 @@
 """Any administration a client can think of: the broker answers, and goes on answering."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_handlers import Bench
@@ -105,6 +106,47 @@ def test_any_quota_is_answered(entries):
     answer = given_to(bench, p.AlterClientQuotasRequest(entries=entries), 1)
     assert len(answer.entries) <= len(entries)
     bench.ask(p.DescribeClientQuotasRequest(components=[]), 1)
+
+
+def test_quotas_named_twice():
+    bench = Bench()
+    part = p.ClientQuotaEntityPart(entity_type="user", entity_name="u")
+    other = part._replace(entity_name="v")
+
+    def op(value, key="producer_byte_rate"):
+        return p.ClientQuotaOp(key=key, value=value, remove=False)
+
+    def alter(*entries):
+        asked = [p.ClientQuotaAlteration(entity=entity, ops=ops) for entity, ops in entries]
+        return [(each.error_code, each.entity) for each in given_to(bench, p.AlterClientQuotasRequest(entries=asked), 1).entries]
+
+    def stored():
+        quotas = bench.cluster.client_quotas
+        return {name: values for entity, values in quotas.items() for _, name in entity}
+
+    assert alter(([part], [op(1.0), op(2.0)])) == [(42, [part])]
+    assert stored() == {}
+    assert alter(([part], [op(1.0)]), ([part], [op(2.0)])) == [(42, [part])]
+    assert stored() == {"u": {"producer_byte_rate": 1.0}}  # the first was taken all the same
+    assert alter(([part, other], [op(3.0)])) == [(0, [other])]
+    assert stored() == {"u": {"producer_byte_rate": 1.0}, "v": {"producer_byte_rate": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "code"),
+    [
+        ("ip", "localhost", "connection_creation_rate", 1.0, 0),
+        ("ip", "10.0.0.1", "connection_creation_rate", 1.5, 42),
+        ("ip", "10.0.0.1", "connection_creation_rate", 2.0**31, 42),
+        ("user", "u", "producer_byte_rate", 2.0**63, 0),
+        ("user", "u", "producer_byte_rate", 2.0**64, 42),
+        ("user", "u", "request_percentage", 0.5, 0),
+    ],
+)
+def test_limits_of_quotas(kind, name, key, value, code):
+    entity = [p.ClientQuotaEntityPart(entity_type=kind, entity_name=name)]
+    entry = p.ClientQuotaAlteration(entity=entity, ops=[p.ClientQuotaOp(key=key, value=value, remove=False)])
+    assert given_to(Bench(), p.AlterClientQuotasRequest(entries=[entry]), 1).entries[0].error_code == code
 
 
 @settings(max_examples=200, deadline=None)

@@ -48,6 +48,13 @@ def test_a_first_member_gets_everything():
     assert bench.group().state_name == "Stable"
 
 
+def test_a_first_member_that_wants_nothing_does_not_change_the_group():
+    bench = Stage()
+    answer = bench.beat("m", 0, topics=[])
+    assert (answer.error_code, answer.member_epoch, assigned(answer)) == (0, 1, {})
+    assert bench.beat("m", 1, topics=["none"], owned={}).member_epoch == 2
+
+
 def test_a_partition_is_handed_over_only_when_its_owner_has_let_it_go():
     bench = Stage()
     epoch = bench.beat("m1", 0, topics=["a"]).member_epoch

@@ -337,6 +337,20 @@ def test_elections_on_demand():
     assert stage.elect(0, version=0) == {("t", 0): Code.ELECTION_NOT_NEEDED}
 
 
+def test_elections_are_answered_as_they_were_asked_for():
+    stage = Stage()
+    stage.create()
+    stage.create("u")
+
+    def elect(wanted):
+        found = stage.ask(p.ElectLeadersRequest(topic_partitions=wanted)).replica_election_results
+        return [(each.topic, [q.partition_id for q in each.partition_result]) for each in found]
+
+    twice = [p.TopicPartitions(topic="t", partitions=[0])] * 2
+    assert elect([*twice, p.TopicPartitions(topic="none", partitions=[])]) == [("t", [0]), ("t", [0]), ("none", [])]
+    assert elect(None) == [("t", []), ("u", [])]  # all topics, though none needs it
+
+
 # ---- AlterPartition
 
 

@@ -84,6 +84,33 @@ def test_topics_and_partitions_that_do_not_exist_are_refused_one_by_one():
     assert bench.commit({A0: 1, ("a", 2): 1, ("b", 0): 1}) == {A0: 0, ("a", 2): missing, ("b", 0): missing}
 
 
+def test_a_topic_named_twice_is_answered_twice_unless_something_is_refused():
+    bench = bench_with_topic()
+    missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def commit(*wanted):
+        topics = [
+            p.OffsetCommitRequestTopic(
+                name=topic, partitions=[p.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")]
+            )
+            for topic, index in wanted
+        ]
+        answer = bench.ask(p.OffsetCommitRequest(group_id="g", topics=topics), 8)
+        return [(topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) for topic in answer.topics]
+
+    def delete(*wanted):
+        topics = [
+            p.OffsetDeleteRequestTopic(name=topic, partitions=[p.OffsetDeleteRequestPartition(partition_index=index)])
+            for topic, index in wanted
+        ]
+        answer = bench.ask(p.OffsetDeleteRequest(group_id="g", topics=topics), 0)
+        return [(topic.name, [(each.partition_index, each.error_code) for each in topic.partitions]) for topic in answer.topics]
+
+    assert commit(A0, A0) == [("a", [(0, 0)]), ("a", [(0, 0)])]
+    assert commit(A0, ("a", 9), A0) == [("a", [(9, missing), (0, 0), (0, 0)])]
+    assert commit(("b", 0), ("b", 1)) == delete(("b", 0), ("b", 1)) == [("b", [(0, missing), (1, missing)])]
+
+
 def test_metadata_has_a_largest_size():
     bench = bench_with_topic(offset_metadata_max_bytes=10)
     assert bench.commit({A0: 1}, metadata="x" * 10) == {A0: 0}

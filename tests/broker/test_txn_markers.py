@@ -5,7 +5,7 @@ from txn_model import P0, P1, T0, TXN, Keeper
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender, MarkerWriter
+from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender, MarkerWriter, _Pending, results_of
 from kafkacore.broker.txns.shard import ProducerIdAndEpoch
 from kafkacore.broker.txns.verify import Support, TransactionVerifier, for_batch, for_offsets
 from kafkacore.clock import ManualClock
@@ -41,6 +41,7 @@ class Stage:
         self.leaders = {P0: HERE, P1: THERE}
         self.appended = []
         self.marked = []
+        self.producer_ids = iter(range(1000, 2000))
         writer = MarkerWriter(self.append, self.append_to_group, self.clock)
         self.sender = MarkerSender(
             HERE, lambda *target: self.leaders.get(target), writer, self.peers, 1000, self.timer, lambda shard, txn: self.marked.append(txn)
@@ -53,7 +54,7 @@ class Stage:
         self.appended.append((("group", index), marker.transaction_version, done))
 
     def prepared(self, *partitions, commit=True):
-        keeper = Keeper()
+        keeper = Keeper(first_id=next(self.producer_ids))
         producer = keeper.init()
         keeper.add(producer, *partitions)
         keeper.end(producer, commit)
@@ -124,6 +125,48 @@ def test_one_request_per_broker_is_under_way_and_takes_the_others_along():
     assert len(request.markers) == 2
     respond(answer(request))
     assert stage.marked == [keeper.txn for keeper in keepers]
+
+
+def test_a_producer_stands_in_a_request_once():
+    """Since it is answered once: its other markers go with the next."""
+    stage = Stage()
+    stage.leaders[P0] = THERE
+    busy, keeper = stage.prepared(P1), stage.prepared(P0, P1)
+    stage.send(busy)
+    _, first, respond = stage.peers.take()
+    whole = _Pending(keeper.shard, keeper.txn, 5, (P0, P1))
+    for target in (P0, P1):
+        stage.sender._route(whole._replace(partitions=(target,)))
+    respond(answer(first))
+    for target in (P0, P1):
+        _, request, respond = stage.peers.take()
+        assert [(t.name, t.partition_indexes) for marker in request.markers for t in marker.topics] == [(target[0], [target[1]])]
+        respond(answer(request))
+    assert stage.marked == [busy.txn, keeper.txn]
+
+
+def test_an_answer_is_found_by_its_producer():
+    stage = Stage()
+    keepers = [stage.prepared(P1) for _ in range(3)]
+    for keeper in keepers:
+        stage.send(keeper)
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    _, request, respond = stage.peers.take()
+    told = answer(request)
+    respond(told._replace(markers=told.markers[1:]))
+    assert stage.marked == [keepers[0].txn, keepers[2].txn]
+    stage.later()
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    assert stage.marked == [keepers[0].txn, keepers[2].txn, keepers[1].txn]
+
+
+def test_each_producer_is_answered_once_and_those_without_partitions_not_at_all():
+    markers = [p.WritableTxnMarker(producer_id=n, producer_epoch=0, transaction_result=True, topics=[]) for n in (1, 2, 1)]
+    (told,) = results_of(markers, [{P0: Code.NONE}, {}, {P1: Code.INVALID_PRODUCER_EPOCH}]).markers
+    assert told.producer_id == 1
+    assert {(t.name, q.partition_index): q.error_code for t in told.topics for q in t.partitions} == {P0: 0, P1: 47}
 
 
 @pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS, Code.UNKNOWN_TOPIC_OR_PARTITION, 999])
@@ -214,6 +257,15 @@ def test_a_writer_answers_when_all_is_written_or_refused():
     assert got == []
     stage.appended[0][2](None)
     assert got == [{("topic", 0): 0, ("topic", 1): Code.NOT_LEADER_OR_FOLLOWER, ("__consumer_offsets", 4): Code.NOT_COORDINATOR}]
+
+
+def test_a_marker_of_no_producer_is_refused():
+    stage = Stage()
+    writer = MarkerWriter(stage.append, stage.append_to_group, stage.clock)
+    topics = [p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0])]
+    got = []
+    writer.write([p.WritableTxnMarker(producer_id=-1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
+    assert (got, stage.appended) == ([{P0: Code.UNKNOWN_SERVER_ERROR}], [])
 
 
 # ---- verification

@@ -148,7 +148,8 @@ class Encoder:
             name = field["name"]
             if self.version in versions(field["versions"]) and name not in SKIPPED:
                 for label, value in self._of_value(field, field["type"], body.get(name, self.default(field)), False):
-                    yield name + label, {**body, name: value}
+                    if name.lower() != "timeoutms" or value not in (1, 7):  # whether Kafka is done by then is chance
+                        yield name + label, {**body, name: value}
 
     def _of_value(self, field: Body, kind: str, value: Any, inside: bool) -> Iterator[tuple[str, Any]]:
         tagged = "tag" in field

@@ -143,7 +143,8 @@ def _is_eligible(state: ControllerState, replica: IsrBrokerState) -> bool:
 
 
 def elect_leaders(state: ControllerState, request: ElectLeadersRequest, version: int, now_ms: int) -> Written:
-    """ElectLeaders v0-2: the preferred replica, or any that is alive. With null for the partitions all that need it."""
+    """ElectLeaders v0-2: the preferred replica, or any that is alive. With null for the partitions all that need it; every topic is then
+    answered, those where nothing was to be done without a partition."""
     unclean = version >= 1 and request.election_type == UNCLEAN_ELECTION
     if version >= 1 and request.election_type not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         refused = errors.InvalidRequest(f"Unknown election type {request.election_type}")
@@ -158,42 +159,36 @@ def elect_leaders(state: ControllerState, request: ElectLeadersRequest, version:
             for each in request.topic_partitions or []
         ]
         return Written([], ElectLeadersResponse(error_code=code_of(refused), replica_election_results=results))
-    image = state.image
     everything = request.topic_partitions is None
     wanted = (
-        [(topic.name, index) for topic, index, _ in partitions_of(state)]
+        [(name, range(len(topic.partitions))) for name, topic in state.image.topics.items()]
         if request.topic_partitions is None
-        else [(each.topic, index) for each in request.topic_partitions for index in each.partitions]
+        else [(each.topic, each.partitions) for each in request.topic_partitions]
     )
     records: list[MetadataRecord] = []
-    found: dict[str, list[PartitionResult]] = {}
-    for name, index in wanted:
-        try:
-            if name not in image.topics:
-                raise errors.UnknownTopicOrPartition(f"No such topic as {name}")
-            if not 0 <= index < len(image.topics[name].partitions):
-                raise errors.UnknownTopicOrPartition(f"No such partition as {name}-{index}")
-            records.append(_elect(state, image.topics[name], index, unclean))
-        except errors.ElectionNotNeeded as error:
-            if everything:
-                continue
-            result = PartitionResult(partition_id=index, error_code=code_of(error), error_message=error.message)
-        except KafkaError as error:
-            result = PartitionResult(partition_id=index, error_code=code_of(error), error_message=error.message)
-        else:
-            result = PartitionResult(partition_id=index, error_code=Code.NONE, error_message=None)
-        found.setdefault(name, []).append(result)
-    return Written(
-        records,
-        ElectLeadersResponse(
-            error_code=Code.NONE,
-            replica_election_results=[ReplicaElectionResult(topic=name, partition_result=result) for name, result in found.items()],
-        ),
-    )
+    results = []
+    for name, indexes in wanted:
+        found = []
+        for index in indexes:
+            try:
+                records.append(_elect(state, name, index, unclean))
+                code, message = Code.NONE, None
+            except KafkaError as error:
+                if everything and isinstance(error, errors.ElectionNotNeeded):
+                    continue
+                code, message = code_of(error), error.message
+            found.append(PartitionResult(partition_id=index, error_code=code, error_message=message))
+        results.append(ReplicaElectionResult(topic=name, partition_result=found))
+    return Written(records, ElectLeadersResponse(error_code=Code.NONE, replica_election_results=results))
 
 
-def _elect(state: ControllerState, topic: Topic, index: int, unclean: bool) -> PartitionChangeRecord:
+def _elect(state: ControllerState, name: str, index: int, unclean: bool) -> PartitionChangeRecord:
     """Source: ReplicationControlManager.electLeader."""
+    topic = state.image.topics.get(name)
+    if topic is None:
+        raise errors.UnknownTopicOrPartition(f"No such topic as {name}")
+    if not 0 <= index < len(topic.partitions):
+        raise errors.UnknownTopicOrPartition(f"No such partition as {name}-{index}")
     partition = topic.partitions[index]
     if not unclean and partition.leader == partition.replicas[0]:
         raise errors.ElectionNotNeeded(NOT_NEEDED)

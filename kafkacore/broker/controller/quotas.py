@@ -6,7 +6,7 @@ Source: org.apache.kafka.controller.ClientQuotaControlManager, org.apache.kafka.
 from __future__ import annotations
 
 import ipaddress
-import math
+from collections.abc import Mapping
 
 from kafkacore import errors
 from kafkacore.broker.cluster import QuotaEntity
@@ -21,39 +21,44 @@ from kafkacore.protocol import (
 )
 from kafkacore.protocol.metadata_log import ClientQuotaEntity, ClientQuotaRecord, MetadataRecord
 
-INT64_LIMIT = 2.0**63
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-_WHOLE = ("producer_byte_rate", "consumer_byte_rate")
-_USER_KEYS = (*_WHOLE, "request_percentage", "controller_mutation_rate")
+_USER_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 _IP_KEYS = ("connection_creation_rate",)
+_WHOLE = {
+    "producer_byte_rate": (2.0**63, "a LONG"),
+    "consumer_byte_rate": (2.0**63, "a LONG"),
+    "connection_creation_rate": (2.0**31 - 1, "an INT"),
+}
+"""Quotas that are whole numbers: the largest, and Kafka's words for its type."""
 
 
 def alter_client_quotas(state: ControllerState, request: AlterClientQuotasRequest, version: int, now_ms: int) -> Written:
-    """AlterClientQuotas v0-1. An entity named twice is answered once, with the error."""
+    """AlterClientQuotas v0-1, with Kafka's ways with what is named twice: of an entity's parts of one type the last holds; the first entry
+    alters an entity that several name, and the one answer is the error; a quota named twice in an entry alters nothing, with that error."""
     records: list[MetadataRecord] = []
     answers: dict[QuotaEntity, AlteredClientQuota] = {}
-    written: dict[QuotaEntity, list[MetadataRecord]] = {}
     for wanted in request.entries:
-        entity = frozenset((part.entity_type, part.entity_name) for part in wanted.entity)
+        names = {part.entity_type: part.entity_name for part in wanted.entity}
+        entity = frozenset(names.items())
         code, message = 0, None
         try:
-            if entity in answers:
-                written.pop(entity, None)
-                shown = ", ".join(f"{part.entity_type}={part.entity_name}" for part in wanted.entity)
+            if entity in answers or len({op.key for op in wanted.ops}) < len(wanted.ops):
+                shown = ", ".join(f"{kind}={name}" for kind, name in names.items())
                 raise errors.InvalidRequest(f"Ignoring duplicate entity ClientQuotaEntity(entries={{{shown}}})")
-            written[entity] = _alter(state, entity, wanted)
+            records += _alter(state, entity, names, wanted)
         except KafkaError as error:
             code, message = code_of(error), error.message
-        answers[entity] = AlteredClientQuota(error_code=code, error_message=message, entity=list(wanted.entity))
-    for each in written.values():
-        records += each
+        parts = [ClientQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in names.items()]
+        answers[entity] = AlteredClientQuota(error_code=code, error_message=message, entity=parts)
     return Written([] if request.validate_only else records, AlterClientQuotasResponse(entries=list(answers.values())))
 
 
-def _alter(state: ControllerState, entity: QuotaEntity, wanted: ClientQuotaAlteration) -> list[MetadataRecord]:
-    names = _check_entity(wanted.entity)
+def _alter(
+    state: ControllerState, entity: QuotaEntity, names: Mapping[str, str | None], wanted: ClientQuotaAlteration
+) -> list[MetadataRecord]:
+    _check_entity(names)
     current = state.image.client_quotas.get(entity, {})
-    parts = [ClientQuotaEntity(entity_type=part.entity_type, entity_name=part.entity_name) for part in wanted.entity]
+    parts = [ClientQuotaEntity(entity_type=kind, entity_name=name) for kind, name in names.items()]
     records: list[MetadataRecord] = []
     for op in wanted.ops:
         if op.remove:
@@ -66,29 +71,26 @@ def _alter(state: ControllerState, entity: QuotaEntity, wanted: ClientQuotaAlter
     return records
 
 
-def _check_entity(parts: list[ClientQuotaEntityPart]) -> dict[str, str | None]:
-    if not parts:
+def _check_entity(names: Mapping[str, str | None]) -> None:
+    if not names:
         raise errors.InvalidRequest("Invalid empty client quota entity")
-    names: dict[str, str | None] = {}
-    for part in parts:
-        if part.entity_type not in (USER, CLIENT_ID, IP):
-            raise errors.InvalidRequest(f"Unhandled client quota entity type: {part.entity_type}")
-        if part.entity_type in names:
-            raise errors.InvalidRequest(f"Client quota entity type {part.entity_type} cannot be repeated")
-        if part.entity_name == "":
-            raise errors.InvalidRequest(f"Empty {part.entity_type} not supported")
-        names[part.entity_type] = part.entity_name
+    for kind, name in names.items():
+        if kind not in (USER, CLIENT_ID, IP):
+            raise errors.InvalidRequest(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise errors.InvalidRequest(f"Empty {kind} not supported")
     if IP in names:
         if len(names) > 1:
             raise errors.InvalidRequest("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
         address = names[IP]
         if address is not None and not _is_address(address):
             raise errors.InvalidRequest(f"{address} is not a valid IP or resolvable host.")
-    return names
 
 
 def _is_address(text: str) -> bool:
-    """Whether it is an address. Kafka resolves names, too; here nothing waits for a name server."""
+    """Whether it is an address. Kafka resolves names, too; here nothing waits for a name server, and localhost is the one name known."""
+    if text == "localhost":
+        return True
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -99,10 +101,11 @@ def _is_address(text: str) -> bool:
 def _check_value(key: str, value: float, keys: tuple[str, ...]) -> None:
     if key not in keys:
         raise errors.InvalidRequest(f"Invalid configuration key {key}")
-    if math.isnan(value) or value <= 0:
+    if value <= 0:
         raise errors.InvalidRequest(f"Quota {key} must be greater than 0")
     if key in _WHOLE:
-        if value >= INT64_LIMIT:
-            raise errors.InvalidRequest(f"Proposed value for {key} is too large for a LONG.")
-        if value != math.floor(value):
+        limit, kind = _WHOLE[key]
+        if value > limit:
+            raise errors.InvalidRequest(f"Proposed value for {key} is too large for {kind}.")
+        if value % 1.0 > 1e-6:
             raise errors.InvalidRequest(f"{key} cannot be a fractional value.")

@@ -323,12 +323,14 @@ class ConsumerMembership:
         return _View(members, resolved, changed)
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """A number for the topics a group wants as they are now. (Kafka's is another one, which costs a group at most one epoch.)"""
+        """A number for the topics a group wants as they are now, 0 for none. (Kafka's is another one, which costs a group at most one
+        epoch.)"""
+        topics = [topic for name in sorted(names) if (topic := self._owner.topics.by_name(name)) is not None]
+        if not topics:
+            return 0
         digest = hashlib.blake2b(digest_size=8)
-        for name in sorted(names):
-            topic = self._owner.topics.by_name(name)
-            if topic is not None:
-                digest.update(topic.topic_id + topic.partitions.to_bytes(4, "big"))
+        for topic in topics:
+            digest.update(topic.topic_id + topic.partitions.to_bytes(4, "big"))
         return int.from_bytes(digest.digest(), "big", signed=True)
 
     def _topic_ids(self, names: Iterable[str]) -> frozenset[bytes]:

@@ -152,7 +152,8 @@ def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGro
 
 
 def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) -> Outcome | OffsetCommitResponse:
-    """OffsetCommit v2-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one."""
+    """OffsetCommit v2-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one. A topic that is named
+    twice is answered twice, but once where anything is refused, as by Kafka."""
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -174,12 +175,12 @@ def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) 
         if there:
             accepted.append(named)
     if not accepted:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=_each_topic_once(refused))
     send = _later(call)
 
     def done(outcome: OffsetCommitResponse | KafkaError) -> None:
         answers = [_refused_commit(each, code_of(outcome)) for each in accepted] if isinstance(outcome, KafkaError) else outcome.topics
-        send(OffsetCommitResponse(topics=_each_topic_once([*refused, *answers])))
+        send(OffsetCommitResponse(topics=_each_topic_once([*refused, *answers]) if refused else answers))
 
     state.groups.commit(call.version, request._replace(topics=accepted), done)
     return Outcome.LATER
@@ -309,7 +310,7 @@ def offset_delete(state: BrokerState, call: Call, request: OffsetDeleteRequest) 
         if present:
             accepted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=present))
     if not accepted:
-        return OffsetDeleteResponse(topics=refused)
+        return OffsetDeleteResponse(topics=_merged(refused, []))
     send = _later(call)
 
     def respond(response: OffsetDeleteResponse) -> None:

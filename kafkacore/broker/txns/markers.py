@@ -22,12 +22,12 @@ from functools import partial
 from typing import NamedTuple
 
 from kafkacore.broker.internal_topics import GROUP_TOPIC
-from kafkacore.broker.producers import ABORT, COMMIT
+from kafkacore.broker.producers import ABORT, COMMIT, NO_PRODUCER_ID
 from kafkacore.broker.txns.peers import Peers
 from kafkacore.broker.txns.shard import TransactionShard, by_topic
 from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
 from kafkacore.clock import Clock
-from kafkacore.errors import Code, CorruptDataError, KafkaError
+from kafkacore.errors import Code, CorruptDataError, KafkaError, UnknownServer
 from kafkacore.protocol import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -102,6 +102,9 @@ class MarkerWriter:
 
     def _write_one(self, marker: WritableTxnMarker, target: TopicIndex, done: Callable[[KafkaError | None], None]) -> None:
         topic, index = target
+        if marker.producer_id == NO_PRODUCER_ID:
+            done(UnknownServer("a marker needs a producer", topic=topic, partition=index))
+            return
         if topic == GROUP_TOPIC:
             self._append_to_group(index, marker, done)
             return
@@ -119,9 +122,13 @@ class MarkerWriter:
 
 
 def results_of(markers: Sequence[WritableTxnMarker], codes: Sequence[Codes]) -> WriteTxnMarkersResponse:
-    """The answer to a WriteTxnMarkers request."""
-    answers = []
+    """The answer to a WriteTxnMarkers request: each producer once, and none whose markers name no partition."""
+    by_producer: dict[int, Codes] = {}
     for marker, outcome in zip(markers, codes, strict=True):
+        if outcome:
+            by_producer.setdefault(marker.producer_id, {}).update(outcome)
+    answers = []
+    for producer_id, outcome in by_producer.items():
         topics = [
             WritableTxnMarkerTopicResult(
                 name=name,
@@ -129,7 +136,7 @@ def results_of(markers: Sequence[WritableTxnMarker], codes: Sequence[Codes]) -> 
             )
             for name, indexes in by_topic(outcome).items()
         ]
-        answers.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        answers.append(WritableTxnMarkerResult(producer_id=producer_id, topics=topics))
     return WriteTxnMarkersResponse(markers=answers)
 
 
@@ -229,9 +236,17 @@ class MarkerSender:
     def _drain(self, node_id: int) -> None:
         if node_id in self._busy:
             return
-        batch = [pending for pending in self._queues.pop(node_id, []) if pending.shard.serving]
+        # A producer is answered once per request: what else there is for it goes with the next.
+        chosen: dict[int, _Pending] = {}
+        held: list[_Pending] = []
+        for pending in self._queues.pop(node_id, []):
+            if pending.shard.serving and chosen.setdefault(pending.prepared.producer_id, pending) is not pending:
+                held.append(pending)
+        batch = list(chosen.values())
         if not batch:
             return
+        if held:
+            self._queues[node_id] = held
         self._busy.add(node_id)
         markers = [pending.marker() for pending in batch]
         if node_id == self._node_id:
@@ -242,19 +257,20 @@ class MarkerSender:
             self._peers.send(node_id, request, MARKERS_VERSION, answered, self._timeout_ms, LANE)
 
     def _answered(self, node_id: int, batch: list[_Pending], answer: Response | KafkaError) -> None:
-        if isinstance(answer, WriteTxnMarkersResponse) and len(answer.markers) == len(batch):
-            codes: list[Codes] = [
-                {
+        by_producer: dict[int, Codes] = {}
+        if isinstance(answer, WriteTxnMarkersResponse):
+            by_producer = {
+                marker.producer_id: {
                     (topic.name, partition.partition_index): known_code(partition.error_code)
                     for topic in marker.topics
                     for partition in topic.partitions
                 }
                 for marker in answer.markers
-            ]
-        else:
-            logger.info("broker %d did not answer for %d transaction markers, they are sent again: %s", node_id, len(batch), answer)
-            codes = [{} for _ in batch]
-        self._written(node_id, batch, codes)
+            }
+        missing = [pending for pending in batch if pending.prepared.producer_id not in by_producer]
+        if missing:
+            logger.info("broker %d did not answer for %d transaction markers, they are sent again: %s", node_id, len(missing), answer)
+        self._written(node_id, batch, [by_producer.get(pending.prepared.producer_id, {}) for pending in batch])
 
     def _written(self, node_id: int, batch: list[_Pending], codes: list[Codes]) -> None:
         self._busy.discard(node_id)
