@@ -430,6 +430,14 @@ class Partition:
         self.high_watermark = offset
         self.producers.high_watermark_updated(offset)
 
+    def restore_high_watermark(self, offset: int) -> None:
+        """Takes over a high watermark for a log that was read anew, whose producers know nothing of it yet.
+
+        Args:
+            offset: as far as is known; the log's start and end bound it.
+        """
+        self._set_high_watermark(max(self.log.start_offset, min(offset, self.log.end_offset)))
+
     def replica(self, node_id: int) -> Replica:
         """What is known of a follower.
 
@@ -552,7 +560,7 @@ class Partition:
     def truncate(self, offset: int) -> None:
         """Drops the records from an offset on, and the leader epochs that begin there."""
         self.log.truncate_to(offset)
-        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        self.restore_high_watermark(self.high_watermark)
 
     def restart_at(self, offset: int) -> None:
         """Drops all records; the leader's log begins later than this one ended."""

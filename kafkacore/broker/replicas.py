@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kafkacore import errors
-from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, Topic
+from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, PartitionRegistration, Topic
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import LogManager
@@ -126,13 +126,13 @@ class ReplicaManager(ImageListener):
         """The log manager was closed and started again: gets the logs anew."""
         for (topic, index), partition in list(self.partitions.items()):
             try:
-                partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config)
+                partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config, is_new=False)
             except errors.KafkaStorage as error:
                 logger.error("partition %s-%d is offline: %s", topic, index, error)
                 del self.partitions[topic, index]
                 self.offline.add((topic, index))
                 continue
-            partition.high_watermark = max(partition.log.start_offset, min(partition.high_watermark, partition.log.end_offset))
+            partition.restore_high_watermark(partition.high_watermark)
 
     def storage_failed(self, keys: Iterable[PartitionKey]) -> None:
         """A log directory went offline: whoever waits for its partitions hears of it."""
@@ -143,7 +143,7 @@ class ReplicaManager(ImageListener):
 
     def started(self) -> None:
         """The broker serves again, with what it holds."""
-        self._serving = True
+        self._serving = self._starting = True
         for key, partition in list(self.partitions.items()):
             topic_now = self.cluster.topics.get(key[0])
             if topic_now is None or topic_now.topic_id != partition.topic.topic_id:
@@ -151,6 +151,7 @@ class ReplicaManager(ImageListener):
         for topic in self.cluster.topics.values():
             for index in range(len(topic.partitions)):
                 self.update(topic, index)
+        self._starting = False
 
     def stopping(self) -> None:
         """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""
@@ -189,14 +190,14 @@ class ReplicaManager(ImageListener):
             return
         if partition is None:
             try:
-                log = self.logs.open(topic.name, topic.topic_id, index, topic.config)
+                log = self.logs.open(topic.name, topic.topic_id, index, topic.config, is_new=self._may_be_new(key, registration))
             except errors.KafkaStorage as error:
                 logger.error("partition %s-%d is offline: %s", topic.name, index, error)
                 self.offline.add(key)
                 return
             self.offline.discard(key)
             partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
-            partition.high_watermark = max(log.start_offset, min(self.logs.high_watermark(topic.name, index), log.end_offset))
+            partition.restore_high_watermark(self.logs.high_watermark(topic.name, index))
             self.partitions[key] = partition
         if partition.log.config is not topic.config:
             partition.log.config = topic.config
@@ -217,7 +218,14 @@ class ReplicaManager(ImageListener):
             self._plan_isr_check()
         self.changed(partition)
 
+    def _may_be_new(self, key: PartitionKey, registration: PartitionRegistration) -> bool:
+        """Whether an empty log is true: nothing was written yet, or nobody counts on what this broker had."""
+        if self.node_id not in registration.isr:
+            return True
+        return not self._starting and key not in self.offline and registration.leader_epoch == registration.partition_epoch == 0
+
     def _drop(self, key: PartitionKey) -> None:
+        self.offline.discard(key)
         partition = self.partitions.pop(key, None)
         if partition is None:
             return
@@ -370,7 +378,7 @@ class ReplicaManager(ImageListener):
             try:
                 if partition.log.delete_old_segments(*limits, wall_ms, partition.high_watermark):
                     self.changed(partition)
-            except errors.KafkaStorage as error:
+            except errors.KafkaError as error:                # also a damaged segment: the other logs are looked after
                 logger.warning("retention of %s-%d: %s", *partition.key, error)
             partition.producers.expire(wall_ms, producer_id_expiration_ms)
 

@@ -114,12 +114,12 @@ class _WaitingPartition:
             partition = self.reader.find(self.state, self.topic, self.wanted)
             if _divergence(partition, self.wanted) is not None:
                 return None
-        except KafkaError:
+            offset, log = self.wanted.fetch_offset, partition.log
+            if not log.start_offset <= offset <= log.end_offset:
+                return None
+            return min(log.bytes_between(offset, self.reader.upper_offset(partition)), self.wanted.partition_max_bytes)
+        except KafkaError:  # also one of the disk: it is for this reader, not for whoever changed the partition
             return None
-        offset, log = self.wanted.fetch_offset, partition.log
-        if not log.start_offset <= offset <= log.end_offset:
-            return None
-        return min(log.bytes_between(offset, self.reader.upper_offset(partition)), self.wanted.partition_max_bytes)
 
 
 class _Reading:

@@ -93,7 +93,7 @@ def read_offsets(path: Path) -> dict[Partition, int]:
 
 
 def write_epochs(path: Path, epochs: Iterable[tuple[int, int]]) -> None:
-    """Writes a partition's leader epochs; not synced, since recovery learns them from the batches.
+    """Writes a partition's leader epochs; synced with the log, since recovery learns only those of the batches it reads.
 
     Raises:
         OSError: they could not be written.

@@ -9,7 +9,6 @@ Source: org.apache.kafka.storage.internals.log.{LogCleaner, LogCleanerManager}.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -115,7 +114,10 @@ class Compactor:
             (each for each in candidates if _is_worth_it(each)), key=lambda each: (each.part.overdue, each.part.ratio), default=None
         )
         if chosen is not None:
-            self._start(chosen.key, chosen.log, chosen.part)
+            try:
+                self._start(chosen.key, chosen.log, chosen.part)
+            except OSError as error:
+                self._failed(chosen.key, chosen.log, error)
         elif any(_may_become(each) for each in candidates):
             self._due_ms = now_ms + self._config.log_cleaner_backoff_ms
 
@@ -124,11 +126,23 @@ class Compactor:
         wall_ms = self._clock.wall_ms()
         for key, log in self._logs.items():
             if is_compacted(log) and log.segments and log not in self._refused:
-                with contextlib.suppress(errors.KafkaStorage):  # its directory is offline
+                try:
                     log.storage.check()
                     part = cleanable(log, _settings(log), self.cleaned_to.get(key, 0), self._last_stable_offset(key), wall_ms)
                     found.append(_Candidate(key, log, part))
+                except (OSError, errors.KafkaError) as error:
+                    self._failed(key, log, error)
         return found
+
+    def _failed(self, key: Key, log: Log, error: Exception) -> None:
+        """A log cannot be cleaned: because of its directory, or of itself, and then never again."""
+        if isinstance(error, errors.KafkaStorage):
+            return  # told by the directory
+        if isinstance(error, OSError):
+            log.storage.failed(error)
+            return
+        self._refused.add(log)
+        logger.error("%s-%d is not compacted any more: %s", *key, error)
 
     def compact(self, key: Key) -> None:
         """Has a log cleaned now, whatever its dirty ratio; nothing if another one is being cleaned."""
@@ -157,15 +171,14 @@ class Compactor:
             if self._due_ms is None:
                 self._due_ms = self._clock.now_ms()           # there may be more to do
             if isinstance(outcome, OSError):
-                storage.failed(outcome)
+                self._failed(key, log, outcome)
             elif self._logs.get(key) is not log or log.truncations != truncations:
                 if isinstance(outcome, Cleaned):
                     _discard(outcome)
             elif isinstance(outcome, Cleaned):
                 self._finish(key, log, outcome)
             else:
-                self._refused.add(log)
-                logger.error("%s-%d is not compacted any more: %s", *key, outcome)
+                self._failed(key, log, outcome)
 
         self._worker.submit(lambda: clean(plan, make), done)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.log import checkpoints, recovery
-from kafkacore.broker.log.disk import SNAPSHOT_SUFFIX, SUFFIXES, DiskSegment, file_name, sync_file, write_whole
+from kafkacore.broker.log.disk import SNAPSHOT_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, DiskSegment, file_name, sync_file, write_whole
 from kafkacore.broker.log.log import Log, LogSettings, Storage
 from kafkacore.broker.log.segment import Segment
 from kafkacore.config import INT64_MAX
@@ -168,7 +168,12 @@ class DirectoryStorage(Storage):
             for segment in self.unsynced(log, log.end_offset):
                 segment.save_index(complete=False)
                 segment.sync()
+            sync_file(self.path / checkpoints.LEADER_EPOCHS)
             sync_file(self.path)
+
+    def kept_beside(self, segments: Sequence[DiskSegment]) -> list[Path]:
+        """What recovery does not make anew below the recovery point, and must therefore be on the disk before it moves."""
+        return [self.path / checkpoints.LEADER_EPOCHS, *(segment.path(TXN_INDEX_SUFFIX) for segment in segments if segment.aborted)]
 
     def unsynced(self, log: Log, upper_offset: int) -> list[DiskSegment]:
         """The segments with records from the recovery point to an offset."""

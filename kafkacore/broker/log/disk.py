@@ -301,6 +301,8 @@ class DiskSegment(Segment):
         self._bytes_since_entry = position - (index.positions[-1] if index.positions else 0)
         self._largest = None
         self._preallocated = False
+        if not position:
+            self.rolling_ms = None                            # another batch will be the first
         self.largest_timestamp()
         return self
 

@@ -262,19 +262,22 @@ class Log:
         """
         view = memoryview(data)
         pending: list[Batch] = []                             # batches that go into the active segment with one write
-        for batch in read_batches(view, check_crcs=True):
-            next_offset = pending[-1].next_offset if pending else self.end_offset
-            base_offset = batch.base_offset
-            if base_offset < next_offset:
-                self._write_replicated(view, pending, wall_ms)
-                raise errors.OffsetOutOfRange(f"the batch at {base_offset} lies before the log's end {next_offset}", offset=base_offset)
-            nbytes = batch.position - pending[0].position + batch.size_bytes if pending else batch.size_bytes
-            if pending and not self._fits(self.segments[-1], nbytes, batch.max_timestamp_ms, batch.last_offset, wall_ms):
-                self._write_replicated(view, pending, wall_ms)
-                pending = []
-            if not pending:
-                self._segment_for(batch.size_bytes, batch.max_timestamp_ms, batch.last_offset, wall_ms, base_offset)
-            pending.append(batch)
+        try:
+            for batch in read_batches(view, check_crcs=True):
+                next_offset = pending[-1].next_offset if pending else self.end_offset
+                base_offset = batch.base_offset
+                if base_offset < next_offset:
+                    raise errors.OffsetOutOfRange(f"the batch at {base_offset} lies before the log's end {next_offset}", offset=base_offset)
+                nbytes = batch.position - pending[0].position + batch.size_bytes if pending else batch.size_bytes
+                if pending and not self._fits(self.segments[-1], nbytes, batch.max_timestamp_ms, batch.last_offset, wall_ms):
+                    whole, pending = pending, []
+                    self._write_replicated(view, whole, wall_ms)
+                if not pending:
+                    self._segment_for(batch.size_bytes, batch.max_timestamp_ms, batch.last_offset, wall_ms, base_offset)
+                pending.append(batch)
+        except (errors.CorruptDataError, errors.OffsetOutOfRange):
+            self._write_replicated(view, pending, wall_ms)
+            raise
         self._write_replicated(view, pending, wall_ms)
         return self.end_offset
 
@@ -501,8 +504,26 @@ class Log:
 
         Returns:
             Segments dropped.
+
+        Raises:
+            CorruptDataError: a segment cannot be read for its timestamps.
+            KafkaStorage: the disk refuses.
         """
         upper_offset = self.end_offset if upper_offset is None else upper_offset
+        try:
+            dropped = self._count_old(retention_ms, retention_bytes, wall_ms, upper_offset)
+        except OSError as error:
+            raise self.storage.failed(error) from error
+        if dropped:
+            if dropped == len(self.segments):
+                self._roll(self.end_offset, 0, wall_ms)
+            self.start_offset = max(self.start_offset, self.segments[dropped].base_offset)
+            self._drop_first(dropped)
+            self._epochs_start_at(self.start_offset)
+            self.producers.start_offset_updated(self.start_offset)
+        return dropped
+
+    def _count_old(self, retention_ms: int, retention_bytes: int, wall_ms: int, upper_offset: int) -> int:
         dropped = 0
         excess = self.size_bytes - retention_bytes if retention_bytes >= 0 else -1
         for row, segment in enumerate(self.segments):
@@ -515,13 +536,6 @@ class Log:
                 break
             excess -= segment.size
             dropped += 1
-        if dropped:
-            if dropped == len(self.segments):
-                self._roll(self.end_offset, 0, wall_ms)
-            self.start_offset = max(self.start_offset, self.segments[dropped].base_offset)
-            self._drop_first(dropped)
-            self._epochs_start_at(self.start_offset)
-            self.producers.start_offset_updated(self.start_offset)
         return dropped
 
     # ---- reading

@@ -248,15 +248,16 @@ class LogManager:
 
     # ---- logs
 
-    def open(self, topic: str, topic_id: bytes, index: int, config: LogSettings) -> Log:
+    def open(self, topic: str, topic_id: bytes, index: int, config: LogSettings, *, is_new: bool = True) -> Log:
         """The log of a partition: what its directory holds, or a new one.
 
         Args:
             topic, topic_id, index: the partition. A directory of a topic of this name but another id is deleted.
             config: the topic's settings.
+            is_new: False for a partition that may have had a log here before: while a log directory is offline it is not made anew.
 
         Raises:
-            KafkaStorage: the disk refuses.
+            KafkaStorage: the disk refuses, the log is damaged, or it may lie in a directory that is offline.
         """
         key = topic, index
         log = self.logs.get(key)
@@ -265,7 +266,7 @@ class LogManager:
         if not self.on_disk:
             log = self.logs[key] = Log(config, MemoryStorage(self.compactor.look_soon, functools.partial(self.compactor.truncated, key)))
             return log
-        log_dir, path = self._place(topic, index)
+        log_dir, path = self._place(topic, index, is_new)
         with log_dir.io():
             found = checkpoints.read_partition_metadata(path) if path.exists() else None
             if found is not None and found != topic_id:
@@ -284,14 +285,17 @@ class LogManager:
             )
             storage = DirectoryStorage(log_dir, path, hooks)
             log = Log(config, storage, lambda limit_ms: self._random.randint(0, limit_ms))
-            recovery.load(
-                log,
-                path,
-                clean=log_dir.path in self._clean,
-                recovery_point=self._recovery_points.get(key, 0),
-                start_offset=self._start_offsets.get(key, 0),
-                wall_ms=self._clock.wall_ms(),
-            )
+            try:
+                recovery.load(
+                    log,
+                    path,
+                    clean=log_dir.path in self._clean,
+                    recovery_point=self._recovery_points.get(key, 0),
+                    start_offset=self._start_offsets.get(key, 0),
+                    wall_ms=self._clock.wall_ms(),
+                )
+            except errors.CorruptDataError as problem:        # in a segment that was believed; the other partitions are well
+                raise errors.KafkaStorage(f"{path} cannot be read: {problem}", topic=topic, partition=index) from problem
         self.logs[key] = log
         self.compactor.look_soon(log)
         return log
@@ -300,7 +304,7 @@ class LogManager:
         self.flush_later(log, base_offset)
         self.compactor.look_soon(log)
 
-    def _place(self, topic: str, index: int) -> tuple[LogDir, Path]:
+    def _place(self, topic: str, index: int, is_new: bool) -> tuple[LogDir, Path]:
         """Where a partition lies, or the directory with the fewest."""
         name = f"{topic}-{index}"
         for log_dir in self.directories:
@@ -309,6 +313,8 @@ class LogManager:
         working = [log_dir for log_dir in self.directories if log_dir.failure is None]
         if not working:
             raise errors.KafkaStorage("all log directories are offline")
+        if not is_new and len(working) < len(self.directories):
+            raise errors.KafkaStorage(f"{name} may lie in a log directory that is offline")
         counts = {id(log_dir): 0 for log_dir in working}
         for log in self.logs.values():
             counts[id(_dir_of(log))] = counts.get(id(_dir_of(log)), 0) + 1
@@ -354,13 +360,16 @@ class LogManager:
             segments = storage.unsynced(log, upper_offset)
             for segment in segments:
                 segment.save_index(complete=False)
-        # Descriptors that a slice keeps open: the log may be deleted meanwhile.
-        files = [(segment.file.fileno(), segment.slice(0, 0)) for segment in segments]
+            # Descriptors that a slice keeps open: the log may be deleted meanwhile.
+            files = [(segment.file.fileno(), segment.slice(0, 0)) for segment in segments]
+        beside = storage.kept_beside(segments)
         truncations, log_dir, path = log.truncations, storage.log_dir, storage.path
 
         def sync() -> None:
             for fd, _ in files:
                 os.fsync(fd)
+            for each in beside:
+                sync_file(each)
             sync_file(path)
 
         def done(outcome: Exception | None) -> None:

@@ -4,9 +4,11 @@ Steps, in Kafka's order:
 
 1. Swaps that were interrupted are finished (`.swap`: the replacement is complete), what was being deleted or cleaned is removed.
 2. Unless the shutdown was clean, every segment from the recovery point on is read as a whole: batches with wrong CRCs, lengths or offsets,
-   or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built anew.
+   or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built anew. So is a last
+   segment that does not end with a batch, whatever the shutdown was: what is appended behind it could never be read.
 3. The producers are those of the newest snapshot not beyond the end, and what the log says after it.
-4. The leader epochs are those of their file within the log, and those of the batches that were read.
+4. The leader epochs are those of their file within the log, and those of the batches that were read. Without the file they are those of
+   all batches: a log that does not know its epochs cannot tell where it stops being its leader's.
 
 Source: org.apache.kafka.storage.internals.log.{LogLoader, LogSegment, ProducerStateManager}.
 """
@@ -52,13 +54,15 @@ def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_o
     interval = log.config.index_interval_bytes
     log.epochs = checkpoints.read_epochs(directory / checkpoints.LEADER_EPOCHS)
     log.start_offset = start_offset
+    knows_epochs = bool(log.epochs)
     recovered: int | None = None
     for row, base in enumerate(bases):
         end = bases[row + 1] if row + 1 < len(bases) else None
         segment, broken = _open(directory, base, interval)
         segment.is_last = end is None
         log.segments.append(segment)
-        if broken or (not clean and (end is None or end > recovery_point)) or recovered is not None:
+        unsure = not clean and (end is None or end > recovery_point)
+        if broken or unsure or recovered is not None or (end is None and not _ends_with_a_batch(segment)):
             if recovered is None:
                 log.end_offset = base
                 load_producers(log, directory, base)
@@ -79,6 +83,8 @@ def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_o
     if log.end_offset < log.start_offset:
         logger.warning("%s ends at %d, before its start %d: it is emptied", directory, log.end_offset, log.start_offset)
         log.truncate_fully_and_start_at(log.start_offset)
+    if not knows_epochs:
+        _learn_epochs(log)
     while log.epochs and log.epochs[-1][1] > log.end_offset:
         log.epochs.pop()
     _remove_stray_snapshots(directory, {segment.base_offset for segment in log.segments}, log.end_offset)
@@ -96,6 +102,23 @@ def _open(directory: Path, base: int, interval: int) -> tuple[DiskSegment, bool]
         logger.warning("%s: segment %d is read anew: %s", directory, base, problem)
         (directory / file_name(base, TXN_INDEX_SUFFIX)).unlink()
         return DiskSegment.open(directory, base, interval), True
+
+
+def _ends_with_a_batch(segment: DiskSegment) -> bool:
+    end = position = segment.position_of_last_entry()
+    try:
+        for span in segment.spans(position):
+            end = span.position + span.size_bytes
+    except CorruptDataError:
+        return False
+    return end == segment.size
+
+
+def _learn_epochs(log: Log) -> None:
+    log.epochs = []
+    for segment in log.segments:
+        for span in segment.spans():
+            log.epoch_written(span.leader_epoch, max(span.base_offset, log.start_offset))
 
 
 def _recover(log: Log, segment: DiskSegment, *, is_last: bool) -> bool:

@@ -19,6 +19,7 @@ from kafkacore import records
 from kafkacore._codec import FileSlice, PooledBuffer
 from kafkacore.broker.log.headers import NO_TIMESTAMP, Span, spans_in
 from kafkacore.broker.producers import AbortedTxn
+from kafkacore.errors import CorruptDataError
 from kafkacore.records import Batch
 
 NO_OFFSET = -1
@@ -157,7 +158,11 @@ class Segment(ABC):
 
     def batch_at(self, span: Span) -> Batch:
         """A batch as a whole."""
-        return next(iter(records.read_batches(self.bytes_at(span.position, span.position + span.size_bytes), check_crcs=False)))
+        data = self.bytes_at(span.position, span.position + span.size_bytes)
+        batch = next(iter(records.read_batches(data, check_crcs=False)), None)
+        if batch is None:
+            raise CorruptDataError(f"the batch at offset {span.base_offset} is cut off", offset=span.base_offset)
+        return batch
 
     def offset_for_timestamp(self, timestamp_ms: int, start_offset: int, upper_offset: int) -> OffsetPosition | None:
         """The first record at or after a time, from start_offset on and below upper_offset."""
@@ -265,6 +270,6 @@ class MemorySegment(Segment):
         for span in other.spans():
             other.note(span.position, span.size_bytes, span.last_offset, span.max_timestamp_ms)
         end = other.next_offset()
-        other.written_ms, other.rolling_ms = self.written_ms, self.rolling_ms
+        other.written_ms, other.rolling_ms = self.written_ms, self.rolling_ms if position else None
         other.aborted = [each for each in self.aborted if each.last_offset < end]
         return other

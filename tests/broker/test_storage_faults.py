@@ -1,0 +1,219 @@
+"""Disks that fail under a broker, and files that lost what was in them: who suffers, and what must not be believed any more."""
+
+import os
+from pathlib import Path
+
+import pytest
+from brokering import T0, batch
+from logs import Disk, topic_config
+from test_log_disk import MAX, append, content, full
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore.broker.log import LogManager, disk, read_one_batch
+from kafkacore.broker.server import Broker
+from kafkacore.broker.worker import InlineWorker
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.records import control_batch, read_batches
+from kafkacore.testing import EmbeddedCluster
+
+HERE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Disk(tmp_path)
+    yield made
+    made.manager.close()
+
+
+def marker(commit=True):
+    return control_batch(int(commit), producer_id=1, producer_epoch=0, timestamp_ms=T0)
+
+
+def ids(sequence):
+    return {"producer_id": 1, "epoch": 0, "sequence": sequence}
+
+
+# ---- errors of the disk
+
+
+def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path, monkeypatch):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        broker, servers = cluster._brokers[1], cluster.bootstrap_servers
+        with (
+            KafkaProducer(bootstrap_servers=servers, retries=0, enable_idempotence=False) as producer,
+            KafkaConsumer(bootstrap_servers=servers, fetch_min_bytes=100_000, fetch_max_wait_ms=20_000) as consumer,
+        ):
+            producer.send("t", b"some").result(10)
+            consumer.assign([HERE])
+            consumer.seek(HERE, 0)
+            while not broker.statistics()["waiting_fetches"]:
+                consumer.poll(0.01)
+            with monkeypatch.context() as patched:
+                patched.setattr(disk, "write_at", full)
+                with pytest.raises(errors.KafkaStorage):
+                    producer.send("t", b"lost").result(10)
+            seen = broker.statistics()
+            assert seen["connections"] and not seen["waiting_fetches"]
+
+
+def unreadable(log):
+    """The disk gives nothing of a segment back that was opened at the start."""
+    segment = log.segments[0]
+    segment.close()
+    segment._index = segment._largest = segment.rolling_ms = None
+    for kind in (".log", ".index", ".timeindex"):
+        segment.path(kind).unlink()
+
+
+def test_a_segment_that_retention_cannot_read_takes_its_directory_offline(store):
+    log = store.log(segment_bytes=200)
+    for _ in range(4):
+        append(log)
+    unreadable(log)
+    with pytest.raises(errors.KafkaStorage, match="No such file"):
+        log.delete_old_segments(1, -1, T0 + 1_000_000)
+    assert store.manager.is_offline
+
+
+def test_a_segment_that_compaction_cannot_read_takes_its_directory_offline(store):
+    log = store.log(segment_bytes=200, cleanup_policy="compact", min_compaction_lag_ms=1)
+    for _ in range(4):
+        append(log)
+    unreadable(log)
+    store.clock.advance(BrokerConfig().log_cleaner_backoff_ms)
+    store.manager.advance_clock()
+    assert store.manager.is_offline
+
+
+def test_before_the_recovery_point_moves_all_that_recovery_believes_is_on_the_disk(store, monkeypatch):
+    log = store.log(segment_bytes=300)
+    log.append(read_one_batch(batch(is_transactional=True, **ids(0)), MAX), 0)
+    log.append(next(iter(read_batches(marker(commit=False)))), 0)
+    synced, fsync = set(), os.fsync
+
+    def record(fd):
+        synced.add(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    append(log)
+    append(log)
+    assert log.recovery_point == log.segments[-1].base_offset > 0
+    assert {f"{0:020}.log", f"{0:020}.txnindex", "leader-epoch-checkpoint", "t-0"} <= synced
+
+
+# ---- files that are not what they were
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-80] + bytes(80)])
+def test_a_last_segment_that_does_not_end_with_a_batch_is_read_whatever_the_shutdown_was(store, damage):
+    log = store.log()
+    append(log, **ids(0))
+    append(log, **ids(3))
+    path = log.segments[0].path(".log")
+    store.manager.close()
+    path.write_bytes(damage(path.read_bytes()))
+    store.start()
+    log = store.log()
+    append(log, [b"d"], **ids(3))
+    assert content(log) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+
+
+def test_epochs_are_learned_from_the_batches_where_their_file_is_lost(store):
+    log = store.log()
+    append(log)
+    append(log, epoch=3)
+    store.manager.close()
+    (store.path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"")
+    store.start()
+    log = store.log()
+    assert log.epochs == [(0, 0), (3, 3)]
+    assert log.end_offset_for_epoch(1) == (0, 3)
+
+
+def test_a_damaged_log_takes_only_its_partition_offline(store):
+    log = store.log(segment_bytes=200)
+    append(log, **ids(0))
+    append(log, **ids(3))
+    append(log, **ids(6))
+    path = log.segments[0].path(".log")
+    store.manager.close()
+    for name in os.listdir(store.path / "t-0"):
+        if name.endswith(".snapshot"):                        # so that the first segment is needed
+            (store.path / "t-0" / name).unlink()
+    path.write_bytes(bytes(61))
+    store.start()
+    with pytest.raises(errors.KafkaStorage, match="no batch at position 0"):
+        store.log()
+    assert not store.manager.is_offline and append(store.log(index=1)) == 0
+
+
+def test_of_what_a_leader_sends_the_good_batches_before_a_bad_one_are_kept(store):
+    second = bytearray(batch())
+    second[7], second[-1] = 3, second[-1] ^ 1
+    log = store.log()
+    with pytest.raises(errors.CorruptDataError, match="CRC"):
+        log.append_replicated(bytes(batch()) + second)
+    assert log.end_offset == 3
+
+
+def test_an_emptied_segment_ends_by_the_time_of_its_new_first_batch(store):
+    log = store.log(segment_ms=1_000)
+    append(log, [b"old"], timestamps_ms=[T0 - 10_000])
+    log.truncate_to(0)
+    append(log, [b"a"], timestamps_ms=[T0])
+    append(log, [b"b"], timestamps_ms=[T0 + 500])
+    assert len(log.segments) == 1
+
+
+def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with Broker(BrokerConfig(auto_create_topics_enable=True, num_partitions=2), log_dirs=paths) as broker:
+        with KafkaProducer(bootstrap_servers=broker.address) as producer:
+            for index in (0, 1):
+                producer.send("t", b"kept", partition=index).result(10)
+        broker.stop()
+        (gone,) = (path for path in paths if (path / "t-1").exists())
+        gone.rename(tmp_path / "away")
+        gone.write_text("no directory")
+        broker.start()
+        states = broker.state.replicas
+        assert broker.call(lambda: states.partition("t", 0).log.end_offset) == 1
+        with pytest.raises(errors.KafkaStorage):
+            broker.call(lambda: states.partition("t", 1))
+        broker.stop()
+        gone.unlink()
+        (tmp_path / "away").rename(gone)
+        broker.start()
+        assert broker.call(lambda: states.partition("t", 1).log.end_offset) == 1
+
+
+def test_a_log_of_another_broker_start_is_not_made_anew_either(tmp_path):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    paths[1].write_text("no directory")
+    manager = LogManager(BrokerConfig(), paths, InlineWorker(), ManualClock(wall_ms=T0))
+    manager.start()
+    with pytest.raises(errors.KafkaStorage, match="may lie"):
+        manager.open("t", bytes(16), 0, topic_config(), is_new=False)
+    assert append(manager.open("t", bytes(16), 0, topic_config())) == 0
+    manager.close()
+
+
+def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        broker = cluster._brokers[1]
+
+        def write():
+            replicas = broker.state.replicas
+            guard = replicas.partition("t", 0).producers.start_verification(1, 0, 0, T0, False)
+            replicas.append_internal("t", 0, batch(is_transactional=True, **ids(0)), lambda outcome: None, verification=guard)
+            replicas.append_internal("t", 0, marker(), lambda outcome: None)
+
+        broker.call(write)
+        broker.stop(clean=False)                              # no snapshot: the log is replayed
+        broker.start()
+        assert broker.call(lambda: broker.state.replicas.partition("t", 0).last_stable_offset) == 4
