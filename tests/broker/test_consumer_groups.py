@@ -515,6 +515,27 @@ def test_a_static_member_goes_back_to_the_classic_protocol():
     assert bench.heartbeat(back.response.member_id, epoch, instance="x") == 0
 
 
+def test_a_static_member_that_goes_back_and_wants_something_else_makes_its_group_rebalance():
+    bench = Stage()
+    bench.topic("b", 2)
+    epoch = bench.beat("m", 0, topics=["a"], instance="x").member_epoch
+    new_wish = (("range", encode_stored(ConsumerProtocolSubscription(topics=["b"]), 1)),)
+    back = bench.join(instance="x", protocols=new_wish).response
+    assert (back.error_code, back.generation_id, bench.group().state_name) == (0, 0, "PreparingRebalance")
+    assert bench.sync(back.member_id, 0, instance="x").response.error_code == Code.ILLEGAL_GENERATION
+    again = bench.join(back.member_id, instance="x", protocols=new_wish)
+    bench.advance()
+    assert (again.response.generation_id, again.response.leader) == (epoch + 1, back.member_id)
+
+
+def test_a_static_member_that_goes_back_learns_of_topics_that_grew_meanwhile():
+    bench = Stage(partitions=1)
+    bench.beat("m", 0, topics=["a"], instance="x")
+    create_partitions(bench.state.controller, "a", 2)
+    bench.join(instance="x", protocols=wish())
+    assert bench.group().state_name == "PreparingRebalance"
+
+
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_groups_stay_what_they_are_where_that_is_configured(policy):
     bench = Stage(group_consumer_migration_policy=policy)

@@ -282,7 +282,8 @@ class MixedMembership:
             classic=_metadata(request.session_timeout_ms, {each.name: bytes(each.metadata) for each in request.protocols}),
         )
         if downgrade and replaced is not None:
-            return self._downgrade_by_joining(group, [*others, updated], updated, replaced, respond)
+            news = updated.topic_names != member.topic_names or updated.topic_regex != member.topic_regex
+            return self._downgrade_by_joining(group, [*others, updated], updated, replaced, news, respond)
         owned = self._by_id(subscription.owned_partitions)
         after = owner.consumers.advance(group, member, updated, owned, records)
         response = self._joined(updated, after.epoch)
@@ -302,17 +303,21 @@ class MixedMembership:
         members: Sequence[ConsumerMember],
         joining: ConsumerMember,
         replaced: ConsumerMember,
+        news: bool,
         respond: Callable[[JoinGroupResponse], None],
     ) -> Nothing:
-        """A static member comes back with the classic protocol, and was the last of the other."""
+        """A static member comes back with the classic protocol, and was the last of the other. If the target is not made for what the
+        members want now, they join once more; the member's epoch, which is not the generation's, then sends it back to that."""
         targets = {each.member_id: each.member_id for each in members} | {joining.member_id: replaced.member_id}
-        response = self._joined(joining, group.epoch)
+        names = group.subscribed_names(members)
+        stale = news or group.assignment_epoch < group.epoch or self._owner.consumers.hash_of(names) != group.metadata_hash
+        response = self._joined(joining, joining.epoch if stale else group.epoch)
 
         def committed(error: KafkaError | None) -> None:
             if error is None:
                 respond(response)
 
-        return self._downgrade(group, members, targets, None, group.assignment_epoch < group.epoch, committed)
+        return self._downgrade(group, members, targets, None, stale, committed)
 
     @staticmethod
     def _joined(member: ConsumerMember, epoch: int) -> JoinGroupResponse:
