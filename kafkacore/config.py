@@ -628,6 +628,12 @@ class BrokerConfig(_Config):
         transaction_partition_verification_enable: leaders ask the coordinator before they write a transaction's first batch (KIP-890).
         add_partitions_to_txn_retry_backoff_ms: a leader asks again after this time while the last transaction is being ended.
         add_partitions_to_txn_retry_backoff_max_ms: after so long it lets the producer try again instead.
+        metadata_log_max_record_bytes_between_snapshots: after so many bytes of the metadata log its state is written as a snapshot.
+        metadata_log_max_snapshot_interval_ms: or with the first change after so long; 0 for never.
+        metadata_log_segment_bytes, metadata_log_segment_ms: of the metadata log.
+        metadata_max_retention_bytes: beyond so many bytes of metadata log and snapshots the oldest snapshot goes, and the log before the
+            next one; -1 for no limit.
+        metadata_max_retention_ms: so does a snapshot that is older than this.
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
@@ -717,6 +723,12 @@ class BrokerConfig(_Config):
     transaction_partition_verification_enable: bool = True
     add_partitions_to_txn_retry_backoff_ms: int = _between(20, 1)
     add_partitions_to_txn_retry_backoff_max_ms: int = _between(100, 0)
+    metadata_log_max_record_bytes_between_snapshots: int = _between(20_971_520, 1, INT64_MAX)
+    metadata_log_max_snapshot_interval_ms: int = _between(3_600_000, 0, INT64_MAX)
+    metadata_log_segment_bytes: int = _between(1_073_741_824, 8_388_608)
+    metadata_log_segment_ms: int = _between(604_800_000, 1, INT64_MAX)
+    metadata_max_retention_bytes: int = _between(104_857_600, -1, INT64_MAX)
+    metadata_max_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
     broker_heartbeat_interval_ms: int = _between(2_000, 1)
     broker_session_timeout_ms: int = _between(9_000, 1)
     unclean_leader_election_enable: bool = False

@@ -1,11 +1,11 @@
-"""Between brokers and the controller: registration, heartbeats, ISR changes, producer ids.
+"""Between brokers and the controller: registration, heartbeats, ISR changes, producer ids, snapshots of the metadata log.
 
 Source: Kafka's message definitions (clients/src/main/resources/common/message).
 """
 
 from __future__ import annotations
 
-from kafkacore.protocol.schema import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16, UUID, F, Request, Response, Struct
+from kafkacore.protocol.schema import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UUID, F, Records, Request, Response, Struct
 
 # Partitions.
 
@@ -60,6 +60,75 @@ class AlterPartitionResponse(Response, api_key=56, versions="2-3", flexible="0+"
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
     topics: list[AlterPartitionResponseTopic] = F([AlterPartitionResponseTopic])
+
+
+# Snapshots of the metadata log.
+
+
+class FetchedSnapshotId(Struct):
+    """The log up to an offset, written in an epoch."""
+
+    end_offset: int = F(INT64)
+    epoch: int = F(INT32)
+
+
+class SnapshotLeader(Struct):
+    leader_id: int = F(INT32)
+    leader_epoch: int = F(INT32)
+
+
+class PartitionSnapshotWanted(Struct):
+    """position: in bytes, from the beginning of the snapshot's file."""
+
+    partition: int = F(INT32)
+    current_leader_epoch: int = F(INT32)
+    snapshot_id: FetchedSnapshotId = F(FetchedSnapshotId)
+    position: int = F(INT64)
+    replica_directory_id: bytes = F(UUID, "1+", tag=0, ignorable=True)
+
+
+class TopicSnapshotWanted(Struct):
+    name: str = F(STRING)
+    partitions: list[PartitionSnapshotWanted] = F([PartitionSnapshotWanted])
+
+
+class FetchSnapshotRequest(Request, api_key=59, versions="0-1", flexible="0+"):
+    """A follower whose offset is not in the log any more reads the snapshot that a Fetch named to it, piece by piece."""
+
+    cluster_id: str | None = F(STRING, nullable="0+", default=None, tag=0)
+    replica_id: int = F(INT32, default=-1)
+    max_bytes: int = F(INT32, default=2**31 - 1)
+    topics: list[TopicSnapshotWanted] = F([TopicSnapshotWanted])
+
+
+class PartitionSnapshot(Struct):
+    """unaligned_records: bytes of the file from a position on; batches may be cut anywhere."""
+
+    index: int = F(INT32)
+    error_code: int = F(INT16)
+    snapshot_id: FetchedSnapshotId = F(FetchedSnapshotId)
+    current_leader: SnapshotLeader = F(SnapshotLeader, tag=0)
+    size: int = F(INT64)
+    position: int = F(INT64)
+    unaligned_records: Records = F(RECORDS)
+
+
+class TopicSnapshot(Struct):
+    name: str = F(STRING)
+    partitions: list[PartitionSnapshot] = F([PartitionSnapshot])
+
+
+class SnapshotNodeEndpoint(Struct):
+    node_id: int = F(INT32)
+    host: str = F(STRING)
+    port: int = F(UINT16)
+
+
+class FetchSnapshotResponse(Response, api_key=59, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = F(INT32, ignorable=True)
+    error_code: int = F(INT16)
+    topics: list[TopicSnapshot] = F([TopicSnapshot])
+    node_endpoints: list[SnapshotNodeEndpoint] = F([SnapshotNodeEndpoint], "1+", tag=0)
 
 
 # Brokers.

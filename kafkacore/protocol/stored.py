@@ -1,7 +1,8 @@
 """Messages that live in logs and inside other messages, each after an int16 version of its own.
 
 The consumer protocol travels in JoinGroup and SyncGroup; the others are keys and values of __consumer_offsets and __transaction_state,
-where a key's version says what kind of record it is and a null value deletes.
+where a key's version says what kind of record it is and a null value deletes. The first and last record of a metadata snapshot have their
+version in a field.
 
 Source: Kafka's definitions in clients/, group-coordinator/ and transaction-coordinator/src/main/resources/common/message.
 """
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 _VERSION = struct.Struct(">h")
+
+
+class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
+    """First record of a snapshot of the metadata log: when the last record that it stands for was written."""
+
+    version: int = F(INT16)
+    last_contained_log_timestamp: int = F(INT64)
+
+
+class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
+    """Last record of a snapshot: without it the snapshot is torn."""
+
+    version: int = F(INT16)
 
 
 class ConsumerProtocolTopicPartition(Struct):

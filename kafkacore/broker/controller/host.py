@@ -20,9 +20,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, new_uuid, uuid_text
 from kafkacore.broker.controller import brokers
 from kafkacore.broker.controller.log import MetadataLog
+from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import ControllerState
 from kafkacore.broker.controller.writer import Controller
 from kafkacore.broker.log import Piece
@@ -100,13 +102,23 @@ class ControllerHost:
         self._history: deque[RecordBatch] = deque()
         self._leaving: dict[int, Callable[[], None]] = {}
         if self._log is not None:
-            for base_offset, records in self._log.batches():
-                self.controller.replay(records, base_offset + len(records))
+            try:
+                self._replay(self._log)
+            except BaseException:
+                self._log.close()
+                raise
         with self._lock:
             if self.controller.image.next_offset == 0:
                 self._write(self.controller.bootstrap())
             self._write(self.controller.finalize(features or {}))
             self._write(brokers.nobody_is_alive(self.controller.state))
+
+    def _replay(self, log: MetadataLog) -> None:
+        snapshot = log.load_snapshot()
+        if snapshot is not None:
+            self.controller.replay(snapshot.records, snapshot.id.end_offset)
+        for base_offset, records in log.batches(self.controller.image.next_offset):
+            self.controller.replay(records, base_offset + len(records))
 
     @property
     def cluster_id(self) -> str:
@@ -200,6 +212,8 @@ class ControllerHost:
         self.controller.replay(records, batch.next_offset)
         self._history.append(batch)
         self._trim()
+        if self._log is not None and self._log.snapshot_is_due():
+            self._log.take_snapshot(self.controller.image.records())
         for follower in self._followers:
             follower.records_written()
         self._moved.notify_all()
@@ -239,13 +253,42 @@ class ControllerHost:
         Raises:
             UsageError: the log is in memory.
         """
+        with self._lock:
+            log = self._log_on_disk().log
+            if offset >= log.end_offset:
+                return [], log.end_offset
+            return log.read(offset, max_bytes, log.end_offset, at_least_one=True), log.end_offset
+
+    def _log_on_disk(self) -> MetadataLog:
         if self._log is None:
             raise UsageError("a metadata log in memory has no bytes to read: give the controller a directory")
+        return self._log
+
+    def snapshot_for(self, offset: int) -> SnapshotId | None:
+        """The snapshot that a follower needs who wants to read from an offset; None if the log has what it wants."""
         with self._lock:
-            end_offset = self._log.log.end_offset
-            if offset >= end_offset:
-                return [], end_offset
-            return self._log.log.read(offset, max_bytes, end_offset, at_least_one=True), end_offset
+            log = self._log_on_disk()
+            return log.snapshots.ids[-1] if offset < log.log.start_offset else None
+
+    def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """Bytes of a snapshot from a position on, and the size of its file.
+
+        Raises:
+            SnapshotNotFound: there is none, or not any more.
+            PositionOutOfRange: the file is shorter.
+            KafkaStorage: it cannot be read.
+        """
+        with self._lock:
+            snapshots = self._log_on_disk().snapshots
+            if snapshot not in snapshots.ids:
+                raise errors.SnapshotNotFound(f"there is no snapshot {snapshot.file_name}")
+            try:
+                data, size = snapshots.read(snapshot, position, max_bytes)
+            except OSError as error:
+                raise errors.KafkaStorage(f"{snapshots.path(snapshot)} cannot be read: {error}") from error
+            if not 0 <= position < size:
+                raise errors.PositionOutOfRange(f"{snapshot.file_name} has {size} bytes, position {position} is not among them")
+            return data, size
 
     def unfollow(self, follower: Follower) -> None:
         """A follower that will not come back."""

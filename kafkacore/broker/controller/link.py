@@ -80,22 +80,71 @@ class ControllerLink(Protocol):
         """This broker is gone; whatever it still leads goes to others."""
 
 
-def registration(node: Node, cluster_id: str, incarnation_id: bytes, previous_epoch: int) -> BrokerRegistrationRequest:
-    """How a broker registers."""
-    return BrokerRegistrationRequest(
-        broker_id=node.id,
-        cluster_id=cluster_id,
-        incarnation_id=incarnation_id,
-        listeners=[RegistrationListener(name=LISTENER, host=node.host, port=node.port, security_protocol=PLAINTEXT)],
-        features=[
-            RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high) for name, (low, high) in FEATURES.items()
-        ],
-        rack=node.rack,
-        previous_broker_epoch=previous_epoch,
-    )
+class LinkBase:
+    """What every link has: an image that follows, answers that wait for it, and wishes that heartbeats carry."""
+
+    def __init__(self, node_id: int, image: ClusterImage, timer: LoopTimer) -> None:
+        self.broker_epoch = -1
+        self._node_id = node_id
+        self._image = image
+        self._timer = timer
+        self._heartbeat: TimerTask | None = None
+        self._applying = False
+        self._waiting: deque[tuple[int, Response, Done]] = deque()
+        self._on_shutdown: Callable[[], None] | None = None
+        self._want_fence = False
+
+    def _settle(self) -> None:
+        """Gives out the answers that tell what the image knows by now."""
+        while self._waiting and self._waiting[0][0] <= self._image.next_offset and not self._applying:
+            _, response, done = self._waiting.popleft()
+            done(response)
+
+    def _registration(self, node: Node, cluster_id: str) -> BrokerRegistrationRequest:
+        """Of a new incarnation."""
+        self._want_fence = False
+        return BrokerRegistrationRequest(
+            broker_id=node.id,
+            cluster_id=cluster_id,
+            incarnation_id=new_uuid(),
+            listeners=[RegistrationListener(name=LISTENER, host=node.host, port=node.port, security_protocol=PLAINTEXT)],
+            features=[
+                RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in FEATURES.items()
+            ],
+            rack=node.rack,
+            previous_broker_epoch=self.broker_epoch,
+        )
+
+    def _heartbeat_request(self) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
+            broker_id=self._node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._image.next_offset,
+            want_fence=self._want_fence,
+            want_shut_down=self._on_shutdown is not None,
+        )
+
+    def _beat(self) -> None:
+        """Sends a heartbeat now."""
+        raise NotImplementedError
+
+    def _plan_heartbeat(self, wait_ms: int) -> None:
+        self._heartbeat = TimerTask(wait_ms, self._beat)
+        self._timer.add(self._heartbeat)
+
+    def _cancel_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            self._heartbeat = None
+
+    def fence(self) -> None:
+        """See `ControllerLink.fence`."""
+        self._want_fence = True
+        self._beat()
 
 
-class LocalControllerLink:
+class LocalControllerLink(LinkBase):
     """To a controller in the same process."""
 
     def __init__(self, host: ControllerHost, node_id: int, image: ClusterImage, timer: LoopTimer, post: Post) -> None:
@@ -108,19 +157,11 @@ class LocalControllerLink:
             timer: of the owner thread, for heartbeats.
             post: leaves a message for the owner thread.
         """
-        self.broker_epoch = -1
+        super().__init__(node_id, image, timer)
         self._host = host
-        self._node_id = node_id
-        self._image = image
-        self._timer = timer
         self._post = post
         self._notified = threading.Event()
-        self._applying = False
-        self._waiting: deque[tuple[int, Response, Done]] = deque()
-        self._heartbeat: TimerTask | None = None
         self._registered = False
-        self._on_shutdown: Callable[[], None] | None = None
-        self._want_fence = False
         image.apply(*host.follow(self))
 
     # ---- following
@@ -145,9 +186,7 @@ class LocalControllerLink:
                     self._image.apply(batch.records, batch.next_offset)
         finally:
             self._applying = False
-        while self._waiting and self._waiting[0][0] <= self._image.next_offset:
-            _, response, done = self._waiting.popleft()
-            done(response)
+        self._settle()
         if self._registered:
             self._host.reached(self._node_id, self.broker_epoch, self._image.next_offset)
             self._schedule_heartbeat()
@@ -167,35 +206,24 @@ class LocalControllerLink:
 
     def start(self, node: Node) -> None:
         self.catch_up()
-        request = registration(node, self._host.cluster_id, new_uuid(), self.broker_epoch)
-        response, _ = self._host.submit(request, REGISTRATION_VERSION)
+        response, _ = self._host.submit(self._registration(node, self._host.cluster_id), REGISTRATION_VERSION)
         assert isinstance(response, BrokerRegistrationResponse)
         if response.error_code:
             raise from_code(response.error_code, "the controller refused the registration", broker=node.id)
         self.broker_epoch = response.broker_epoch
         self._registered = True
         self._on_shutdown = None
-        self._want_fence = False
         self.catch_up()
         self._beat()
 
     def _beat(self) -> None:
         """One heartbeat; the first after a registration has the broker unfenced."""
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            self._heartbeat = None
+        self._cancel_heartbeat()
         if not self._registered:
             return
         self._host.check_sessions()
-        request = BrokerHeartbeatRequest(
-            broker_id=self._node_id,
-            broker_epoch=self.broker_epoch,
-            current_metadata_offset=self._image.next_offset,
-            want_fence=self._want_fence,
-            want_shut_down=self._on_shutdown is not None,
-        )
         try:
-            response, _ = self._host.submit(request, HEARTBEAT_VERSION)
+            response, _ = self._host.submit(self._heartbeat_request(), HEARTBEAT_VERSION)
         except KafkaError as error:
             logger.error("broker %d: heartbeat failed: %s", self._node_id, error)
             self._schedule_heartbeat()
@@ -212,8 +240,7 @@ class LocalControllerLink:
     def _schedule_heartbeat(self) -> None:
         """Only where another broker could notice: one alone needs no heartbeat, and wakes for none."""
         if self._heartbeat is None and len(self._image.brokers) > 1:
-            self._heartbeat = TimerTask(self._host.config.broker_heartbeat_interval_ms, self._beat)
-            self._timer.add(self._heartbeat)
+            self._plan_heartbeat(self._host.config.broker_heartbeat_interval_ms)
 
     def shut_down(self, done: Callable[[], None]) -> None:
         if not self._registered:
@@ -223,10 +250,6 @@ class LocalControllerLink:
         self._ask_again()
         if self._on_shutdown is not None:
             self._beat()  # the first one began the shutdown; if nobody has to catch up, the second ends it
-
-    def fence(self) -> None:
-        self._want_fence = True
-        self._beat()
 
     def _retry_shutdown(self) -> None:
         """Called under the controller's lock when another broker has caught up."""
@@ -241,8 +264,6 @@ class LocalControllerLink:
     def close(self) -> None:
         self._registered = False
         self._on_shutdown = None
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            self._heartbeat = None
+        self._cancel_heartbeat()
         self._host.broker_lost(self._node_id, self.broker_epoch)
         self.catch_up()

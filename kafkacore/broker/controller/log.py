@@ -1,28 +1,33 @@
 """The metadata log on disk, `__cluster_metadata-0`: what the controller decided, in Kafka's file format.
 
     <directory>/meta.properties                 cluster.id, node.id
-    <directory>/__cluster_metadata-0/*.log      one batch per decision, one record per fact
+    <directory>/__cluster_metadata-0/*.log          one batch per decision, one record per fact
+    <directory>/__cluster_metadata-0/*.checkpoint   snapshots
 
-`DumpLogSegments --cluster-metadata-decoder` reads it. The controller loads it by replaying it from its start: there are no snapshots, so it
-grows with every decision, by about 60 bytes for each partition that changes. Like all logs it is synced to the disk as flush.messages and
-flush.ms say, by default when it is closed.
+`DumpLogSegments --cluster-metadata-decoder` reads it. The controller loads the newest snapshot that is whole, and replays what follows.
+A decision is about 60 bytes for each partition that changes; after metadata.log.max.record.bytes.between.snapshots, or with the first
+decision after metadata.log.max.snapshot.interval.ms, a snapshot is taken and a new segment begins. When log and snapshots have more bytes
+or are older than metadata.max.retention says, the oldest snapshot goes, and with it the segments below the next one. Like all logs this
+one is synced to the disk as flush.messages and flush.ms say, by default when it is closed; snapshots are synced at once.
 
-Source: org.apache.kafka.raft.KafkaRaftClient, kafka.raft.KafkaMetadataLog.
+Source: org.apache.kafka.raft.KafkaRaftClient, kafka.raft.KafkaMetadataLog, org.apache.kafka.image.publisher.SnapshotGenerator.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kafkacore.broker.cluster import TopicConfig
+from kafkacore.broker.controller.snapshots import Snapshot, SnapshotId, Snapshots
 from kafkacore.broker.log import LogManager
 from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError, RecordTooLarge
+from kafkacore.errors import CorruptDataError, KafkaError, RecordTooLarge
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.records import BatchBuilder, read_batches
 
@@ -31,6 +36,8 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 CONTROLLER_ID = 3000
 """Node id of the controller; clients never see it."""
 LEADER_EPOCH = 1
+logger = logging.getLogger(__name__)
+
 _READ_BYTES = 1 << 20
 _MAX_BATCH_BYTES = 64 << 20
 
@@ -55,6 +62,9 @@ class MetadataLog:
         self._clock = clock
         self._logs = LogManager(config, [directory], InlineWorker(), clock)
         self._config = config
+        self._bytes_since_snapshot = 0
+        self._snapshot_ms = clock.now_ms()
+        self._last_timestamp_ms = 0
         self.open()
 
     def open(self) -> None:
@@ -65,7 +75,14 @@ class MetadataLog:
         """
         if not self._logs.is_open:
             self._logs.start({"cluster.id": self.cluster_id, "node.id": str(CONTROLLER_ID)})
-            self.log = self._logs.open(METADATA_TOPIC, METADATA_TOPIC_ID, 0, TopicConfig.build({}, self._config))
+            settings = {
+                "segment.bytes": str(self._config.metadata_log_segment_bytes),
+                "segment.ms": str(self._config.metadata_log_segment_ms),
+                "file.delete.delay.ms": "0",  # nobody here would come back to delete them
+            }
+            self.log = self._logs.open(METADATA_TOPIC, METADATA_TOPIC_ID, 0, TopicConfig.build(settings, self._config))
+            with self._logs.directories[0].io():
+                self.snapshots = Snapshots(self._logs.directories[0].path / f"{METADATA_TOPIC}-0")
 
     def append(self, records: Sequence[MetadataRecord]) -> None:
         """Writes the records of one decision as one batch.
@@ -80,20 +97,83 @@ class MetadataLog:
                 raise RecordTooLarge(f"{len(records)} records of one decision do not fit a batch of {_MAX_BATCH_BYTES} bytes")
         batch = next(iter(read_batches(builder.build(), check_crcs=False)))
         self.log.append(batch, LEADER_EPOCH, wall_ms=wall_ms)
+        self._bytes_since_snapshot += batch.size_bytes
+        self._last_timestamp_ms = wall_ms
 
-    def batches(self) -> Iterator[tuple[int, list[MetadataRecord]]]:
-        """All that was written: the first offset of each batch, and its records.
+    # ---- snapshots
+
+    def load_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that is whole; None without one. `batches` then goes on behind it.
+
+        Raises:
+            CorruptDataError: the records before the log's beginning are in no snapshot.
+            KafkaStorage: the disk fails.
+        """
+        log_dir = self._logs.directories[0]
+        with log_dir.io():
+            snapshot = self.snapshots.load_newest(self.log.start_offset)
+        if snapshot is None:
+            if self.log.start_offset:
+                raise CorruptDataError(
+                    f"the metadata log in {log_dir.path} begins at offset {self.log.start_offset}, and no snapshot has the records before"
+                )
+            return None
+        if self.log.end_offset < snapshot.id.end_offset:  # a loss of power: the snapshot was synced, the end of the log was not
+            self.log.truncate_fully_and_start_at(snapshot.id.end_offset)
+        return snapshot
+
+    def snapshot_is_due(self) -> bool:
+        """Whether there is more to replay than there should be. Source: SnapshotGenerator.maybeScheduleEmit."""
+        interval_ms = self._config.metadata_log_max_snapshot_interval_ms
+        if self._bytes_since_snapshot >= self._config.metadata_log_max_record_bytes_between_snapshots:
+            return True
+        return bool(interval_ms and self._bytes_since_snapshot) and self._clock.now_ms() - self._snapshot_ms >= interval_ms
+
+    def take_snapshot(self, records: Iterable[MetadataRecord]) -> None:
+        """Writes the state at the end of the log, and deletes what is no longer kept. If that fails the log has all that is needed, and
+        the next try comes when the next snapshot is due.
+
+        Args:
+            records: the state.
+        """
+        self._bytes_since_snapshot, self._snapshot_ms = 0, self._clock.now_ms()
+        try:
+            self.log.roll(self._clock.wall_ms())
+            self.snapshots.write(SnapshotId(self.log.end_offset, LEADER_EPOCH), records, self._last_timestamp_ms)
+            self._apply_retention()
+        except (OSError, KafkaError) as error:
+            logger.error("no snapshot of the metadata log at offset %d: %s", self.log.end_offset, error)
+
+    def _apply_retention(self) -> None:
+        """Source: KafkaMetadataLog.maybeClean."""
+        snapshots, config, wall_ms = self.snapshots, self._config, self._clock.wall_ms()
+        while len(snapshots.ids) > 1:
+            oldest, following = snapshots.ids[:2]
+            too_large = 0 <= config.metadata_max_retention_bytes < self.log.size_bytes + snapshots.size_bytes()
+            too_old = 0 <= config.metadata_max_retention_ms < wall_ms - snapshots.written_ms(oldest)
+            if not too_large and not too_old:
+                return
+            self.log.advance_start(following.end_offset)
+            snapshots.delete(oldest)
+
+    # ---- reading
+
+    def batches(self, from_offset: int = 0) -> Iterator[tuple[int, list[MetadataRecord]]]:
+        """What was written: the first offset of each batch, and its records.
+
+        Args:
+            from_offset: between two batches.
 
         Raises:
             CorruptDataError, UnsupportedVersion: a record cannot be read, and without it the rest means nothing.
         """
-        offset = self.log.start_offset
-        if offset:
-            raise CorruptDataError(f"the metadata log begins at offset {offset}: the records before are gone")
+        offset = max(from_offset, self.log.start_offset)
         while offset < self.log.end_offset:
             for piece in self.log.read(offset, _READ_BYTES, self.log.end_offset, at_least_one=True):
                 data = piece if isinstance(piece, memoryview) else piece.read()
                 for batch in read_batches(data):
+                    self._bytes_since_snapshot += batch.size_bytes
+                    self._last_timestamp_ms = batch.max_timestamp_ms
                     yield batch.base_offset, [decode_record(record.value or b"") for record in batch.records()]
                     offset = batch.last_offset + 1
 

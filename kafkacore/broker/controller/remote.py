@@ -3,6 +3,7 @@
     submit(request)  --request, ListOffsets-->  the response, and how far the log then reaches
                      done(response)             when this broker's image has got there
     Fetch from where the image is  ---------->  records, applied in order; then the next Fetch
+    FetchSnapshot, piece by piece  ---------->  the state, where the records are gone; then the next Fetch
 
 The question for the end of the log stands behind the request on the same connection and is answered behind it, so its answer covers all
 that the request wrote, at no round trip more.
@@ -16,32 +17,38 @@ Source: kafka.server.{BrokerLifecycleManager, NodeToControllerChannelManagerImpl
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kafkacore import errors
-from kafkacore.broker.cluster import ClusterImage, new_uuid
-from kafkacore.broker.controller.link import HEARTBEAT_VERSION, REGISTRATION_VERSION, Done, registration
-from kafkacore.broker.controller.log import CONTROLLER_ID, METADATA_TOPIC, METADATA_TOPIC_ID
-from kafkacore.broker.controller.server import FETCH_VERSION, LIST_OFFSETS_VERSION
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller.link import HEARTBEAT_VERSION, REGISTRATION_VERSION, Done, LinkBase
+from kafkacore.broker.controller.log import CONTROLLER_ID, LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.server import FETCH_SNAPSHOT_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION
+from kafkacore.broker.controller.snapshots import decode_snapshot
+from kafkacore.broker.image_jump import jump
 from kafkacore.broker.peers import PeerClient
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
-    BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    FetchedSnapshotId,
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     FetchTopic,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    PartitionSnapshotWanted,
     ReplicaState,
+    SnapshotId,
+    TopicSnapshotWanted,
 )
 from kafkacore.protocol.metadata_log import decode_record
 from kafkacore.protocol.schema import Request, Response
@@ -68,7 +75,7 @@ class ControllerAddress(NamedTuple):
     cluster_id: str
 
 
-class RemoteControllerLink:
+class RemoteControllerLink(LinkBase):
     """To a controller in another process."""
 
     def __init__(
@@ -90,21 +97,13 @@ class RemoteControllerLink:
             peers: reaches the controller as node `CONTROLLER_ID`.
             on_refused: the controller will not have this broker.
         """
-        self.broker_epoch = -1
+        super().__init__(node_id, image, timer)
         self._config = config
-        self._node_id = node_id
-        self._image = image
-        self._timer = timer
         self._peers = peers
         self._on_refused = on_refused
         self._alive = False
         self._fenced = True
         self._beating = False
-        self._heartbeat: TimerTask | None = None
-        self._applying = False
-        self._waiting: deque[tuple[int, Response, Done]] = deque()
-        self._on_shutdown: Callable[[], None] | None = None
-        self._want_fence = False
 
     # ---- requests
 
@@ -131,11 +130,6 @@ class RemoteControllerLink:
         self._peers.send(CONTROLLER_ID, request, version, answered, REQUEST_TIMEOUT_MS)
         self._peers.send(CONTROLLER_ID, question, LIST_OFFSETS_VERSION, reached, REQUEST_TIMEOUT_MS)
 
-    def _settle(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self._image.next_offset and not self._applying:
-            _, response, done = self._waiting.popleft()
-            done(response)
-
     # ---- the metadata log
 
     def _fetch(self) -> None:
@@ -159,13 +153,25 @@ class RemoteControllerLink:
         if not isinstance(response, FetchResponse) or response.error_code or response.responses[0].partitions[0].error_code:
             self._refused(f"the metadata log cannot be read: {response}")
             return
-        records = response.responses[0].partitions[0].records
-        self._applying = True
-        try:
+        partition = response.responses[0].partitions[0]
+        if partition.snapshot_id.end_offset >= 0:
+            self._fetch_snapshot(partition.snapshot_id, bytearray())
+            return
+        records = partition.records
+
+        def apply() -> None:
             if isinstance(records, memoryview) and len(records):
                 for batch in read_batches(records):
                     # Offsets asked for only ever stand between batches, so a batch is applied as a whole.
                     self._image.apply([decode_record(record.value or b"") for record in batch.records()], batch.last_offset + 1)
+
+        self._follow(apply)
+
+    def _follow(self, apply: Callable[[], object]) -> None:
+        """Changes the image, and asks for what comes then."""
+        self._applying = True
+        try:
+            apply()
         except Exception:
             logger.exception("broker %d cannot follow the metadata log", self._node_id)
             self._refused("its image of the cluster is broken")
@@ -177,6 +183,43 @@ class RemoteControllerLink:
         if self._fenced and self._image.next_offset > self.broker_epoch:
             self._beat()
 
+    def _fetch_snapshot(self, snapshot: SnapshotId, held: bytearray) -> None:
+        """The next piece of a snapshot; the image becomes what it says when it is whole."""
+        if not self._alive:
+            return
+
+        def fetched(response: Response | KafkaError) -> None:
+            if not self._alive:
+                return
+            if not isinstance(response, FetchSnapshotResponse):
+                self._later(lambda: self._fetch_snapshot(snapshot, held))
+                return
+            piece = response.topics[0].partitions[0]
+            data = piece.unaligned_records
+            if piece.error_code or not isinstance(data, memoryview) or not len(data) or piece.position != len(held):
+                self._later(self._fetch)  # it is gone, and a newer one is there
+                return
+            held.extend(data)
+            if len(held) < piece.size:
+                self._fetch_snapshot(snapshot, held)
+            else:
+                self._follow(lambda: self._jump(snapshot.end_offset, bytes(held)))
+
+        named = FetchedSnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+        wanted = PartitionSnapshotWanted(partition=0, current_leader_epoch=LEADER_EPOCH, snapshot_id=named, position=len(held))
+        request = FetchSnapshotRequest(
+            cluster_id=self._image.cluster_id,
+            replica_id=self._node_id,
+            max_bytes=MAX_FETCH_BYTES,
+            topics=[TopicSnapshotWanted(name=METADATA_TOPIC, partitions=[wanted])],
+        )
+        self._peers.send(CONTROLLER_ID, request, FETCH_SNAPSHOT_VERSION, fetched, REQUEST_TIMEOUT_MS, LOG_LANE)
+
+    def _jump(self, end_offset: int, data: bytes) -> None:
+        target = ClusterImage(self._image.config, self._image.cluster_id)
+        target.apply(decode_snapshot(data), end_offset)
+        jump(self._image, target)
+
     # ---- life
 
     def _later(self, again: Callable[[], None]) -> None:
@@ -185,8 +228,7 @@ class RemoteControllerLink:
     def start(self, node: Node) -> None:
         self._alive = True
         self._fenced = True
-        self._want_fence = False
-        self._register(registration(node, self._image.cluster_id, new_uuid(), self.broker_epoch))
+        self._register(self._registration(node, self._image.cluster_id))
 
     def _register(self, request: BrokerRegistrationRequest) -> None:
         if not self._alive:
@@ -207,20 +249,11 @@ class RemoteControllerLink:
 
     def _beat(self) -> None:
         """One heartbeat at a time; the next is planned when it is answered."""
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            self._heartbeat = None
+        self._cancel_heartbeat()
         if not self._alive or self._beating:
             return
         self._beating = True
-        request = BrokerHeartbeatRequest(
-            broker_id=self._node_id,
-            broker_epoch=self.broker_epoch,
-            current_metadata_offset=self._image.next_offset,
-            want_fence=self._want_fence,
-            want_shut_down=self._on_shutdown is not None,
-        )
-        self._peers.send(CONTROLLER_ID, request, HEARTBEAT_VERSION, self._beaten, self._config.broker_session_timeout_ms)
+        self._peers.send(CONTROLLER_ID, self._heartbeat_request(), HEARTBEAT_VERSION, self._beaten, self._config.broker_session_timeout_ms)
 
     def _beaten(self, response: Response | KafkaError) -> None:
         self._beating = False
@@ -238,19 +271,13 @@ class RemoteControllerLink:
             self._alive = False
             done()
             return
-        wait_ms = self._config.broker_heartbeat_interval_ms if self._on_shutdown is None else SHUTDOWN_RETRY_MS
-        self._heartbeat = TimerTask(wait_ms, self._beat)
-        self._timer.add(self._heartbeat)
+        self._plan_heartbeat(self._config.broker_heartbeat_interval_ms if self._on_shutdown is None else SHUTDOWN_RETRY_MS)
 
     def shut_down(self, done: Callable[[], None]) -> None:
         if not self._alive or self.broker_epoch < 0:
             done()
             return
         self._on_shutdown = done
-        self._beat()
-
-    def fence(self) -> None:
-        self._want_fence = True
         self._beat()
 
     def _refused(self, reason: str) -> None:
@@ -262,6 +289,4 @@ class RemoteControllerLink:
     def close(self) -> None:
         self._alive = False
         self._on_shutdown = None
-        if self._heartbeat is not None:
-            self._heartbeat.cancel()
-            self._heartbeat = None
+        self._cancel_heartbeat()

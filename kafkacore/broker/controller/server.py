@@ -1,7 +1,8 @@
 """The controller behind a port, for brokers in processes of their own.
 
     broker --registration, heartbeats, what it passes on--> answered at once
-    broker --Fetch of __cluster_metadata, from where it is--> records, at the latest after the request's max wait
+    broker --Fetch of __cluster_metadata, from where it is--> records, at the latest after the request's max wait; or a snapshot's name
+    broker --FetchSnapshot--> a piece of its file
     broker's connection ends --> fenced at once: a killed process is noticed before its session is over
 
 Only brokers of the same machine are meant to connect: there is no authentication, and the port is open on loopback alone.
@@ -15,8 +16,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from kafkacore import protocol
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import code_of
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
@@ -37,11 +40,15 @@ from kafkacore.protocol import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
     PartitionData,
+    PartitionSnapshot,
+    TopicSnapshot,
 )
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer, TimerTask
@@ -49,6 +56,7 @@ from kafkacore.timer import LoopTimer, TimerTask
 logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
+FETCH_SNAPSHOT_VERSION = 1
 LIST_OFFSETS_VERSION = 7
 MIN_SESSION_CHECK_MS = 10
 
@@ -119,6 +127,11 @@ def fetch(state: ControllerState, call: Call, request: FetchRequest) -> FetchRes
     if wanted is None or request.topics[0].topic_id != METADATA_TOPIC_ID or wanted.partition != 0:
         return FetchResponse(error_code=Code.UNKNOWN_TOPIC_ID, responses=[])
     state.host.reached(request.replica_state.replica_id, request.replica_state.replica_epoch, wanted.fetch_offset)
+    snapshot = state.host.snapshot_for(wanted.fetch_offset)
+    if snapshot is not None:
+        named = protocol.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+        data = PartitionData(partition_index=0, error_code=Code.NONE, snapshot_id=named, aborted_transactions=None, records=b"")
+        return FetchResponse(responses=[FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
     if wanted.fetch_offset >= state.host.end_offset() and request.max_wait_ms > 0:
         late = LateAnswer(call)
         expiry = TimerTask(request.max_wait_ms, lambda: answer())
@@ -147,10 +160,41 @@ def _read(host: ControllerHost, request: FetchRequest, wanted: FetchPartition) -
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
 
 
+def fetch_snapshot(state: ControllerState, call: Call, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    """FetchSnapshot v0-1: a piece of a snapshot's file."""
+    topics = []
+    max_bytes = request.max_bytes
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            snapshot = SnapshotId(wanted.snapshot_id.end_offset, wanted.snapshot_id.epoch)
+            data, size, code = b"", 0, Code.NONE
+            try:
+                if topic.name != METADATA_TOPIC or wanted.partition != 0:
+                    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    data, size = state.host.read_snapshot(snapshot, wanted.position, max_bytes)
+                    max_bytes -= len(data)
+            except KafkaError as error:
+                code = code_of(error)
+            answer = PartitionSnapshot(
+                index=wanted.partition,
+                error_code=code,
+                snapshot_id=wanted.snapshot_id,
+                size=size,
+                position=wanted.position,
+                unaligned_records=data,
+            )
+            partitions.append(answer)
+        topics.append(TopicSnapshot(name=topic.name, partitions=partitions))
+    return FetchSnapshotResponse(error_code=Code.NONE, topics=topics)
+
+
 SERVED: dict[int, Served] = {
     1: Served(FETCH_VERSION, FETCH_VERSION, fetch),
     2: Served(LIST_OFFSETS_VERSION, LIST_OFFSETS_VERSION, list_offsets),
     18: Served(0, 4, api_versions),
+    59: Served(0, 1, fetch_snapshot),
     **{key: Served(APIS[key].min_version, APIS[key].max_version, decide) for key in DECIDED},
 }
 

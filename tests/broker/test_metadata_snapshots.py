@@ -1,0 +1,348 @@
+"""Snapshots of the metadata log: when they are taken, what a controller and a broker do with them, what is done without them."""
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_controller import Stage
+from test_remote_controller import CONFIG, create
+from test_remote_controller import Stage as RemoteStage
+from wire import Wire
+
+from kafkacore import protocol as p
+from kafkacore.broker.cluster import ClusterImage, ImageListener
+from kafkacore.broker.controller import ControllerHost, remote
+from kafkacore.broker.controller.log import LEADER_EPOCH, METADATA_TOPIC
+from kafkacore.broker.controller.snapshots import SnapshotId, Snapshots, decode_snapshot, encode_snapshot
+from kafkacore.broker.image_jump import jump
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, CorruptDataError, KafkaError
+
+SMALL = {"metadata_log_max_record_bytes_between_snapshots": 2000}
+
+
+def facts(image):
+    return list(image.records())
+
+
+def fill(stage, count, prefix="t"):
+    for nth in range(count):
+        assert stage.create(f"{prefix}{nth}", 2, 3, configs={"retention.ms": str(nth)}).error_code == 0
+
+
+def reopened(stage, directory):
+    """What another controller makes of the directory, but for the brokers, who are all dead to it, and the leaders."""
+    stage.host.close()
+    return ControllerHost(stage.config, directory=directory, clock=ManualClock())
+
+
+def names(directory, suffix):
+    return sorted(path.name for path in (directory / f"{METADATA_TOPIC}-0").glob("*" + suffix))
+
+
+def topics(host):
+    return host.read(
+        lambda image: [(each.name, each.config.overrides, [one.replicas for one in each.partitions]) for each in image.topics.values()]
+    )
+
+
+def test_a_snapshot_comes_after_so_many_bytes_and_is_what_a_controller_starts_from(tmp_path):
+    stage = Stage(directory=tmp_path, **SMALL)
+    assert names(tmp_path, ".checkpoint") == []
+    fill(stage, 30)
+    found = names(tmp_path, ".checkpoint")
+    log = stage.host._log
+    assert len(found) >= 3 and found == [each.file_name for each in log.snapshots.ids]
+    assert [each.end_offset for each in log.snapshots.ids] == [segment.base_offset for segment in log.log.segments[1:]]
+    newest = log.snapshots.ids[-1]
+    assert newest.file_name == f"{newest.end_offset:020d}-0000000001.checkpoint"
+    before = topics(stage.host)
+    stage.host.close()
+    for segment in log.log.segments[:-1]:  # what the snapshot stands for is not looked at
+        Path(segment.path(".log")).write_bytes(b"")
+    again = ControllerHost(stage.config, directory=tmp_path, clock=ManualClock())
+    assert topics(again) == before and again.read(lambda image: sorted(image.brokers)) == [1, 2, 3]
+    again.close()
+
+
+def test_a_snapshot_comes_with_the_first_change_after_so_long(tmp_path):
+    stage = Stage(directory=tmp_path, metadata_log_max_snapshot_interval_ms=1000)
+    stage.create("a", 1, 1)
+    stage.clock.advance(999)
+    stage.create("b", 1, 1)
+    assert names(tmp_path, ".checkpoint") == []
+    stage.clock.advance(1)
+    stage.create("c", 1, 1)
+    (only,) = stage.host._log.snapshots.ids
+    assert only.end_offset == stage.host.end_offset()
+    stage.clock.advance(999)
+    stage.create("d", 1, 1)
+    assert stage.host._log.snapshots.ids == [only]
+    stage.host.close()
+
+
+def test_an_interval_of_zero_is_none(tmp_path):
+    stage = Stage(directory=tmp_path, metadata_log_max_snapshot_interval_ms=0)
+    stage.clock.advance(10**9)
+    stage.create("a", 1, 1)
+    assert names(tmp_path, ".checkpoint") == []
+    stage.host.close()
+
+
+@pytest.mark.parametrize("harm", ["torn", "changed", "empty", "foreign"])
+def test_a_snapshot_that_is_not_whole_gives_way_to_the_older_one(tmp_path, harm, caplog):
+    stage = Stage(directory=tmp_path, **SMALL)
+    fill(stage, 20)
+    before, ids = topics(stage.host), stage.host._log.snapshots.ids
+    path = stage.host._log.snapshots.path(ids[-1])
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    path.write_bytes({"torn": whole[:middle], "changed": changed, "empty": b"", "foreign": b"\xff" * 400}[harm])
+    again = reopened(stage, tmp_path)
+    assert topics(again) == before
+    assert str(path) in caplog.text and again._log.snapshots.ids[: len(ids) - 1] == ids[:-1]
+    again.close()
+
+
+def test_without_any_good_snapshot_the_whole_log_is_replayed_as_long_as_it_is_there(tmp_path):
+    stage = Stage(directory=tmp_path, **SMALL)
+    fill(stage, 20)
+    before = topics(stage.host)
+    for each in stage.host._log.snapshots.ids:
+        stage.host._log.snapshots.path(each).write_bytes(b"nothing")
+    again = reopened(stage, tmp_path)
+    assert topics(again) == before
+    again.close()
+
+
+def test_retention_drops_old_snapshots_and_the_log_below_the_next(tmp_path):
+    stage = Stage(directory=tmp_path, metadata_max_retention_bytes=0, **SMALL)
+    fill(stage, 40)
+    log = stage.host._log
+    (only,) = log.snapshots.ids
+    assert (log.log.start_offset, len(log.log.segments)) == (only.end_offset, 1)
+    assert len(names(tmp_path, ".log")) == len(names(tmp_path, ".checkpoint")) == 1
+    assert names(tmp_path, ".deleted") == []
+    before = topics(stage.host)
+    again = reopened(stage, tmp_path)
+    assert topics(again) == before
+    (only,) = again._log.snapshots.ids
+    again._log.snapshots.path(only).write_bytes(b"")
+    again.close()
+    for _ in range(2):  # the directory is free again
+        with pytest.raises(CorruptDataError, match=f"begins at offset {only.end_offset}"):
+            ControllerHost(stage.config, directory=tmp_path)
+
+
+def test_retention_by_age(tmp_path):
+    stage = Stage(directory=tmp_path, metadata_max_retention_ms=5000, **SMALL)
+    fill(stage, 20)
+    many = list(stage.host._log.snapshots.ids)
+    assert len(many) > 2
+    stage.host.close()
+    again = Stage(brokers=0, directory=tmp_path, metadata_max_retention_ms=5000, **SMALL)
+    again.clock.advance(5001)
+    for node in (1, 2, 3):
+        again.start(node)
+    fill(again, 20, "u")
+    assert not set(many[:-1]) & set(again.host._log.snapshots.ids)  # their age is in their headers
+    again.host.close()
+
+
+def test_what_a_crash_leaves(tmp_path):
+    stage = Stage(directory=tmp_path, **SMALL)
+    fill(stage, 20)
+    before = topics(stage.host)
+    snapshots = stage.host._log.snapshots
+    stage.host.close()
+    part = Path(f"{snapshots.path(SnapshotId(10**6, 1))}.part")
+    part.write_bytes(b"begun")
+    for name in names(tmp_path, ".log") + names(tmp_path, ".index") + names(tmp_path, ".timeindex"):  # the log was not synced, they were
+        (tmp_path / f"{METADATA_TOPIC}-0" / name).unlink()
+    again = ControllerHost(stage.config, directory=tmp_path, clock=ManualClock())
+    assert not part.exists()
+    found = topics(again)
+    assert found == before[: len(found)] and len(found) >= 15
+    assert again._log.log.start_offset == snapshots.ids[-1].end_offset
+    again.close()
+
+
+def test_a_disk_that_refuses_a_snapshot_costs_no_decision(tmp_path, monkeypatch, caplog):
+    stage = Stage(directory=tmp_path, **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        fill(stage, 20)
+    assert "No space left" in caplog.text and names(tmp_path, ".checkpoint") == []
+    fill(stage, 20, "u")
+    assert names(tmp_path, ".checkpoint")
+    before = topics(stage.host)
+    again = reopened(stage, tmp_path)
+    assert topics(again) == before
+    again.close()
+
+
+# ---- the file
+
+
+def some_records(seed, count=40):
+    stage = Stage()
+    rng = random.Random(seed)
+    for nth in range(count):
+        if rng.random() < 0.7 or not stage.image.topics:
+            stage.create(f"t{nth}", rng.randint(1, 3), rng.randint(1, 3))
+        else:
+            stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=rng.choice(list(stage.image.topics)))]))
+    return facts(stage.image)
+
+
+def test_a_snapshot_holds_what_was_put_in_over_several_batches(monkeypatch):
+    monkeypatch.setattr("kafkacore.broker.controller.snapshots._BATCH_BYTES", 500)
+    records = some_records(1)
+    batches = [bytes(each) for each in encode_snapshot(records, 7, 1234)]
+    assert len(batches) > 4
+    assert [struct.unpack(">q", each[:8])[0] for each in batches][:2] == [0, 1]
+    assert {struct.unpack(">i", each[12:16])[0] for each in batches} == {7}
+    assert decode_snapshot(b"".join(batches)) == records
+    assert decode_snapshot(b"".join(bytes(each) for each in encode_snapshot([], 1, 0))) == []
+
+
+WHOLE = b"".join(bytes(each) for each in encode_snapshot(some_records(2, 12), 1, 5))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_part_of_a_snapshot_and_no_changed_one_is_taken_for_whole(data):
+    cut = data.draw(st.integers(0, len(WHOLE) - 1))
+    with pytest.raises(KafkaError):
+        decode_snapshot(WHOLE[:cut])
+    with pytest.raises(KafkaError):
+        decode_snapshot(WHOLE + WHOLE[: data.draw(st.integers(1, 200))])
+    # a flipped bit in what the checksums cover: behind length, epoch, magic and the sum itself of the first batch
+    at = data.draw(st.integers(21, struct.unpack(">i", WHOLE[8:12])[0] + 11))
+    with pytest.raises(KafkaError):
+        decode_snapshot(WHOLE[:at] + bytes([WHOLE[at] ^ (1 << data.draw(st.integers(0, 7)))]) + WHOLE[at + 1 :])
+
+
+# ---- brokers that are too far behind
+
+
+class Heard(ImageListener):
+    def __init__(self):
+        self.deltas = []
+
+    def image_changed(self, delta):
+        self.deltas.append(delta)
+
+
+def image_of(records, next_offset):
+    image = ClusterImage(BrokerConfig(), "cluster")
+    image.apply(records, next_offset)
+    return image
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_image_that_jumps_is_the_other_one_and_tells_what_changed(seed):
+    """Against a listener's own book: what it knew, with what it heard, is what there is."""
+    stage = Stage(default_replication_factor=3)
+    rng = random.Random(seed)
+
+    def act():
+        names_now = list(stage.image.topics)
+        what = rng.randrange(6)
+        if what < 2 or not names_now:
+            stage.create(f"t{rng.randrange(8)}", rng.randint(1, 3), configs={"retention.ms": str(rng.randrange(9))})
+        elif what == 2:
+            stage.ask(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name=rng.choice(names_now))]))
+        elif what == 3:
+            stage.lose(rng.randint(1, 3))
+        elif what == 4:
+            for node in {1, 2, 3} - stage.image.nodes.keys():
+                stage.start(node)
+        else:
+            wanted = p.CreatePartitionsTopic(name=rng.choice(names_now), count=rng.randint(2, 5), assignments=None)
+            stage.ask(p.CreatePartitionsRequest(topics=[wanted], timeout_ms=0))
+
+    for _ in range(12):
+        act()
+    image = image_of(facts(stage.image), stage.image.next_offset)
+    heard = Heard()
+    image.listeners.append(heard)
+    book = {(each.topic_id, n): part for each in image.topics.values() for n, part in enumerate(each.partitions)}
+    brokers = dict(image.brokers)
+    for _ in range(12):
+        act()
+    jump(image, image_of(facts(stage.image), stage.image.next_offset))
+    assert (set(map(str, facts(image))), image.next_offset) == (set(map(str, facts(stage.image))), stage.image.next_offset)
+    assert image.nodes == stage.image.nodes
+    assert {name: each.config for name, each in image.topics.items()} == {
+        name: image_of(facts(stage.image), 0).topics[name].config for name in stage.image.topics
+    }
+    (delta,) = heard.deltas
+    for topic in delta.deleted_topics:
+        book = {key: part for key, part in book.items() if key[0] != topic.topic_id}
+    for change in delta.partitions:
+        assert book.get((change.topic.topic_id, change.index)) == change.before
+        book[change.topic.topic_id, change.index] = change.now
+    assert book == {(each.topic_id, n): part for each in image.topics.values() for n, part in enumerate(each.partitions)}
+    assert delta.brokers == {node for node in brokers | image.brokers if brokers.get(node) != image.brokers.get(node)}
+
+
+def test_a_broker_that_is_too_far_behind_reads_the_snapshot(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "MAX_FETCH_BYTES", 700)
+    config = CONFIG.replace(metadata_max_retention_bytes=0, **SMALL)
+    with RemoteStage(tmp_path, config=config) as stage:
+        create(stage, "gone")
+        topic = p.CreatableTopic(name="kept", num_partitions=1, replication_factor=2)
+        stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+        stage.brokers[2].stop()
+        stage.host.submit(p.DeleteTopicsRequest(topics=[p.DeleteTopicState(name="gone")]), 6)
+        for nth in range(30):
+            topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
+            stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+        behind = stage.brokers[2].cluster.next_offset
+        assert 0 < behind < stage.host._log.log.start_offset
+        stage.brokers[2].start()
+        stage.add(3)  # has read nothing yet
+        stage.wait(lambda image: 2 in image.nodes and sorted(image.partition("kept", 0).isr) == [1, 2])
+        for node in (2, 3):
+            broker = stage.brokers[node]
+            theirs = broker.call(lambda broker=broker: set(map(str, facts(broker.cluster))))
+            assert theirs == stage.host.read(lambda image: set(map(str, facts(image))))
+        held = stage.brokers[2].call(lambda: set(stage.brokers[2].state.replicas.partitions))
+        assert ("gone", 0) not in held and ("kept", 0) in held
+
+
+def test_a_snapshot_is_fetched_by_its_name_and_position(tmp_path):
+    with RemoteStage(tmp_path, brokers=1, config=CONFIG.replace(default_replication_factor=1, **SMALL)) as stage:
+        for nth in range(20):
+            topic = p.CreatableTopic(name=f"t{nth}", num_partitions=1, replication_factor=1)
+            stage.host.submit(p.CreateTopicsRequest(topics=[topic]), 7)
+        snapshots = stage.host._log.snapshots
+        newest = snapshots.ids[-1]
+        size = os.stat(snapshots.path(newest)).st_size
+
+        def ask(name=METADATA_TOPIC, partition=0, end_offset=newest.end_offset, epoch=LEADER_EPOCH, position=0, max_bytes=100):
+            wanted = p.PartitionSnapshotWanted(
+                partition=partition,
+                current_leader_epoch=LEADER_EPOCH,
+                snapshot_id=p.FetchedSnapshotId(end_offset=end_offset, epoch=epoch),
+                position=position,
+            )
+            request = p.FetchSnapshotRequest(max_bytes=max_bytes, topics=[p.TopicSnapshotWanted(name=name, partitions=[wanted])])
+            return wire.ask(request, 1).topics[0].partitions[0]
+
+        with Wire(f"{stage.server.host}:{stage.server.port}") as wire:
+            answer = ask(position=7)
+            assert (answer.error_code, answer.size, answer.position, len(answer.unaligned_records)) == (0, size, 7, 100)
+            assert bytes(answer.unaligned_records) == snapshots.path(newest).read_bytes()[7:107]
+            assert len(ask(max_bytes=-5).unaligned_records) == 0
+            assert ask(name="t").error_code == ask(partition=1).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+            assert ask(end_offset=1).error_code == ask(epoch=9).error_code == Code.SNAPSHOT_NOT_FOUND
+            for position in (-1, size, 2**62):
+                assert ask(position=position).error_code == Code.POSITION_OUT_OF_RANGE
