@@ -14,11 +14,15 @@ from kafkacore.protocol import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     ListOffsetsRequest,
     MetadataRequest,
 )
+from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
 
 
@@ -217,6 +221,29 @@ def test_a_coordinator_that_moves_is_looked_for_again(admin, broker):
     answers += [Code.NOT_COORDINATOR] * 1000
     late = admin._ask_coordinators(["g"], 0, request, read, 0.05).errors["g"]
     assert isinstance(late, errors.KafkaTimeoutError) and isinstance(late.attempts[0], errors.NotCoordinator)
+
+
+def test_a_coordinator_that_goes_away_is_looked_for_again():
+    """A broker that nobody knows, one that is gone, and one that goes before it has answered."""
+    with EmbeddedCluster(brokers=2) as cluster:
+        with KafkaAdminClient({"bootstrap.servers": cluster.bootstrap_servers}, retry_backoff_ms=10) as admin:
+            admin.list_groups()  # it knows both brokers
+            cluster.stop_broker(2)
+            places, losses = [9, 2, 1, 1], [Disconnect]
+
+            def find(request):
+                found = [Coordinator(key=key, node_id=places[0], host="", port=1, error_code=0) for key in request.coordinator_keys]
+                del places[0]
+                return FindCoordinatorResponse(coordinators=found)
+
+            def describe(request):
+                state = DescribeTransactionsTransactionState(error_code=Code.TRANSACTIONAL_ID_NOT_FOUND, transactional_id="t")
+                return losses.pop() if losses else DescribeTransactionsResponse(transaction_states=[state])
+
+            cluster.control(FindCoordinatorRequest.API_KEY, find)
+            cluster.control(DescribeTransactionsRequest.API_KEY, describe)
+            found = admin.describe_transactions(["t"], timeout=10)
+            assert (type(found.errors["t"]), places, losses) == (errors.TransactionalIdNotFound, [], [])
 
 
 def test_brokers_that_are_not_there(admin):

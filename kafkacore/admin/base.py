@@ -113,16 +113,25 @@ class Call:
         api, build: the request.
         find: who is asked; None while nobody is known, and then the metadata is asked for.
         is_fixed: no other broker could answer.
+        may_move: it ends with an error when its broker cannot be reached, since the caller can find out who answers instead.
     """
 
     def __init__(
-        self, admin: AdminBase, api: type[Any], build: Callable[[int], Any], find: Callable[[int], Node | None], *, is_fixed: bool = False
+        self,
+        admin: AdminBase,
+        api: type[Any],
+        build: Callable[[int], Any],
+        find: Callable[[int], Node | None],
+        *,
+        is_fixed: bool = False,
+        may_move: bool = False,
     ) -> None:
         self._admin = admin
         self._api = api
         self._build = build
         self._find = find
         self._is_fixed = is_fixed
+        self._may_move = may_move
         self._in_flight = False
         self._failed_try: errors.KafkaError | None = None
         self._retry_at_ms = 0
@@ -155,8 +164,15 @@ class Call:
         node = self._find(now_ms)
         if node is None:
             admin._driver.metadata.request_update()
+            if self._may_move:
+                self.error = errors.CoordinatorNotAvailable("the cluster has no such broker now")
+                return None
             return admin.config.reconnect_backoff_ms
         if not client.ready(node, now_ms):
+            if self._may_move and client.connection_failed(node):
+                admin._driver.metadata.request_update()
+                self.error = errors.CoordinatorNotAvailable("its broker cannot be reached", broker=node.id)
+                return None
             return client.poll_delay_ms(node, now_ms) if self._is_fixed else admin.config.reconnect_backoff_ms
         self._in_flight = True
         self.tries += 1
@@ -179,7 +195,10 @@ class Call:
             self.response = response.response
             return
         cause = response.error or errors.DisconnectError("the connection was lost before the answer")
-        if cause.retriable:
+        if self._may_move:
+            self._admin._driver.metadata.request_update()
+            self.error = cause
+        elif cause.retriable:
             self.retry(cause)
         else:
             self.error = cause
@@ -343,10 +362,12 @@ class AdminBase:
             return results
 
     def _ask_brokers(
-        self, requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]], timeout_ms: int
+        self, requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]], timeout_ms: int, *, may_move: bool = False
     ) -> dict[int, Asked]:
-        """One request to each of some brokers, by their ids."""
-        calls = [Call(self, api, build, self._broker(node_id), is_fixed=True) for node_id, (api, build) in requests.items()]
+        """One request to each of some brokers, by their ids. See `Call` for may_move."""
+        calls = [
+            Call(self, api, build, self._broker(node_id), is_fixed=True, may_move=may_move) for node_id, (api, build) in requests.items()
+        ]
         return dict(zip(requests, self._ask_all(calls, timeout_ms), strict=True))
 
     def _ask_leaders(
@@ -436,10 +457,12 @@ class AdminBase:
                     groups.setdefault(place, []).append(key)
                 else:
                     (again if place.code in _MOVED else failed)[key] = place
-            asked = self._ask_brokers({node_id: request(group) for node_id, group in groups.items()}, self._left_ms(deadline_ms))
+            questions = {node_id: request(group) for node_id, group in groups.items()}
+            asked = self._ask_brokers(questions, self._left_ms(deadline_ms), may_move=True)
             for node_id, answer in asked.items():
                 if answer.error is not None:
-                    failed |= dict.fromkeys(groups[node_id], answer.error)
+                    is_over = isinstance(answer.error, errors.KafkaTimeoutError) or not answer.error.retriable
+                    (failed if is_over else again).update(dict.fromkeys(groups[node_id], answer.error))
                     continue
                 for key, value in read(answer.response):
                     if not isinstance(value, errors.KafkaError):
