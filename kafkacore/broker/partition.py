@@ -549,6 +549,7 @@ class Partition:
         log = self.log
         before = log.end_offset, self.high_watermark, log.start_offset
         if data is not None and len(data):
+            self._begin_with(data)
             log.append_replicated(data, wall_ms)
         reached = min(high_watermark, log.end_offset)
         if reached > self.high_watermark:
@@ -556,6 +557,13 @@ class Partition:
         if log_start_offset > log.start_offset:
             log.advance_start(min(log_start_offset, self.high_watermark))
         return (log.end_offset, self.high_watermark, log.start_offset) != before
+
+    def _begin_with(self, data: memoryview | bytes) -> None:
+        """DeleteRecords may let the leader's log begin inside a batch: an empty log begins with that whole batch."""
+        if self.log.start_offset == self.log.end_offset:
+            first = next(iter(read_batches(data, check_crcs=False)), None)
+            if first is not None and first.base_offset < self.log.end_offset <= first.last_offset:
+                self.restart_at(first.base_offset)
 
     def truncate(self, offset: int) -> None:
         """Drops the records from an offset on, and the leader epochs that begin there."""

@@ -274,3 +274,12 @@ def test_the_low_watermark_is_that_of_the_live_replicas(stage):
     with pytest.raises(errors.OffsetOutOfRange):
         stage.partition.delete_records(-2)
     assert stage.partition.delete_records(-1) == 5
+
+
+def test_an_empty_follower_begins_with_the_whole_batch_in_which_its_leaders_log_begins(stage):
+    stage.decide(leader=2, isr=[2, 3], epoch=1)
+    stage.partition.restart_at(4)                             # DeleteRecords said so
+    data = bytearray(batch())
+    data[7] = 3
+    stage.partition.append_as_follower(bytes(data), 6, 4, T0)
+    assert (stage.partition.log.start_offset, stage.partition.log.end_offset, stage.hw) == (4, 6, 6)

@@ -217,3 +217,49 @@ def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
         broker.stop(clean=False)                              # no snapshot: the log is replayed
         broker.start()
         assert broker.call(lambda: broker.state.replicas.partition("t", 0).last_stable_offset) == 4
+
+
+# ---- logs that come and go
+
+
+class Later(InlineWorker):
+    """Keeps its job until it is asked for."""
+
+    def submit(self, work, done):
+        self.job = lambda: InlineWorker.submit(self, work, done)
+
+
+def test_a_topic_deleted_while_it_is_compacted_takes_no_directory_offline(store):
+    log = store.log(segment_bytes=200, cleanup_policy="compact")
+    for _ in range(4):
+        append(log)
+    worker = store.manager.compactor._worker = Later()
+    store.manager.compactor.compact(("t", 0))
+    store.manager.delete("t", 0)
+    worker.job()
+    assert not store.manager.is_offline
+    assert append(store.log()) == 0
+
+
+def test_what_is_known_of_a_partition_survives_a_start_that_never_opens_it(store):
+    log = store.log(segment_bytes=200)
+    for _ in range(4):
+        append(log)
+    log.advance_start(4)
+    store.restart()
+    store.log(index=1)                                        # the image of the cluster has not come further
+    store.restart()
+    log = store.log(segment_bytes=200)
+    assert (log.start_offset, log.end_offset) == (4, 12)
+    assert store.manager.high_watermark("t", 0) == 12
+
+
+def test_a_clean_stop_does_not_vouch_for_partitions_that_were_not_opened_after_a_crash(store):
+    append(store.log())
+    store.restart()                                           # now there are index files
+    append(store.log())
+    path = store.path / "t-0" / f"{0:020}.log"
+    store.crash()
+    path.write_bytes(path.read_bytes()[:-1] + b"?")           # power went: the last batch has its length, and not its bytes
+    store.restart()
+    assert content(store.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]

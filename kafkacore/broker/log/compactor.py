@@ -170,9 +170,12 @@ class Compactor:
                 return
             if self._due_ms is None:
                 self._due_ms = self._clock.now_ms()           # there may be more to do
-            if isinstance(outcome, OSError):
+            if self._logs.get(key) is not log:                # deleted: its directory has another name, or is gone
+                if isinstance(outcome, Cleaned):
+                    _forget(outcome)
+            elif isinstance(outcome, OSError):
                 self._failed(key, log, outcome)
-            elif self._logs.get(key) is not log or log.truncations != truncations:
+            elif log.truncations != truncations:
                 if isinstance(outcome, Cleaned):
                     _discard(outcome)
             elif isinstance(outcome, Cleaned):
@@ -256,10 +259,16 @@ def _source(segment: Segment, held: list[object]) -> Source:
     )
 
 
-def _discard(cleaned: Cleaned) -> None:
+def _forget(cleaned: Cleaned) -> None:
     for group in cleaned.groups:
         if isinstance(group.cleaned, DiskSegment):
             group.cleaned.close()
+
+
+def _discard(cleaned: Cleaned) -> None:
+    _forget(cleaned)
+    for group in cleaned.groups:
+        if isinstance(group.cleaned, DiskSegment):
             group.cleaned.unlink()
 
 

@@ -99,6 +99,8 @@ class LogManager:
         self._recovery_points: dict[Key, int] = {}
         self._start_offsets: dict[Key, int] = {}
         self._loaded_high_watermarks: dict[Key, int] = {}
+        self._loaded: dict[Path, dict[Key, int]] = {}
+        """What the checkpoints said at the start; it stays in them for partitions that are not opened yet, or never by this broker."""
         self._saved: dict[Path, dict[Key, int]] = {}
         self._doomed: list[tuple[int, int, list[Path]]] = []  # (due, number, files or directories), a heap
         self._number = 0
@@ -185,10 +187,14 @@ class LogManager:
             )
 
     def _read(self, path: Path) -> None:
-        self._recovery_points.update(checkpoints.read_offsets(path / checkpoints.RECOVERY_POINTS))
-        self._start_offsets.update(checkpoints.read_offsets(path / checkpoints.START_OFFSETS))
-        self.compactor.cleaned_to.update(checkpoints.read_offsets(path / checkpoints.CLEANER_OFFSETS))
-        self._loaded_high_watermarks.update(checkpoints.read_offsets(path / checkpoints.HIGH_WATERMARKS))
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINTS, self._recovery_points),
+            (checkpoints.START_OFFSETS, self._start_offsets),
+            (checkpoints.CLEANER_OFFSETS, self.compactor.cleaned_to),
+            (checkpoints.HIGH_WATERMARKS, self._loaded_high_watermarks),
+        ):
+            self._loaded[path / name] = checkpoints.read_offsets(path / name)
+            offsets.update(self._loaded[path / name])
         marker = path / checkpoints.CLEAN_SHUTDOWN
         if marker.exists():
             self._clean.add(path)
@@ -212,7 +218,7 @@ class LogManager:
             self._flush_all()
             self.checkpoint()
             for log_dir in self.directories:
-                if log_dir.failure is None:
+                if log_dir.failure is None and (log_dir.path in self._clean or not self._unopened(log_dir.path)):
                     try:
                         (log_dir.path / checkpoints.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
                         sync_file(log_dir.path)
@@ -227,6 +233,11 @@ class LogManager:
         self._to_flush.clear()
         self._unlock()
         self.is_open = False
+
+    def _unopened(self, path: Path) -> bool:
+        """Whether partitions lie there that nobody has looked at since the last crash."""
+        opened = {log.storage.path.name for log in self.logs.values() if isinstance(log.storage, DirectoryStorage)}
+        return any((entry / checkpoints.PARTITION_METADATA).exists() and entry.name not in opened for entry in path.iterdir())
 
     def _flush_all(self) -> None:
         for log in self.logs.values():
@@ -336,7 +347,8 @@ class LogManager:
             self._delete_directory(log.storage.log_dir, log.storage.path, log.config.file_delete_delay_ms)
 
     def _forget(self, key: Key) -> None:
-        for offsets in (self._recovery_points, self._start_offsets, self._loaded_high_watermarks, self.compactor.cleaned_to):
+        known = (self._recovery_points, self._start_offsets, self._loaded_high_watermarks, self.compactor.cleaned_to)
+        for offsets in (*known, *self._loaded.values()):
             offsets.pop(key, None)
 
     def _delete_directory(self, log_dir: LogDir, path: Path, delay_ms: int) -> None:
@@ -465,8 +477,9 @@ class LogManager:
     def _save(self, name: str, offsets: Mapping[Key, int], write: _Write) -> None:
         for log_dir in self.directories:
             if log_dir.failure is None:
-                here = {key: offset for key, offset in offsets.items() if key in self.logs and _dir_of(self.logs[key]) is log_dir}
                 place = log_dir.path / name
+                here = {key: offset for key, offset in self._loaded.get(place, {}).items() if key not in self.logs}
+                here.update((key, offset) for key, offset in offsets.items() if key in self.logs and _dir_of(self.logs[key]) is log_dir)
                 if self._saved.get(place) != here:
                     self._saved[place] = here
                     write(log_dir, functools.partial(checkpoints.write_offsets, place, here))
