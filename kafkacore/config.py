@@ -637,6 +637,9 @@ class BrokerConfig(_Config):
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
+        unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
+        auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
+            made to.
     """
 
     auto_create_topics_enable: bool = True
@@ -732,6 +735,9 @@ class BrokerConfig(_Config):
     broker_heartbeat_interval_ms: int = _between(2_000, 1)
     broker_session_timeout_ms: int = _between(9_000, 1)
     unclean_leader_election_enable: bool = False
+    unclean_leader_election_interval_ms: int = _between(300_000, 1, INT64_MAX)
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = _between(300, 1, INT64_MAX)
 
     def _check(self) -> None:
         super()._check()

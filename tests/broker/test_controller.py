@@ -6,7 +6,7 @@ import pytest
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.cluster import ClusterImage, ImageListener
 from kafkacore.broker.controller import ControllerHost
 from kafkacore.broker.controller.brokers import PRODUCER_ID_BLOCK
 from kafkacore.broker.controller.placement import ReplicaPlacer
@@ -552,10 +552,10 @@ def test_silent_brokers_are_fenced():
     stage.create(assignments=[[1, 2, 3]])
     stage.clock.advance(stage.config.broker_session_timeout_ms - 1)
     stage.beat(2)
-    assert stage.host.check_sessions() == 1
+    assert stage.host.do_what_is_due() == 1
     assert len(stage.image.nodes) == 3
     stage.clock.advance(1)
-    assert stage.host.check_sessions() == stage.config.broker_session_timeout_ms - 1
+    assert stage.host.do_what_is_due() == stage.config.broker_session_timeout_ms - 1
     assert (list(stage.image.nodes), stage.seen()) == ([2], (2, [2]))
     assert not stage.beat(1).is_fenced  # it lives after all
     stage.lose(1)
@@ -675,3 +675,134 @@ def test_features_of_an_older_cluster():
     for wrong in ({"transaction.version": 3}, {"x.version": 0}):
         with pytest.raises(UsageError, match="supported"):
             ControllerHost(features=wrong)
+
+
+# ---- elections that nobody asks for
+
+
+def keep_alive(stage, ms, *nodes):
+    """Time passes, and the brokers say that they live."""
+    while ms > 0:
+        stage.clock.advance(min(ms, 5_000))
+        ms -= 5_000
+        for node in nodes:
+            stage.beat(node)
+
+
+def come_back(stage, node):
+    """A broker starts again, and every leader takes it into its ISR."""
+    stage.start(node)
+    for topic in stage.image.topics.values():
+        for index, part in enumerate(topic.partitions):
+            if node in part.replicas and node not in part.isr:
+                asked = p.AlterPartitionRequestPartition(
+                    partition_index=index,
+                    leader_epoch=part.leader_epoch,
+                    partition_epoch=part.partition_epoch,
+                    new_isr_with_epochs=[p.IsrBrokerState(broker_id=each) for each in [*part.isr, node]],
+                )
+                wanted = p.AlterPartitionRequestTopic(topic_id=topic.topic_id, partitions=[asked])
+                answer = stage.ask(p.AlterPartitionRequest(broker_id=part.leader, broker_epoch=stage.epochs[part.leader], topics=[wanted]))
+                assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_preferred_leaders_lead_again_after_the_interval():
+    stage = Stage(leader_imbalance_check_interval_seconds=60)
+    stage.create(assignments=[[1, 2, 3], [2, 3, 1], [1, 3, 2]])
+    stage.lose(1)
+    come_back(stage, 1)
+    assert [stage.part(index=nth).leader for nth in range(3)] == [2, 2, 3]
+    keep_alive(stage, 59_999, 1, 2, 3)
+    assert 1 <= stage.host.do_what_is_due() <= 1
+    assert [stage.part(index=nth).leader for nth in range(3)] == [2, 2, 3]
+    before = stage.part(index=1)
+    stage.clock.advance(1)
+    stage.host.do_what_is_due()
+    assert [stage.part(index=nth).leader for nth in range(3)] == [1, 2, 1]
+    assert stage.part(index=1) == before and stage.part().leader_epoch == 2
+    end = stage.host.end_offset()
+    keep_alive(stage, 60_000, 1, 2, 3)
+    stage.host.do_what_is_due()
+    assert stage.host.end_offset() == end  # nothing is out of balance
+
+
+def test_a_preferred_replica_that_cannot_lead_does_not():
+    stage = Stage(leader_imbalance_check_interval_seconds=1)
+    stage.create("dead", assignments=[[1, 2, 3]])
+    stage.create("behind", assignments=[[2, 3, 1]])
+    stage.lose(1)
+    stage.lose(2)
+    stage.start(2)  # it is alive, but in no ISR
+    stage.clock.advance(1_000)
+    stage.host.do_what_is_due()
+    assert stage.seen("dead") == stage.seen("behind") == (3, [3])
+
+
+def test_without_auto_rebalance_nothing_goes_back():
+    stage = Stage(auto_leader_rebalance_enable=False, leader_imbalance_check_interval_seconds=1)
+    stage.create(assignments=[[1, 2, 3]])
+    stage.lose(1)
+    come_back(stage, 1)
+    keep_alive(stage, 400_000, 1, 2, 3)
+    stage.host.do_what_is_due()
+    assert stage.part().leader == 2
+
+
+def test_many_elections_come_in_parts(monkeypatch):
+    monkeypatch.setattr("kafkacore.broker.controller.periodic.MAX_ELECTIONS", 3)
+    stage = Stage(leader_imbalance_check_interval_seconds=1)
+    stage.create(assignments=[[1, 2]] * 8)
+    stage.lose(1)
+    come_back(stage, 1)
+    stage.clock.advance(1_000)
+    written = []
+    heard = ImageListener()
+    heard.image_changed = lambda delta: written.append(len(delta.partitions))
+    stage.image.listeners.append(heard)
+    assert stage.host.do_what_is_due() == 1_000
+    assert written == [3, 3, 2] and {stage.part(index=nth).leader for nth in range(8)} == {1}
+
+
+@pytest.mark.parametrize("where", ["topic", "brokers"])
+def test_a_partition_that_may_be_led_uncleanly_by_now_is(where):
+    stage = Stage(unclean_leader_election_interval_ms=7_000)
+    stage.create(assignments=[[1, 2]])
+    stage.create("other", assignments=[[1, 2]], configs={"unclean.leader.election.enable": "false"})
+    stage.lose(2)
+    stage.lose(1)
+    stage.start(2)
+    stage.clock.advance(7_000)
+    stage.beat(2)
+    stage.host.do_what_is_due()
+    assert stage.seen() == (-1, [1])
+    change = p.IncrementalAlterableConfig(name="unclean.leader.election.enable", config_operation=0, value="true")
+    kind, name = (2, "t") if where == "topic" else (4, "")
+    wanted = p.IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+    assert stage.ask(p.IncrementalAlterConfigsRequest(resources=[wanted])).responses[0].error_code == 0
+    stage.clock.advance(6_999)
+    stage.beat(2)
+    assert stage.host.do_what_is_due() == 1
+    assert stage.seen() == (-1, [1])
+    stage.clock.advance(1)
+    stage.host.do_what_is_due()
+    assert (stage.seen(), stage.part().leader_recovery_state) == ((2, [2]), 1)
+    assert stage.seen("other") == (-1, [1])  # its own setting says no
+
+
+def test_elections_wait_for_a_log_that_can_be_written(monkeypatch, caplog):
+    stage = Stage(leader_imbalance_check_interval_seconds=1)
+    stage.create(assignments=[[1, 2]])
+    stage.lose(1)
+    come_back(stage, 1)
+
+    def full(records):
+        raise errors.KafkaStorage("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.host, "_write", full)
+        stage.clock.advance(1_000)
+        stage.host.do_what_is_due()
+    assert "No space left" in caplog.text and stage.part().leader == 2
+    stage.clock.advance(1_000)
+    stage.host.do_what_is_due()
+    assert stage.part().leader == 1

@@ -84,7 +84,22 @@ class Cluster(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1_000, 5_000, 9_000]))
     def wait(self, ms):
         self.stage.clock.advance(ms)
-        self.stage.host.check_sessions()
+        self.stage.host.do_what_is_due()
+
+    @rule(seconds=st.sampled_from([1, 300]))
+    def elections_that_nobody_asks_for(self, seconds):
+        self.stage.clock.advance(seconds * 1000)
+        for session in self.stage.host.controller.state.sessions.values():  # nobody is silent for so long
+            session.last_contact_ms = self.stage.clock.now_ms()
+        self.stage.host.do_what_is_due()
+        if seconds == 300:
+            image = self.stage.image
+            for topic in image.topics.values():
+                for part in topic.partitions:
+                    first = part.replicas[0]
+                    assert part.leader == first or not (first in part.isr and image.is_active(first))
+                    if topic.config.unclean_leader_election_enable and part.leader == -1:
+                        assert not any(image.is_active(node) for node in part.replicas)
 
     @rule(data=st.data(), version=st.sampled_from([2, 3]), stale=st.integers(-1, 1))
     @precondition(lambda self: self.stage.image.topics)

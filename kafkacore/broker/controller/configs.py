@@ -8,16 +8,17 @@ Source: org.apache.kafka.controller.{ConfigurationControlManager, ControllerConf
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker import configs
-from kafkacore.broker.cluster import TopicConfig, check_topic_name
+from kafkacore.broker.cluster import ImageDelta, TopicConfig, check_topic_name
 from kafkacore.broker.configs import BrokerLayers, ConfigKey, Operation, Resource
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
-from kafkacore.errors import KafkaError
+from kafkacore.errors import ConfigError, KafkaError
 from kafkacore.protocol import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -29,6 +30,8 @@ from kafkacore.protocol import (
     IncrementalAlterConfigsResponse,
 )
 from kafkacore.protocol.metadata_log import ConfigRecord, MetadataRecord
+
+logger = logging.getLogger(__name__)
 
 NAME_TWICE = "Each resource must appear at most once."
 
@@ -142,3 +145,12 @@ def _check(state: ControllerState, kind: int, name: str, settings: Mapping[str, 
         defaults = image.configs.get((Resource.BROKER, ""), {})
         layers = BrokerLayers({}, defaults, configs.static_settings(state.config, {}))
         configs.check_group(settings, configs.SERVED_GROUP, layers)
+
+
+def track(state: ControllerState, delta: ImageDelta) -> None:
+    """What was set for all brokers gives topics their defaults here, too: who may be elected depends on them."""
+    if (Resource.BROKER, "") in delta.configs:
+        try:
+            state.image.set_config(configs.effective(state.config, state.image.configs.get((Resource.BROKER, ""), {})))
+        except ConfigError as error:  # a broker that was started with other settings found nothing wrong with them
+            logger.error("the altered settings of all brokers do not fit the controller's own: %s", error)

@@ -24,6 +24,7 @@ from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, new_uuid, uuid_text
 from kafkacore.broker.controller import brokers
 from kafkacore.broker.controller.log import MetadataLog
+from kafkacore.broker.controller.periodic import Periodic
 from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.state import ControllerState
 from kafkacore.broker.controller.writer import Controller
@@ -101,6 +102,7 @@ class ControllerHost:
         self._followers: list[Follower] = []
         self._history: deque[RecordBatch] = deque()
         self._leaving: dict[int, Callable[[], None]] = {}
+        self._periodic = Periodic(self.config, self.clock.now_ms())
         if self._log is not None:
             try:
                 self._replay(self._log)
@@ -175,19 +177,20 @@ class ControllerHost:
         with self._lock:
             self._leaving[broker_id] = notify
 
-    def check_sessions(self) -> int:
-        """Fences the brokers that were silent for broker.session.timeout.ms.
+    def do_what_is_due(self) -> int:
+        """Fences the brokers that were silent for broker.session.timeout.ms; elects leaders where that is due.
 
         Returns:
-            Milliseconds until the next session may end.
+            Milliseconds until there may be something to do again.
         """
         with self._lock:
-            now_ms = self.clock.now_ms()
-            while records := brokers.fence_silent_broker(self.controller.state, now_ms):
+            now_ms, state = self.clock.now_ms(), self.controller.state
+            while records := brokers.fence_silent_broker(state, now_ms) or self._periodic.run(state, now_ms):
                 if not self._write_if_possible(records):
                     break
-            expiry_ms = brokers.next_expiry_ms(self.controller.state)
-            return self.config.broker_session_timeout_ms if expiry_ms is None else expiry_ms - now_ms
+            expiry_ms = brokers.next_expiry_ms(state)
+            sessions_ms = self.config.broker_session_timeout_ms if expiry_ms is None else expiry_ms - now_ms
+            return min(sessions_ms, self._periodic.next_deadline_ms() - now_ms)
 
     # ---- the log
 

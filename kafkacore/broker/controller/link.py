@@ -221,7 +221,7 @@ class LocalControllerLink(LinkBase):
         self._cancel_heartbeat()
         if not self._registered:
             return
-        self._host.check_sessions()
+        self._host.do_what_is_due()
         try:
             response, _ = self._host.submit(self._heartbeat_request(), HEARTBEAT_VERSION)
         except KafkaError as error:

@@ -48,7 +48,8 @@ def _election_of(topic: Topic) -> Election:
     return Election.UNCLEAN if topic.config.unclean_leader_election_enable else Election.ONLINE
 
 
-def _builder(state: ControllerState, topic: Topic, index: int, election: Election) -> PartitionChangeBuilder:
+def builder_of(state: ControllerState, topic: Topic, index: int, election: Election) -> PartitionChangeBuilder:
+    """What becomes of a partition as the cluster is."""
     return PartitionChangeBuilder(topic.partitions[index], topic.topic_id, index, state.image.is_active, election)
 
 
@@ -78,7 +79,7 @@ def alter_partition(state: ControllerState, request: AlterPartitionRequest, vers
             if code or topic is None:
                 answers.append(AlterPartitionResponsePartition(partition_index=index, error_code=code))
                 continue
-            builder = _builder(state, topic, index, _election_of(topic))
+            builder = builder_of(state, topic, index, _election_of(topic))
             builder.target_isr = [each.broker_id for each in isr]
             builder.target_recovery_state = asked.leader_recovery_state
             record = builder.build()
@@ -194,7 +195,7 @@ def _elect(state: ControllerState, name: str, index: int, unclean: bool) -> Part
         raise errors.ElectionNotNeeded(NOT_NEEDED)
     if unclean and partition.leader >= 0:
         raise errors.ElectionNotNeeded(NOT_NEEDED)
-    record = _builder(state, topic, index, Election.UNCLEAN if unclean else Election.PREFERRED).build()
+    record = builder_of(state, topic, index, Election.UNCLEAN if unclean else Election.PREFERRED).build()
     if record is None:
         if unclean:
             raise errors.EligibleLeadersNotAvailable("no replica of it is alive")
@@ -251,7 +252,7 @@ def _reassign(state: ControllerState, name: str, asked: ReassignablePartition, m
         if len(asked.replicas) != size:
             raise errors.InvalidReplicationFactor(f"the replication factor is {size}; {len(asked.replicas)} replicas would change it")
     plan = Reassignment.plan(partition.replicas, asked.replicas)
-    builder = _builder(state, topic, index, Election.ONLINE)
+    builder = builder_of(state, topic, index, Election.ONLINE)
     builder.target_replicas = plan.replicas
     if plan.removing:
         builder.target_removing = plan.removing
@@ -268,7 +269,7 @@ def _cancel_reassignment(
     replicas, isr, unclean = revert(partition)
     if unclean and not topic.config.unclean_leader_election_enable:
         raise errors.InvalidReplicaAssignment("going back would need an unclean election: none of the old replicas is in sync")
-    builder = _builder(state, topic, index, Election.UNCLEAN if unclean else Election.ONLINE)
+    builder = builder_of(state, topic, index, Election.UNCLEAN if unclean else Election.ONLINE)
     builder.target_isr, builder.target_replicas = isr, replicas
     builder.target_adding, builder.target_removing = [], []
     return builder.build()

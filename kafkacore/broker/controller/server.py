@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 FETCH_VERSION = 17
 FETCH_SNAPSHOT_VERSION = 1
 LIST_OFFSETS_VERSION = 7
-MIN_SESSION_CHECK_MS = 10
+MIN_LOOK_MS = 10
 
 
 class ControllerState:
@@ -261,12 +261,12 @@ class ControllerServer(Server):
             self._host.broker_lost(*broker)
 
     def _began(self) -> None:
-        self._watch_sessions()
+        self._look()
 
-    def _watch_sessions(self) -> None:
+    def _look(self) -> None:
         """A broker that hangs keeps its connection; its heartbeats end. The next look is when the first session would."""
-        wait_ms = self._host.check_sessions()
-        self._check: TimerTask = TimerTask(max(wait_ms, MIN_SESSION_CHECK_MS), self._watch_sessions)
+        wait_ms = self._host.do_what_is_due()
+        self._check: TimerTask = TimerTask(max(wait_ms, MIN_LOOK_MS), self._look)
         self.state.timer.add(self._check)
 
     def _ending(self) -> None:

@@ -112,4 +112,5 @@ class Controller:
         """
         delta = self.image.apply(records, next_offset)
         brokers.track(self.state, delta)
+        configs.track(self.state, delta)
         return delta
