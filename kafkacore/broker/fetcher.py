@@ -311,16 +311,25 @@ class LeaderFetcher:
             answer = outcome.topics[0].partitions[0] if isinstance(outcome, ListOffsetsResponse) else None
             if answer is None or answer.error_code or answer.offset < 0:
                 self._failed(each)
-            elif timestamp == _EARLIEST:
-                if answer.offset > asked.offset:
-                    logger.info("%s-%d: starts anew at %d, where the leader's log begins", *partition.key, answer.offset)
-                    partition.restart_at(answer.offset)
-                    self._owner.changed(partition)
-            elif answer.offset < asked.offset:
-                self._truncate(partition, answer.offset)
             else:
-                self._look_up(each, asked, _EARLIEST)
+                try:
+                    self._go_on_from(each, asked, timestamp, answer.offset)
+                except KafkaError as error:
+                    logger.warning("%s-%d: cannot follow broker %d: %s", *partition.key, self.leader, error)
+                    self._failed(each)
         self.wake()
+
+    def _go_on_from(self, each: Followed, asked: Asked, timestamp: int, offset: int) -> None:
+        partition = each.partition
+        if timestamp == _EARLIEST:
+            if offset > asked.offset:
+                logger.info("%s-%d: starts anew at %d, where the leader's log begins", *partition.key, offset)
+                partition.restart_at(offset)
+                self._owner.changed(partition)
+        elif offset < asked.offset:
+            self._truncate(partition, offset)
+        else:
+            self._look_up(each, asked, _EARLIEST)
 
     def close(self) -> None:
         """Nothing is fetched any more."""

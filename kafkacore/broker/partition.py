@@ -549,7 +549,7 @@ class Partition:
         log = self.log
         before = log.end_offset, self.high_watermark, log.start_offset
         if data is not None and len(data):
-            self._begin_with(data)
+            self._begin_with(data, log_start_offset)
             log.append_replicated(data, wall_ms)
         reached = min(high_watermark, log.end_offset)
         if reached > self.high_watermark:
@@ -558,9 +558,9 @@ class Partition:
             log.advance_start(min(log_start_offset, self.high_watermark))
         return (log.end_offset, self.high_watermark, log.start_offset) != before
 
-    def _begin_with(self, data: memoryview | bytes) -> None:
-        """DeleteRecords may let the leader's log begin inside a batch: an empty log begins with that whole batch."""
-        if self.log.start_offset == self.log.end_offset:
+    def _begin_with(self, data: memoryview | bytes, leader_start_offset: int) -> None:
+        """DeleteRecords may let the leader's log begin inside a batch: a log that holds nothing of the leader's begins with all of it."""
+        if self.log.end_offset <= max(self.log.start_offset, leader_start_offset):
             first = next(iter(read_batches(data, check_crcs=False)), None)
             if first is not None and first.base_offset < self.log.end_offset <= first.last_offset:
                 self.restart_at(first.base_offset)

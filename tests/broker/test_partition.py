@@ -276,9 +276,13 @@ def test_the_low_watermark_is_that_of_the_live_replicas(stage):
     assert stage.partition.delete_records(-1) == 5
 
 
-def test_an_empty_follower_begins_with_the_whole_batch_in_which_its_leaders_log_begins(stage):
+@pytest.mark.parametrize("has_other_records", [False, True])
+def test_a_follower_begins_with_the_whole_batch_in_which_its_leaders_log_begins(stage, has_other_records):
+    if has_other_records:                                     # all of them below the leader's start
+        stage.write(4)
     stage.decide(leader=2, isr=[2, 3], epoch=1)
-    stage.partition.restart_at(4)                             # DeleteRecords said so
+    if not has_other_records:
+        stage.partition.restart_at(4)                         # DeleteRecords said so
     data = bytearray(batch())
     data[7] = 3
     stage.partition.append_as_follower(bytes(data), 6, 4, T0)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from replication_model import Model
 
+from kafkacore import errors
 from kafkacore.broker.partition import Partition
 
 
@@ -168,3 +169,28 @@ def test_a_planted_fault_is_found(monkeypatch, method, fault):
 @pytest.mark.parametrize("machine", [Replication, UncleanReplication])
 def test_at_length(machine):
     run_state_machine_as_test(machine, settings=_LONG)
+
+
+def test_a_follower_that_cannot_begin_anew_tries_again(monkeypatch):
+    model = Model(min_insync_replicas=1, replica_lag_time_max_ms=2_000)
+    model.settle()
+    model.kill(3)
+    leader = model.registration.leader
+    for _ in range(3):
+        model.produce(leader, acks=1)
+    while model.partition(leader).high_watermark < 3:         # until broker 3 has left the ISR
+        model.advance(100)
+        for node in (1, 2):
+            model.tell(node)
+        for key, what in model.moves():
+            model.move(key, what)
+    model.states[leader].replicas.delete_records("t", 0, 3)
+    restart_at, follower = Partition.restart_at, model.partition(3)
+
+    def fails_once(partition, offset):
+        monkeypatch.setattr(Partition, "restart_at", restart_at)
+        raise errors.KafkaStorage("the disk is busy")
+
+    monkeypatch.setattr(Partition, "restart_at", fails_once)
+    model.settle()
+    assert model.settled and follower.log.start_offset == 3

@@ -78,6 +78,17 @@ def test_a_segment_that_retention_cannot_read_takes_its_directory_offline(store)
     assert store.manager.is_offline
 
 
+def test_a_last_segment_that_cannot_be_read_takes_its_directory_offline_with_the_next_write(store):
+    log = store.log()
+    append(log)
+    log.segments[0].rolling_ms = None
+    log.segments[0].close()
+    log.segments[0].path(".log").unlink()
+    with pytest.raises(errors.KafkaStorage, match="No such file"):
+        append(log)
+    assert store.manager.is_offline
+
+
 def test_a_segment_that_compaction_cannot_read_takes_its_directory_offline(store):
     log = store.log(segment_bytes=200, cleanup_policy="compact", min_compaction_lag_ms=1)
     for _ in range(4):
@@ -219,6 +230,19 @@ def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
         assert broker.call(lambda: broker.state.replicas.partition("t", 0).last_stable_offset) == 4
 
 
+def test_a_damaged_segment_is_truncated_nowhere(store):
+    log = store.log(segment_bytes=200)
+    for _ in range(4):
+        append(log)
+    store.restart()
+    log = store.log(segment_bytes=200)
+    with log.segments[0].path(".log").open("r+b") as file:
+        file.write(bytes(61))
+    with pytest.raises(errors.CorruptDataError):
+        log.truncate_to(1)
+    assert content(log, offset=9) == [(9, b"a"), (10, b"b"), (11, b"c")]
+
+
 # ---- logs that come and go
 
 
@@ -239,6 +263,17 @@ def test_a_topic_deleted_while_it_is_compacted_takes_no_directory_offline(store)
     worker.job()
     assert not store.manager.is_offline
     assert append(store.log()) == 0
+
+
+def test_what_retention_kept_from_being_compacted_stays_dirty(store):
+    log = store.log(segment_bytes=200, cleanup_policy="compact")
+    for _ in range(4):
+        append(log)
+    worker = store.manager.compactor._worker = Later()
+    store.manager.compactor.compact(("t", 0))
+    log.advance_start(log.segments[1].base_offset)
+    worker.job()
+    assert not store.manager.compactor.cleaned_to
 
 
 def test_what_is_known_of_a_partition_survives_a_start_that_never_opens_it(store):

@@ -212,12 +212,16 @@ class Compactor:
         return plan, held
 
     def _finish(self, key: Key, log: Log, cleaned: Cleaned) -> None:
+        all_placed = True
         try:
             for group in cleaned.groups:
                 if not log.replace(group.base_offsets, group.cleaned):
                     _discard(Cleaned([group], 0, 0, 0))       # retention took some of the segments meanwhile
+                    all_placed = False
         except errors.KafkaStorage:
             return                                            # told by the directory
+        if not all_placed:
+            return                                            # what is left of that group is as dirty as before: once more
         self.cleaned_to[key] = cleaned.end_offset
         self._changed()
         logger.info(

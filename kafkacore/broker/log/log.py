@@ -329,7 +329,11 @@ class Log:
         self.storage.check()
         if self.segments:
             segment = self.segments[-1]
-            if self._fits(segment, nbytes, max_timestamp_ms, last_offset, wall_ms):
+            try:
+                fits = self._fits(segment, nbytes, max_timestamp_ms, last_offset, wall_ms)
+            except OSError as error:                          # of reading: a segment that was opened is asked when it began
+                raise self.storage.failed(error) from error
+            if fits:
                 return segment
             if not segment.size and segment.has_room(nbytes) and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET:
                 return segment                                # one batch larger than segment.bytes: a roll would not help
@@ -385,6 +389,7 @@ class Log:
             Whether anything was dropped.
 
         Raises:
+            CorruptDataError: the offset cannot be found; nothing was dropped.
             KafkaStorage: the files could not be cut.
         """
         if offset >= self.end_offset:
@@ -394,14 +399,15 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         self.storage.check()
-        self.truncations += 1
         row = self._segment_row(offset)
-        gone = self.segments[row + 1 :]
-        del self.segments[row + 1 :]
-        self.storage.drop(gone[::-1], 0)                      # the newest first: a crash on the way leaves no hole
+        segment = self.segments[row]
         try:
-            segment = self.segments[row]
-            self.segments[row] = segment.truncated(segment.position_of(offset))
+            position = segment.position_of(offset)            # first: a damaged segment cannot tell, and then nothing is dropped
+            self.truncations += 1
+            gone = self.segments[row + 1 :]
+            del self.segments[row + 1 :]
+            self.storage.drop(gone[::-1], 0)                  # the newest first: a crash on the way leaves no hole
+            self.segments[row] = segment.truncated(position)
         except OSError as error:
             raise self.storage.failed(error) from error
         self._end_at(offset)
