@@ -17,6 +17,7 @@ from kafkacore.errors import BrokerError, Code, UnknownTopicOrPartition
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer
 
+_NONE, _UNKNOWN = Code.NONE, Code.REQUEST_TIMED_OUT
 PURGE_INTERVAL = 1000
 """fetch.purgatory.purge.interval.requests of Kafka."""
 
@@ -130,19 +131,18 @@ class CommitOutcome:
 
     def __init__(self, partition: Partition, required_offset: int, find: Callable[[str, int], Partition]) -> None:
         self.partition = partition
-        self.code = Code.REQUEST_TIMED_OUT
+        self.code = _UNKNOWN
         self._required_offset = required_offset
         self._find = find
 
     def known(self) -> bool:
-        if self.code is Code.REQUEST_TIMED_OUT:
+        if self.code is _UNKNOWN:
             partition = self.partition
             if not partition.is_leader:
                 self.code = _no_leader(partition, self._find)
             elif partition.high_watermark >= self._required_offset:
-                enough = len(partition.isr) >= partition.min_isr
-                self.code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return self.code is not Code.REQUEST_TIMED_OUT
+                self.code = _NONE if len(partition.isr) >= partition.min_isr else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return self.code is not _UNKNOWN
 
 
 class DeletionOutcome:

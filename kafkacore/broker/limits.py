@@ -23,7 +23,11 @@ _MILLIS = 1_000
 
 
 class ConnectionQuotas:
-    """Counts the connections of one server. Time is handed in; the server's loop asks `next_deadline_ms`."""
+    """Counts the connections of one server. Time is handed in; the server's loop asks `next_deadline_ms`.
+
+    Attributes:
+        hosts: the address each connection came from.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         """Counts nothing yet.
@@ -38,7 +42,7 @@ class ConnectionQuotas:
         self._max_per_ip = config.max_connections_per_ip
         self._overrides = _resolve(config.connection_overrides())
         self._rate = config.max_connection_creation_rate
-        self._hosts: dict[ConnectionId, str] = {}
+        self.hosts: dict[ConnectionId, str] = {}
         self._per_host: Counter[str] = Counter()
         self._allowance = self._rate * _MILLIS  # in thousandths of a connection; a second's worth at most
         self._allowance_ms: int | None = None
@@ -46,11 +50,11 @@ class ConnectionQuotas:
         self.refused = 0
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self.hosts)
 
     def wait_ms(self, now_ms: int) -> int:
         """0: a connection may be taken from the listener; -1: after one was closed; else how long to wait."""
-        if len(self._hosts) >= self._max:
+        if len(self.hosts) >= self._max:
             return WAIT_FOR_A_CLOSE
         if self._allowance_ms is not None:
             elapsed_ms = max(now_ms - self._allowance_ms, 0)
@@ -79,17 +83,13 @@ class ConnectionQuotas:
         if self._per_host[host] >= self._overrides.get(host, self._max_per_ip):
             self.refused += 1
             return False
-        self._hosts[id] = host
+        self.hosts[id] = host
         self._per_host[host] += 1
         return True
 
-    def host(self, id: ConnectionId) -> str:
-        """The address a connection came from."""
-        return self._hosts.get(id, "")
-
     def closed(self, id: ConnectionId) -> None:
         """A connection is gone; nothing happens if it was not counted."""
-        host = self._hosts.pop(id, None)
+        host = self.hosts.pop(id, None)
         if host is not None:
             self._per_host[host] -= 1
             if not self._per_host[host]:

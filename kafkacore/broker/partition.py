@@ -135,7 +135,11 @@ class PartitionOwner(Protocol):
 
 
 class Partition:
-    """A partition, leader or follower; see the rules at the top of the file."""
+    """A partition, leader or follower; see the rules at the top of the file.
+
+    Attributes:
+        key: topic and number, under which operations waiting for this partition are watched.
+    """
 
     def __init__(self, topic: Topic, index: int, node_id: int, log: Log, owner: PartitionOwner, lag_time_max_ms: int) -> None:
         """A replica that belongs to nobody's leadership yet; `apply` comes next.
@@ -150,6 +154,7 @@ class Partition:
         """
         self.topic = topic
         self.index = index
+        self.key = topic.name, index
         self.node_id = node_id
         self.log = log
         self.high_watermark = log.start_offset
@@ -167,11 +172,6 @@ class Partition:
         self._failed: deque[tuple[Committed, KafkaError | None]] = deque()
 
     # ---- what it is
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What operations waiting for this partition are watched under."""
-        return self.topic.name, self.index
 
     @property
     def producers(self) -> ProducerStates:
@@ -204,7 +204,8 @@ class Partition:
     @property
     def min_isr(self) -> int:
         """min.insync.replicas, at most the number of replicas."""
-        return min(self.config.min_insync_replicas, len(self.remotes) + 1)
+        wanted, replicas = self.topic.config.min_insync_replicas, len(self.remotes) + 1
+        return wanted if wanted < replicas else replicas
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -334,10 +335,11 @@ class Partition:
         Raises:
             BrokerError, CorruptDataError: nothing was written.
         """
-        self.check_leader()
-        if acks == -1:
+        if self.leader != self.node_id:
+            self.check_leader()
+        if acks == -1 and len(self.isr) < self.min_isr:
             self.check_enough_replicas()
-        batch, max_timestamp_ms, append_time_ms = validate(data, self.config, version, wall_ms)
+        batch, max_timestamp_ms, append_time_ms = validate(data, self.topic.config, version, wall_ms)
         if batch.producer_id != NO_PRODUCER_ID:
             resent = self.producers.check(batch, verification=verification, verification_enabled=verification_enabled)
             if resent is not None:
@@ -377,9 +379,10 @@ class Partition:
         return self._write(batch, None, batch.max_timestamp_ms, wall_ms, now_ms)
 
     def _write(self, batch: Batch, append_time_ms: int | None, max_timestamp_ms: int, wall_ms: int, now_ms: int) -> Appended:
-        base_offset = self.log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
+        log = self.log
+        base_offset = log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
         self._advance(now_ms)
-        return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, self.log.start_offset, False, self.log.end_offset)
+        return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, log.start_offset, False, log.end_offset)
 
     def when_committed(self, required_offset: int, done: Committed) -> None:
         """Has `settle` call `done(None)` when the high watermark has reached an offset, `done(error)` if leadership ends before."""
@@ -410,6 +413,9 @@ class Partition:
         end_offset = self.log.end_offset
         if self.high_watermark >= end_offset or (self.is_under_min_isr if self.remotes else not self.isr):
             return False
+        if not self.remotes:
+            self._set_high_watermark(end_offset)
+            return True
         maximal = self.maximal_isr
         reached = end_offset
         for node, replica in self.remotes.items():

@@ -73,7 +73,11 @@ class _Connection:
 
 
 class PeerClient:
-    """Requests to the other brokers of a cluster; see the rules at the top of the file."""
+    """Requests to the other brokers of a cluster; see the rules at the top of the file.
+
+    Attributes:
+        timer: whatever it waits for.
+    """
 
     def __init__(self, node_id: int, config: BrokerConfig, clock: Clock, find: Callable[[int], Node | None]) -> None:
         """Connects to nobody yet.
@@ -90,7 +94,7 @@ class PeerClient:
         self._selector: Selector | None = None
         self._connections: dict[str, _Connection] = {}
         self._correlation = CorrelationIds()
-        self._timer = LoopTimer(clock=clock)
+        self.timer = LoopTimer(clock=clock)
         self._backoff = ExponentialBackoff(RECONNECT_BACKOFF_MS, RECONNECT_BACKOFF_MAX_MS)
         self._setup_timeout = ExponentialBackoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
 
@@ -121,12 +125,12 @@ class PeerClient:
         if connection is None:
             connection = self._connections[id] = _Connection(id, node_id)
         sent.expiry = TimerTask(timeout_ms, lambda: self._expired(connection, sent, timeout_ms))
-        self._timer.add(sent.expiry)
+        self.timer.add(sent.expiry)
         connection.waiting.append(sent)
         self._advance(connection)
 
     def _later(self, sent: _Sent, error: KafkaError) -> None:
-        self._timer.add(TimerTask(0, lambda: self._finish(sent, error)))
+        self.timer.add(TimerTask(0, lambda: self._finish(sent, error)))
 
     @staticmethod
     def _finish(sent: _Sent, outcome: Response | KafkaError) -> None:
@@ -148,7 +152,7 @@ class PeerClient:
                 wait_ms = connection.retry_at_ms - self._clock.now_ms()
                 if wait_ms > 0:
                     connection.setup = TimerTask(wait_ms, lambda: self._retry(connection))
-                    self._timer.add(connection.setup)
+                    self.timer.add(connection.setup)
                 else:
                     self._connect(connection, selector)
             return
@@ -184,7 +188,7 @@ class PeerClient:
             return
         connection.connecting = True
         connection.setup = TimerTask(timeout_ms, lambda: self._setup_expired(connection, timeout_ms))
-        self._timer.add(connection.setup)
+        self.timer.add(connection.setup)
 
     def _setup_expired(self, connection: _Connection, timeout_ms: int) -> None:
         connection.setup = None
@@ -232,6 +236,10 @@ class PeerClient:
                 self._advance(connection)
 
     # ---- called by the loop
+
+    def has_connections(self) -> bool:
+        """Whether any connection of the selector is one of these."""
+        return bool(self._connections)
 
     def owns(self, connection_id: int | str) -> bool:
         """Whether a connection of the selector is one of these."""
@@ -290,11 +298,11 @@ class PeerClient:
 
     def next_deadline_ms(self) -> int | None:
         """When `advance_clock` has something to do."""
-        return self._timer.next_deadline_ms()
+        return self.timer.next_deadline_ms()
 
     def advance_clock(self) -> bool:
         """Does what is due: time-outs, attempts to connect, outcomes found within `send`."""
-        return self._timer.advance_clock()
+        return self.timer.advance_clock()
 
     def in_flight_count(self, node_id: int) -> int:
         """Requests sent to a node, or waiting to be, over all lanes."""
@@ -308,4 +316,4 @@ class PeerClient:
             if selector is not None:
                 selector.close(connection.id)
             self._failed(connection, DisconnectError("this broker stops", broker=connection.node_id))
-        self._timer.advance_clock()
+        self.timer.advance_clock()

@@ -82,7 +82,7 @@ class ReplicaManager(ImageListener):
         self._clock = clock
         self._timer = timer
         self._on_change = on_change
-        self._dirty: dict[PartitionKey, Partition | None] = {}
+        self._dirty: dict[PartitionKey, Partition] = {}
         self._settling = False
         logs.high_watermarks = lambda: {key: partition.high_watermark for key, partition in self.partitions.items()}
         logs.last_stable_offset = lambda key: self.partitions[key].last_stable_offset
@@ -304,7 +304,7 @@ class ReplicaManager(ImageListener):
         verification: Verification | None = None,
     ) -> Appended:
         """Writes one batch and wakes the fetches that wait for it. See `Partition.append`."""
-        partition = self.partition(topic, index)
+        partition = self.partitions.get((topic, index)) or self.partition(topic, index)
         enabled = self.config.transaction_partition_verification_enable
         appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms(), verification, enabled)
         if not appended.duplicate:
@@ -384,15 +384,16 @@ class ReplicaManager(ImageListener):
 
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
-        self._dirty[partition.key] = partition
         if self._settling:
+            self._dirty[partition.key] = partition
             return
         self._settling = True
         try:
+            partition.settle()
+            self._on_change(partition.key)
             while self._dirty:
                 key, changed = self._dirty.popitem()
-                if changed is not None:
-                    changed.settle()
+                changed.settle()
                 self._on_change(key)
         finally:
             self._settling = False

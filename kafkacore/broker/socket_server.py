@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -142,7 +143,7 @@ class Server:
         self._paused = False
         self._stopping = False
         self._sweep_ms = 0
-        self._looked_after: list[tuple[Callable[[], int | None], Clocked]] = []
+        self._deadlines: list[Callable[[], int | None]] = []  # of the delays and of `clocked`, in that order
         self._plans: dict[tuple[int, int], Plan] = {}
         self._owner_pid = os.getpid()
         self._memory = ReceiveMemory(request_memory_bytes(config))
@@ -399,7 +400,7 @@ class Server:
 
     def _loop(self, selector: Selector) -> None:
         peers = self.peers
-        self._looked_after = [(_deadline_of(each), each) for each in (self._delays, *self.clocked)]
+        self._deadlines = [_deadline_of(each) for each in (self._delays, *self.clocked)]
         self._began()
         while True:
             if self._messages or self._paused:
@@ -408,12 +409,14 @@ class Server:
                 return
             selector.poll(self._advance(selector))
             now_ms = selector.now_ms
-            for send in selector.completed_sends:
-                self._unmute(send.destination)
-            if peers is not None:
+            if self._muted:
+                for send in selector.completed_sends:
+                    self._unmute(send.destination)
+            has_peers = peers is not None and peers.has_connections()
+            if peers is not None and has_peers:
                 peers.polled(selector)
             for receive in selector.completed_receives:
-                if peers is not None and peers.owns(receive.source):
+                if peers is not None and has_peers and peers.owns(receive.source):
                     peers.received(receive)
                 else:
                     self._receive(receive, now_ms)
@@ -428,16 +431,13 @@ class Server:
     def _advance(self, selector: Selector) -> int:
         """Runs what is due, and says how long the poll may wait; -1 for ever."""
         now_ms = self.clock.now_ms()
-        sweep = now_ms >= self._sweep_ms
-        if sweep:
-            self._sweep_ms = now_ms + SWEEP_MS
         earliest_ms = NEVER_MS
-        for next_deadline_ms, each in self._looked_after:
+        for next_deadline_ms in self._deadlines:
             deadline_ms = next_deadline_ms()
             if deadline_ms is not None and deadline_ms < earliest_ms:
                 earliest_ms = deadline_ms
-            if (sweep or (deadline_ms is not None and deadline_ms <= now_ms)) and each.advance_clock():
-                earliest_ms = now_ms  # what ran may have given work to those before it, or stopped the server
+        if earliest_ms <= now_ms or self._sweep_ms <= now_ms:
+            earliest_ms = self._run_due(now_ms)
         deadline_ms = self._quotas.next_deadline_ms()
         if deadline_ms is not None:
             if self._quotas.passed(now_ms):
@@ -447,6 +447,20 @@ class Server:
             selector.fail_stalled(now_ms - STALLED_REQUEST_MS)
             earliest_ms = min(earliest_ms, now_ms + STALLED_REQUEST_MS)
         return -1 if earliest_ms == NEVER_MS else max(earliest_ms - now_ms, 0)
+
+    def _run_due(self, now_ms: int) -> int:
+        """Runs what is due of all that is `clocked`, everything if it is time to sweep; the earliest deadline then."""
+        sweep = self._sweep_ms <= now_ms
+        if sweep:
+            self._sweep_ms = now_ms + SWEEP_MS
+        earliest_ms = NEVER_MS
+        for next_deadline_ms, each in zip(self._deadlines, (self._delays, *self.clocked), strict=True):
+            deadline_ms = next_deadline_ms()
+            if deadline_ms is not None and deadline_ms < earliest_ms:
+                earliest_ms = deadline_ms
+            if (sweep or (deadline_ms is not None and deadline_ms <= now_ms)) and each.advance_clock():
+                earliest_ms = now_ms  # what ran may have given work to those before it, or stopped the server
+        return earliest_ms
 
     def _take_messages(self) -> None:
         while True:
@@ -484,30 +498,26 @@ class Server:
             if len(payload) < _HEADER.size:
                 raise CorruptDataError(f"a request has at least {_HEADER.size} bytes, not {len(payload)}")
             api_key, version, correlation_id = _HEADER.unpack_from(payload)
-            versions = self.api_versions.get(api_key)
-            if versions is None or not versions[0] <= version <= versions[1]:
-                if api_key == ApiVersionsRequest.API_KEY:
-                    self._respond(connection, 0, correlation_id, self._unsupported_api_versions())
-                    return
-                name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
-                raise errors.UnsupportedVersion(f"{name} v{version} is not served")
             plan = self._plans.get((api_key, version))
-            if plan is None:
+            if plan is None:  # of a request that is not served, or comes for the first time
+                versions = self.api_versions.get(api_key)
+                if versions is None or not versions[0] <= version <= versions[1]:
+                    if api_key == ApiVersionsRequest.API_KEY:
+                        self._respond(connection, 0, correlation_id, self._unsupported_api_versions())
+                        return
+                    name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
+                    raise errors.UnsupportedVersion(f"{name} v{version} is not served")
                 plan = self._plans[api_key, version] = APIS[api_key].request.plan(version)
             client_id, request = decode_request_body(plan, payload)
         except KafkaError as error:
             self._refuse(connection, error)
             return
 
-        def respond(response: Response) -> None:
-            self._respond(connection, version, correlation_id, response)
-
-        def fail() -> None:
-            self._drop_connection(connection)
-
-        call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.host(connection))
+        respond = functools.partial(self._respond, connection, version, correlation_id)
+        fail = functools.partial(self._drop_connection, connection)
+        call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
         try:
-            control = self._controls.get(api_key)
+            control = self._controls.get(api_key) if self._controls else None
             if control is None:
                 self._handle(connection, call, api_key, request)
             else:
@@ -570,14 +580,16 @@ class Server:
             self._unmute_unless_writing(connection)
 
     def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response) -> None:
-        self._calls.pop(connection, None)
+        if self._calls:
+            self._calls.pop(connection, None)
         selector = self._selector
         if selector is None or connection not in selector.channels:
             return
         send = NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False)
         selector.send(send)
         if send.completed:
-            self._unmute(connection)
+            if self._muted:
+                self._unmute(connection)
         else:
             self._mute(connection)
 
@@ -637,8 +649,8 @@ class Server:
 
 
 def _deadline_of(each: Clocked) -> Callable[[], int | None]:
-    """What tells a deadline: of a timer its wheel, for the loop asks them all at every turn."""
-    source = each.timer if isinstance(each, DelayedOperationPurgatory) else each
+    """What tells a deadline: of whatever waits in a timer alone its wheel, for the loop asks them all at every turn."""
+    source = each.timer if isinstance(each, DelayedOperationPurgatory | PeerClient) else each
     return source.wheel.next_deadline_ms if isinstance(source, LoopTimer) else each.next_deadline_ms
 
 

@@ -40,6 +40,7 @@ class _Reader(NamedTuple):
         rack: of a consumer; empty if it does not say.
         isolation_level: of a consumer.
         leader_only: nobody but the leader may answer.
+        is_follower: a broker copies, rather than a consumer reads.
     """
 
     replica_id: int
@@ -47,6 +48,7 @@ class _Reader(NamedTuple):
     rack: str
     isolation_level: int
     leader_only: bool
+    is_follower: bool
 
     @classmethod
     def of(cls, request: FetchRequest, version: int) -> _Reader:
@@ -54,12 +56,7 @@ class _Reader(NamedTuple):
         replica_id = max(request.replica_state.replica_id if told else request.replica_id, NO_REPLICA)
         replica_epoch = request.replica_state.replica_epoch if told else -1
         leader_only = replica_id >= 0 or version < FIRST_VERSION_FROM_FOLLOWERS
-        return cls(replica_id, replica_epoch, request.rack_id, request.isolation_level, leader_only)
-
-    @property
-    def is_follower(self) -> bool:
-        """Whether a broker copies, rather than a consumer reads."""
-        return self.replica_id >= 0
+        return cls(replica_id, replica_epoch, request.rack_id, request.isolation_level, leader_only, replica_id >= 0)
 
     def find(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition) -> Partition:
         """The partition a fetch names, if this broker may serve it to this reader."""
@@ -83,6 +80,7 @@ class _Reader(NamedTuple):
         return partition.log.end_offset if self.is_follower else partition.upper_offset(self.isolation_level)
 
 
+_NO_DIVERGENCE = FetchEpochEndOffset()
 UNKNOWN_PARTITION = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
 
 
@@ -180,10 +178,10 @@ class _Reading:
         records: list[Any] = []
         aborted: list[AbortedTransaction] | None = [] if reader.isolation_level == READ_COMMITTED and not reader.is_follower else None
         preferred = NO_REPLICA
-        diverging = _divergence(partition, wanted)
+        diverging = _divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
         if diverging is not None:
             self.at_once = True
-        else:
+        elif reader.rack:
             preferred = preferred_read_replica(self.state, partition, reader.rack, wanted.fetch_offset)
         if preferred >= 0:
             self.at_once = True
@@ -194,7 +192,8 @@ class _Reading:
             if limit > 0 or at_least_one:
                 upper_offset = reader.upper_offset(partition)
                 records += log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
-                self.read_bytes += sum(view.nbytes for view in records)
+                for view in records:
+                    self.read_bytes += view.nbytes
                 if aborted is not None and records:
                     aborted += [
                         AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
@@ -210,7 +209,7 @@ class _Reading:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.start_offset,
-            diverging_epoch=diverging or FetchEpochEndOffset(),
+            diverging_epoch=diverging or _NO_DIVERGENCE,
             aborted_transactions=aborted,
             preferred_read_replica=preferred,
             records=(records[0] if len(records) == 1 else records) or b"",

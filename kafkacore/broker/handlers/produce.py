@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 FIRST_PRODUCE_VERSION = 3
 FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
+_NONE = Code.NONE
+
+Parts = list[tuple[TopicKey, PartitionProduceData]]
 
 
 class _Written(NamedTuple):
@@ -54,13 +57,18 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
     the high watermark has passed the batches. Of a partition named twice the last batch counts. The first batch of a transaction in a
     partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890)."""
-    last = {
-        (topic.topic_id if call.version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, partition.index): partition
-        for topic in request.topic_data
-        for partition in topic.partition_data
-    }
-    parts = [(topic, partition) for (topic, _), partition in last.items()]
-    transactional = [(topic, part.index, header) for topic, part in parts if (header := _transactional(part)) is not None]
+    by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
+    parts: Parts = []
+    transactional: list[tuple[TopicKey, int, tuple[int, int, int]]] = []
+    for row in request.topic_data:
+        topic: TopicKey = row.topic_id if by_id else row.name
+        for part in row.partition_data:
+            parts.append((topic, part))
+    if len(parts) > 1:
+        parts = list({(topic, part.index): (topic, part) for topic, part in parts}.values())
+    for topic, part in parts:
+        if isinstance(part.records, memoryview) and (header := transactional_header(part.records)) is not None:
+            transactional.append((topic, part.index, header))
     if not transactional or call.version < FIRST_PRODUCE_VERSION:
         return _write_all(state, call, request, parts, {}, {})
     unverified = _Verifications(state, call, request, transactional)
@@ -70,13 +78,6 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
         logger.warning("closing the connection of client %s: a transaction cannot be begun with acks=0", call.client_id)
         return Outcome.CLOSE
     return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused))
-
-
-def _transactional(part: PartitionProduceData) -> tuple[int, int, int] | None:
-    return transactional_header(part.records) if isinstance(part.records, memoryview) else None
-
-
-Parts = list[tuple[TopicKey, PartitionProduceData]]
 
 
 def _write_all(
@@ -99,9 +100,9 @@ def _write_all(
             failed.message,
         )
         return Outcome.CLOSE
-    outcomes = [each.outcome for each in written if each.outcome is not None]
-    if all(outcome.known() for outcome in outcomes):
+    if not [each for each in written if each.outcome is not None and not each.outcome.known()]:
         return _answer(state, call.version, written)
+    outcomes = [each.outcome for each in written if each.outcome is not None]
     operation = DelayedOutcomes(request.timeout_ms, outcomes, lambda: call.answer(lambda: _answer(state, call.version, written)))
     call.operation = operation
     state.produces.try_complete_else_watch(operation, [outcome.partition.key for outcome in outcomes])
@@ -192,9 +193,9 @@ def _write(
             raise errors.InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
         if not isinstance(partition.records, memoryview):  # null
             raise errors.InvalidRecord("exactly one record batch per partition is required")
-        name = topic_name(state, topic)
+        name = topic if isinstance(topic, str) else topic_name(state, topic)
         key = name, partition.index
-        if key in refused:
+        if refused and key in refused:
             raise refused[key]
         appended = state.replicas.append(
             name, partition.index, partition.records, acks, call.version, call.wall_ms, verified.get(key)
@@ -204,8 +205,8 @@ def _write(
         return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error), row_errors)
     if acks != -1:
         return _Written(topic, partition.index, appended, None)
-    holder = state.replicas.partition(name, partition.index)
-    return _Written(topic, partition.index, appended, CommitOutcome(holder, appended.required_offset, state.replicas.partition))
+    outcome = CommitOutcome(state.replicas.partitions[key], appended.required_offset, state.replicas.partition)
+    return _Written(topic, partition.index, appended, outcome)
 
 
 def _answer(state: BrokerState, version: int, written: list[_Written]) -> ProduceResponse:
@@ -213,7 +214,7 @@ def _answer(state: BrokerState, version: int, written: list[_Written]) -> Produc
     leaders: set[int] = set()
     for each in written:
         code = each.code if each.outcome is None else each.outcome.code
-        if code is Code.NONE and each.appended is not None:
+        if code is _NONE and each.appended is not None:
             topics.setdefault(each.topic, []).append(
                 PartitionProduceResponse(
                     index=each.partition,
@@ -239,12 +240,10 @@ def _answer(state: BrokerState, version: int, written: list[_Written]) -> Produc
                 current_leader=leader,
             )
         )
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(topic_id=topic, partition_responses=answers)
-            if isinstance(topic, bytes)
-            else TopicProduceResponse(name=topic, partition_responses=answers)
-            for topic, answers in topics.items()
-        ],
-        node_endpoints=endpoints(state, leaders),
-    )
+    responses: list[TopicProduceResponse] = []
+    for topic, answers in topics.items():
+        if isinstance(topic, bytes):
+            responses.append(TopicProduceResponse(topic_id=topic, partition_responses=answers))
+        else:
+            responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
+    return ProduceResponse(responses=responses, node_endpoints=endpoints(state, leaders) if leaders else [])

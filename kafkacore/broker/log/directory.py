@@ -102,9 +102,6 @@ class DirectoryStorage(Storage):
             reserve = max(config.segment_bytes, needed_bytes) if config.preallocate else 0
             return DiskSegment.create(self.path, base_offset, config.index_interval_bytes, wall_ms, preallocate_bytes=reserve)
 
-    def index_is_full(self, segment: Segment, config: LogSettings) -> bool:
-        return isinstance(segment, DiskSegment) and segment.index_is_full(config.segment_index_bytes)
-
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         self._drop(segments, delay_ms)
 

@@ -97,7 +97,8 @@ class DiskSegment(Segment):
         """
         self = cls(directory, base_offset, index_interval_bytes, wall_ms, suffix)
         self._file = SharedFile(os.open(self.path(LOG_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
-        os.ftruncate(self._file.fileno(), 0)
+        if os.fstat(self._file.fileno()).st_size:             # what was cut to nothing, even from nothing, ext4 writes back at its close
+            os.ftruncate(self._file.fileno(), 0)
         for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             self.path(kind).unlink(missing_ok=True)
         if preallocate_bytes:
@@ -171,8 +172,7 @@ class DiskSegment(Segment):
         del self._recent_offsets[:], self._recent_positions[:]
 
     def index_is_full(self, max_bytes: int) -> bool:
-        """Whether segment.index.bytes leaves no room for another entry."""
-        return self.index.is_full(max_bytes)
+        return (self._index or self.index).is_full(max_bytes)
 
     def largest_timestamp(self) -> tuple[int, int]:
         if self._largest is None and self._index is None:
@@ -251,7 +251,7 @@ class DiskSegment(Segment):
         Raises:
             OSError: they are not written, not even partly.
         """
-        position, fd = self.size, self.file.fileno()
+        position, fd = self.size, (self._file or self.file).fileno()
         try:
             written = write_at(fd, pieces, position)
             while written < nbytes:                           # a signal, or the disk is nearly full: the next call says which

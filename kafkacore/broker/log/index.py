@@ -24,6 +24,7 @@ from kafkacore.errors import CorruptDataError
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -56,7 +57,7 @@ class SparseIndex:
 
     def is_full(self, max_bytes: int) -> bool:
         """Whether segment.index.bytes has no room for a further entry; the time index keeps one for when the segment ends."""
-        return len(self.offsets) >= max_bytes // OFFSET_ENTRY.itemsize or len(self.timestamps) >= max_bytes // TIME_ENTRY.itemsize - 1
+        return len(self.offsets) >= max_bytes // _OFFSET_ENTRY_BYTES or len(self.timestamps) >= max_bytes // _TIME_ENTRY_BYTES - 1
 
     def position_before(self, offset: int) -> int:
         """The position of a batch that begins at or before the one with this offset."""

@@ -62,10 +62,6 @@ class Storage(ABC):
         """A new active segment; `previous` ends."""
 
     @abstractmethod
-    def index_is_full(self, segment: Segment, config: LogSettings) -> bool:
-        """Whether the segment's indexes have no room for another entry."""
-
-    @abstractmethod
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         """Deletes segments, their files after a delay."""
 
@@ -130,9 +126,6 @@ class MemoryStorage(Storage):
     def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
         capacity = previous.capacity * 2 if isinstance(previous, MemorySegment) else SEGMENT_MIN_BYTES
         return MemorySegment(base_offset, max(min(capacity, config.segment_bytes, SEGMENT_MAX_BYTES), needed_bytes), wall_ms)
-
-    def index_is_full(self, segment: Segment, config: LogSettings) -> bool:
-        return False
 
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         return None
@@ -348,13 +341,15 @@ class Log:
             and segment.has_room(nbytes)
             and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
             and not (segment.size and self._is_due(segment, max_timestamp_ms, wall_ms))
-            and not self.storage.index_is_full(segment, config)
+            and not segment.index_is_full(config.segment_index_bytes)
         )
 
     def _is_due(self, segment: Segment, max_timestamp_ms: int, wall_ms: int) -> bool:
         """Whether segment.ms has passed: by the records' own time, or by the clock where they have none."""
         limit_ms = self.config.max_segment_ms - self._jitter_ms
-        first_ms = segment.rolling_timestamp()
+        first_ms = segment.rolling_ms
+        if first_ms is None or first_ms < 0:
+            first_ms = segment.rolling_timestamp()
         return (max_timestamp_ms - first_ms if first_ms is not None else wall_ms - segment.created_ms) > limit_ms
 
     def _roll(self, base_offset: int, needed_bytes: int, wall_ms: int) -> Segment:
@@ -547,7 +542,10 @@ class Log:
     # ---- reading
 
     def _segment_row(self, offset: int) -> int:
-        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+        segments = self.segments
+        if not segments or offset >= segments[-1].base_offset:
+            return max(len(segments) - 1, 0)
+        return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
     def read(self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool) -> list[Piece]:
         """Batches as they lie in the log.

@@ -67,6 +67,10 @@ class Segment(ABC):
     def has_room(self, nbytes: int) -> bool:
         """Whether a batch of so many bytes can be added, apart from what the topic's settings say."""
 
+    def index_is_full(self, max_bytes: int) -> bool:
+        """Whether segment.index.bytes leaves no room for another entry."""
+        return False
+
     @abstractmethod
     def write(self, pieces: Sequence[bytes | bytearray | memoryview], nbytes: int) -> int:
         """Adds bytes at the end; `note` must follow for every batch in them.

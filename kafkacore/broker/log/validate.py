@@ -140,8 +140,8 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
         append_time_ms = wall_ms
         if batch.timestamp_type:
             raise errors.InvalidTimestamp("a producer's batch cannot claim that the broker set its timestamps")
-    else:
-        _check_timestamps(batch, largest_ms, smallest_ms, config, wall_ms)
+    elif largest_ms - wall_ms > config.message_timestamp_after_max_ms or wall_ms - smallest_ms > config.message_timestamp_before_max_ms:
+        _check_timestamps(batch, config, wall_ms)
     if config.compression_type != "producer":
         codec, level = _codec(config)
         if batch.compression != codec:
@@ -164,10 +164,8 @@ def _check_producer(batch: Batch) -> None:
         )
 
 
-def _check_timestamps(batch: Batch, largest_ms: int, smallest_ms: int, config: ValidationSettings, wall_ms: int) -> None:
+def _check_timestamps(batch: Batch, config: ValidationSettings, wall_ms: int) -> None:
     after_ms, before_ms = wall_ms + config.message_timestamp_after_max_ms, wall_ms - config.message_timestamp_before_max_ms
-    if largest_ms <= after_ms and smallest_ms >= before_ms:
-        return
     timestamps_ms = batch.columns().timestamps_ms
     # A record without a timestamp is never out of range.
     bad = (timestamps_ms != NO_TIMESTAMP) & ((timestamps_ms > min(after_ms, INT64_MAX)) | (timestamps_ms < max(before_ms, -INT64_MAX)))
