@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import threading
 import time
 import warnings
 
@@ -110,10 +111,13 @@ class KafkaPython:
 
 
 class Aio:
-    """A member of a group by aiokafka, on a loop of its own that runs while it is stepped."""
+    """A member of a group by aiokafka, on a loop in a thread of its own: who starts waits until all members have joined again, and on a
+    loop that stands still none would, until its session ends."""
 
     def __init__(self, cluster, topic, group, **settings):
         self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
         self.values = []
 
         async def start():
@@ -129,10 +133,13 @@ class Aio:
             await consumer.start()
             return consumer
 
-        self.consumer = self.loop.run_until_complete(start())
+        self.consumer = self.run(start())
+
+    def run(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(DEADLINE_S)
 
     def step(self):
-        for records in self.loop.run_until_complete(self.consumer.getmany(timeout_ms=50)).values():
+        for records in self.run(self.consumer.getmany(timeout_ms=50)).values():
             self.values.extend(int(record.value) for record in records)
 
     @property
@@ -140,14 +147,16 @@ class Aio:
         return {each.partition for each in self.consumer.assignment()}
 
     def commit(self):
-        self.loop.run_until_complete(self.consumer.commit())
+        self.run(self.consumer.commit())
 
     def committed(self, topic):
-        found = [self.loop.run_until_complete(self.consumer.committed(aiokafka.TopicPartition(topic, n))) for n in range(PARTITIONS)]
+        found = [self.run(self.consumer.committed(aiokafka.TopicPartition(topic, n))) for n in range(PARTITIONS)]
         return [-1001 if each is None else each for each in found]
 
     def close(self):
-        self.loop.run_until_complete(self.consumer.stop())
+        self.run(self.consumer.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # aiokafka forgets connections that it gave up
             self.consumer = None
@@ -209,7 +218,7 @@ def test_a_member_that_dies_loses_its_partitions_when_its_session_ends(cluster, 
         "confluent": {"session.timeout.ms": 500},
         "kip848": {},
         "kafka-python": {"session_timeout_ms": 500, "request_timeout_ms": 2000},
-        "aiokafka": {"session_timeout_ms": 500},
+        "aiokafka": {"session_timeout_ms": 500, "request_timeout_ms": 1000},
     }[kind]
     first = MEMBERS[kind](cluster, topic, topic, **settings)
     until(lambda: len(first.partitions) == PARTITIONS, first.step, "all partitions")

@@ -247,12 +247,13 @@ def test_acknowledged_records_survive_sigkill(tmp_path):
     for _ in range(3):
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as broker:
             address = json.loads(broker.stdout.readline())["bootstrap_servers"]
-            with KafkaProducer(bootstrap_servers=address, acks="all", delivery_timeout_ms=2000, request_timeout_ms=1000) as producer:
+            with KafkaProducer(bootstrap_servers=address, acks="all", batch_size=512) as producer:
                 start = max(acknowledged, default=-1) + 1
                 sent = [producer.send("t", b"%d" % nth, partition=0) for nth in range(start, start + 2000)]
-                sent[1000].result(10)
+                sent[100].result(10)                             # the others are on their way
                 broker.kill()
                 broker.wait()
+                producer.close(0)                             # nobody will answer any more
                 for nth, future in enumerate(sent):
                     with contextlib.suppress(errors.KafkaError):
                         future.result(10)

@@ -168,7 +168,7 @@ def test_a_planted_fault_is_found(monkeypatch, method, fault):
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [Replication, UncleanReplication])
 def test_at_length(machine):
-    run_state_machine_as_test(machine, settings=_LONG)
+    run_state_machine_as_test(machine, settings=settings(_LONG, max_examples=100))
 
 
 def test_a_follower_that_cannot_begin_anew_tries_again(monkeypatch):

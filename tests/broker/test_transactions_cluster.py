@@ -190,7 +190,7 @@ def test_lost_answers_to_markers_do_no_harm(cluster, fault):
 def test_lost_answers_of_the_coordinator(cluster):
     """EndTxn is carried out and its answer lost: the client asks again, and nothing is decided twice."""
     faults = iter([Disconnect(handle=True), Drop(handle=True)])
-    producer = producer_of(cluster, socket_timeout_ms=1000)
+    producer = producer_of(cluster, socket_timeout_ms=300)
     cluster.control(26, lambda request: next(faults, None))
     for name in (b"a", b"b", b"c"):
         producer.begin_transaction()
@@ -205,7 +205,7 @@ def test_brokers_come_and_go(cluster):
     producer = producer_of(cluster)
     committed: list[bytes] = []
     down: int | None = None
-    for nth in range(15):
+    for nth in range(10):
         name = b"%d" % nth
         producer.begin_transaction()
         for _ in range(2):

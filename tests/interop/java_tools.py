@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from tests.interop.kafka_server import FAST_JVM, LOG4J, fetch_jars
+from tests.interop.kafka_server import LOG4J, fast_jvm, fetch_jars
 
 SOURCE = Path(__file__).with_name("ToolServer.java")
 
@@ -37,7 +37,7 @@ class JavaTools:
         log4j.write_text(LOG4J + "appender.c.target=SYSTEM_ERR\n")  # stdout is for the answers
         self.jars = fetch_jars()
         opened = "--add-opens=java.base/java.lang=ALL-UNNAMED"  # for the shutdown hooks
-        command = ["java", "-Xmx512m", *FAST_JVM, opened, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{self.jars}/*", str(SOURCE)]
+        command = ["java", "-Xmx512m", *fast_jvm(), opened, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{self.jars}/*", str(SOURCE)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, tool: str, *args: object, stdin: bytes = b"", timeout: float = 60) -> Ran:

@@ -11,7 +11,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer
 
-COUNT, PARTITIONS = 60_000, 3
+COUNT, PARTITIONS = 30_000, 3
 
 
 def produce_through_an_outage(servers: str, topic: str, outage: threading.Thread) -> None:

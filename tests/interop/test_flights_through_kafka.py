@@ -53,8 +53,10 @@ def test_the_console_consumer_reads_them_equal(real_kafka: KafkaServer, sent: st
     arguments = ["--from-beginning", "--max-messages", COUNT, "--timeout-ms", 60_000]
     arguments += ["--formatter-property", "print.key=true", "--formatter-property", "key.separator=|"]
     out = real_kafka.tool(
-        "consumer.ConsoleConsumer", "--bootstrap-server", real_kafka.bootstrap_servers, "--topic", sent, *arguments, timeout=180
-    ).stdout
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", real_kafka.bootstrap_servers, "--topic", sent, *arguments),
+        timeout=180,
+    )
     for line in out.splitlines():
         carrier, document = line.split(b"|", 1)
         got[carrier].append(document)
@@ -95,7 +97,7 @@ def test_we_read_what_the_console_producer_wrote(real_kafka: KafkaServer, flight
     topic = new_topic(real_kafka)
     lines = b"".join(b"%s|%s\n" % pair for pair in zip(flights.carriers, flights.documents, strict=True))
     real_kafka.tool(
-        "ConsoleProducer",
+        "org.apache.kafka.tools.ConsoleProducer",
         *("--bootstrap-server", real_kafka.bootstrap_servers, "--topic", topic),
         *("--reader-property", "parse.key=true", "--reader-property", "key.separator=|"),
         stdin=lines,

@@ -54,6 +54,21 @@ ANSWER_S = 2.0
 NOW_MS = int(time.time() * 1000)  # of the records: older ones would be deleted by Kafka's retention while the test runs
 SETTINGS = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": 5, "transaction.state.log.num.partitions": 5}
 SILENT = "does not answer"
+STUMBLES = {"error_code": -1}
+# What is not asked of Kafka: it never answers, or fails so that its controller has to come up again, which takes seconds.
+UNASKED = {
+    **{("Produce", version, "TopicData[0]PartitionData[0]Records=null"): SILENT for version in (3, 13)},
+    **{("JoinGroup", 0, f"Protocols{label}"): SILENT for label in ("=twice", "[0]Metadata=garbage")},
+    ("AddPartitionsToTxn", 5, "Transactions=[]"): SILENT,
+    **{("WriteTxnMarkers", version, f"Markers[0]Topics{part}=twice"): SILENT for version in (1, 2) for part in ("", "[0]PartitionIndexes")},
+    **{("CreatePartitions", version, "Topics[0]Count=2147483647"): STUMBLES for version in (0, 3)},
+    **{("AlterConfigs", version, "Resources=twice"): SILENT for version in (0, 2)},
+    **{
+        ("IncrementalAlterConfigs", version, f"Resources[0]Configs[0]ConfigOperation={odd}"): STUMBLES
+        for version in (0, 1)
+        for odd in (-1, -2, 7, 127)
+    },
+}
 
 
 def plain(value: Any, field: str = "") -> Any:
@@ -100,9 +115,9 @@ def error_codes(answer: Any) -> set[int]:
 
 
 def same(right: Any, ours: Any) -> bool:
-    """Whether the embedded broker's answer will do. A Kafka that hangs is no example; where it stumbles (UNKNOWN_SERVER_ERROR), any error
-    will do."""
-    if right == SILENT:
+    """Whether the embedded broker's answer will do. A Kafka that hangs, or needs longer than it may, is no example; where it stumbles
+    (UNKNOWN_SERVER_ERROR), any error will do."""
+    if right == SILENT or Code.REQUEST_TIMED_OUT in error_codes(right):
         return bool(ours != SILENT)
     return bool(right == ours or (-1 in error_codes(right) and error_codes(ours)))
 
@@ -214,11 +229,9 @@ def outsiders() -> Iterator[tuple[Outsider, Outsider]]:
 
 
 def chosen_versions(api_key: int) -> list[int]:
-    """The lowest, the highest and one between them."""
+    """The lowest and the highest."""
     served = SERVED[api_key]
-    return sorted(
-        {max(served.min_version, 3 if api_key == 0 else 0), (served.min_version + served.max_version + 1) // 2, served.max_version}
-    )
+    return sorted({max(served.min_version, 3 if api_key == 0 else 0), served.max_version})
 
 
 def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outsider], counter: Iterator[int]) -> list[str]:
@@ -228,7 +241,8 @@ def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outside
     pairs = zip(encoder.oddities(BASES[schema.name](kafka.world)), encoder.oddities(BASES[schema.name](embedded.world)), strict=True)
     for (label, body), (_, twin) in pairs:
         number = next(counter)
-        right, ours = kafka.ask(encoder, body, number), embedded.ask(encoder, twin, number)
+        right = UNASKED.get((schema.name, version, label)) or kafka.ask(encoder, body, number)
+        ours = embedded.ask(encoder, twin, number)
         if not same(right, ours) and (schema.name, label) not in EXEMPT:
             found.append(f"{schema.name} v{version} {label}: " + "; ".join(leaves(right, ours)))
     return found
