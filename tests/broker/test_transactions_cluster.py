@@ -29,6 +29,7 @@ def cluster(request):
 
 def producer_of(cluster: EmbeddedCluster, **settings: Any) -> ck.Producer:
     config = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": TXN, "linger.ms": 1, "log_level": 2}
+    config |= {"retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
     producer = ck.Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
     producer.init_transactions(WAIT_S)
     return producer
@@ -42,7 +43,8 @@ def send(producer: ck.Producer, *values: bytes, topic: str = "t", partitions: in
 
 
 def read(cluster: EmbeddedCluster, topic: str = "t", partitions: int = 6) -> set[bytes]:
-    """All committed values, up to the last stable offset of each partition."""
+    """All committed values, up to the last stable offset of each partition, once the last transaction has its markers."""
+    until(lambda: state_of(cluster) in ("CompleteCommit", "CompleteAbort"), cluster)
     consumer = ck.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "enable.partition.eof": True})
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found, ended = set(), set()

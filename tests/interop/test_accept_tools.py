@@ -12,6 +12,7 @@ import pytest
 
 from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all
 from tests.interop.java_tools import JavaTools
+from tests.interop.kafka_server import fast_jvm
 
 MakeTopic = Callable[..., str]
 GROUPS = ("FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch")
@@ -249,16 +250,7 @@ def test_replica_verification(java: JavaTools, bootstrap_servers: str, make_topi
     """It compares replicas for ever; here it must come to its first report without an error."""
     topic = make_topic()
     send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
-    jars = java.jars
-    command = [
-        "java",
-        "-Xmx256m",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseSerialGC",
-        "-cp",
-        f"{jars}/*",
-        "org.apache.kafka.tools.ReplicaVerificationTool",
-    ]
+    command = ["java", "-Xmx256m", *fast_jvm(), "-cp", f"{java.jars}/*", "org.apache.kafka.tools.ReplicaVerificationTool"]
     options = ["--broker-list", bootstrap_servers, "--topics-include", topic, "--report-interval-ms", "200"]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
