@@ -84,7 +84,6 @@ class KafkaPython:
 
     def __init__(self, cluster, topic, group, **settings):
         self.consumer = kafka.KafkaConsumer(
-            topic,
             bootstrap_servers=cluster.bootstrap_servers,
             group_id=group,
             auto_offset_reset="earliest",
@@ -92,6 +91,9 @@ class KafkaPython:
             heartbeat_interval_ms=100,
             **settings,
         )
+        # If its first JoinGroup is answered before its first metadata come, it leads the group, assigns nothing and never joins again.
+        self.consumer.partitions_for_topic(topic)
+        self.consumer.subscribe([topic])
         self.values = []
 
     def step(self):

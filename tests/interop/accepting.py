@@ -110,6 +110,12 @@ def kafka_python_consumer(servers: str, **settings: Any) -> kafka.KafkaConsumer:
     return kafka.KafkaConsumer(**(defaults | settings))
 
 
+def subscribe(consumer: kafka.KafkaConsumer, topic: str) -> None:
+    """Joins when the consumer knows the topic: a leader that does not assigns nothing, and never joins again."""
+    consumer.partitions_for_topic(topic)
+    consumer.subscribe([topic])
+
+
 def drain(consumer: kafka.KafkaConsumer, count: int, wait_s: float = WAIT_S) -> list[Any]:
     """The next `count` records of a kafka-python consumer."""
     got: list[Any] = []

@@ -25,6 +25,7 @@ from tests.interop.accepting import (
     fresh,
     kafka_python_consumer,
     send_all,
+    subscribe,
     take,
     until,
 )
@@ -147,7 +148,7 @@ def test_three_clients_in_one_group(bootstrap_servers: str, make_topic: MakeTopi
             session_timeout_ms=10_000,
             partition_assignment_strategy=[KafkaPythonRange],
         )
-        python.subscribe([topic])
+        subscribe(python, topic)
         loop = asyncio.get_running_loop()
 
         async def turn() -> list[int]:
@@ -294,7 +295,7 @@ def test_kafka_python_and_aiokafka_commit_and_come_back(bootstrap_servers: str, 
     topic, group = make_topic(PARTITIONS), fresh("g")
     written = fill(bootstrap_servers, topic)
     python = kafka_python_consumer(bootstrap_servers, group_id=group)
-    python.subscribe([topic])
+    subscribe(python, topic)
     assert {record.value for record in drain(python, 40)} == written
     python.commit()
     python.close()
