@@ -72,6 +72,14 @@ class _Connection:
         self.in_flight: deque[_Sent] = deque()
 
 
+def _is_both_ends(sock: socket.socket) -> bool:
+    """Whether a connected socket is connected with itself."""
+    try:
+        return sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getsockname() == sock.getpeername()
+    except OSError:  # the peer has cut it since: the next poll tells
+        return False
+
+
 class PeerClient:
     """Requests to the other brokers of a cluster; see the rules at the top of the file.
 
@@ -258,7 +266,7 @@ class PeerClient:
 
     def _connected(self, connection: _Connection, selector: Selector) -> None:
         sock = getattr(getattr(selector.channel(connection.id), "transport", None), "sock", None)
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getsockname() == sock.getpeername():
+        if sock is not None and _is_both_ends(sock):
             # Nobody listens on the port, and the system chose that very port for this end: TCP's simultaneous open with itself.
             selector.close(connection.id)
             self._failed(connection, NetworkError(f"nobody listens at the port of broker {connection.node_id}", broker=connection.node_id))

@@ -96,6 +96,26 @@ def answer(sock, request_frame, node_id=7, correlation_id=None):
     sock.sendall(b"".join(bytes(part) for part in p.encode_response(response, 13, sent)))
 
 
+def test_a_connection_that_is_cut_as_soon_as_it_is_made(peers, listener):
+    """Between the poll that made it and the look at it: there is no name of the peer to be had any more."""
+    peers.nodes[2] = address(listener)
+    peers.send(timeout_ms=1000)
+    while not peers.selector.connected:
+        peers.client.advance_clock()
+        peers.selector.poll(20)
+    accepted, _ = listener.accept()
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    accepted.close()
+    (connection,) = peers.selector.connected
+    sock = peers.selector.channel(connection).transport.sock
+    with pytest.raises(OSError, match="not connected"):
+        while True:
+            sock.getpeername()
+    peers.client.polled(peers.selector)
+    (outcome,) = peers.wait()
+    assert isinstance(outcome, DisconnectError)
+
+
 def test_requests_are_answered_in_order_also_those_sent_before_the_connection_is_there(peers, broker):
     peers.nodes[2] = Node(2, broker.host, broker.port)
     for name in range(5):
