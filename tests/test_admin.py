@@ -19,7 +19,11 @@ from kafkacore.protocol import (
     DescribeTransactionsTransactionState,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     ListOffsetsRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     MetadataRequest,
 )
 from kafkacore.testing import EmbeddedCluster
@@ -244,6 +248,17 @@ def test_a_coordinator_that_goes_away_is_looked_for_again():
             cluster.control(DescribeTransactionsRequest.API_KEY, describe)
             found = admin.describe_transactions(["t"], timeout=10)
             assert (type(found.errors["t"]), places, losses) == (errors.TransactionalIdNotFound, [], [])
+
+
+def test_lists_wait_for_coordinators_that_are_still_reading(admin, broker):
+    busy = [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE]
+    for api, answer, ask in (
+        (ListGroupsRequest, ListGroupsResponse, admin.list_groups),
+        (ListTransactionsRequest, ListTransactionsResponse, admin.list_transactions),
+    ):
+        codes = list(busy)
+        broker.control(api.API_KEY, lambda request, codes=codes, answer=answer: answer(error_code=codes.pop()) if codes else None)
+        assert (ask(), codes) == ([], [])
 
 
 def test_brokers_that_are_not_there(admin):

@@ -362,13 +362,18 @@ class AdminBase:
             return results
 
     def _ask_brokers(
-        self, requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]], timeout_ms: int, *, may_move: bool = False
+        self,
+        requests: Mapping[int, tuple[type[Any], Callable[[int], Any]]],
+        timeout_ms: int,
+        *,
+        may_move: bool = False,
+        refused: Callable[[Any], errors.KafkaError | None] | None = None,
     ) -> dict[int, Asked]:
-        """One request to each of some brokers, by their ids. See `Call` for may_move."""
+        """One request to each of some brokers, by their ids. See `Call` for may_move, `_ask` for refused."""
         calls = [
             Call(self, api, build, self._broker(node_id), is_fixed=True, may_move=may_move) for node_id, (api, build) in requests.items()
         ]
-        return dict(zip(requests, self._ask_all(calls, timeout_ms), strict=True))
+        return dict(zip(requests, self._ask_all(calls, timeout_ms, refused), strict=True))
 
     def _ask_leaders(
         self,
@@ -519,6 +524,12 @@ def names_of(names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
         raise errors.UsageError(f"names must be a collection of names, not the string {names!r}")
     return list(dict.fromkeys(names))
+
+
+def is_loading(response: Any) -> errors.KafkaError | None:
+    """An answer of a broker that cannot list what it coordinates until it has read all of it."""
+    code = response.error_code
+    return errors.from_code(code) if code in (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE) else None
 
 
 def not_controller(field: str) -> Callable[[Any], errors.KafkaError | None]:

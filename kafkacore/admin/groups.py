@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, names_of, results_of
+from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, is_loading, names_of, results_of
 from kafkacore.errors import Code
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
@@ -100,7 +100,8 @@ class GroupsAdmin(AdminBase):
 
         nodes = self._nodes(self._left_ms(deadline_ms))
         found: set[GroupListing] = set()
-        for asked in self._ask_brokers({node.id: (ListGroupsRequest, build) for node in nodes}, self._left_ms(deadline_ms)).values():
+        questions = {node.id: (ListGroupsRequest, build) for node in nodes}
+        for asked in self._ask_brokers(questions, self._left_ms(deadline_ms), refused=is_loading).values():
             if asked.error is not None:
                 raise asked.error
             errors.raise_for(asked.response.error_code, api="ListGroups")

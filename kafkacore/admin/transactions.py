@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, names_of
+from kafkacore.admin.base import TRANSACTION_KEY, AdminBase, ItemResults, is_loading, names_of
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     DescribeProducersRequest,
@@ -139,7 +139,8 @@ class TransactionsAdmin(AdminBase):
 
         nodes = self._nodes(self._left_ms(deadline_ms))
         found = []
-        for asked in self._ask_brokers({node.id: (ListTransactionsRequest, build) for node in nodes}, self._left_ms(deadline_ms)).values():
+        questions = {node.id: (ListTransactionsRequest, build) for node in nodes}
+        for asked in self._ask_brokers(questions, self._left_ms(deadline_ms), refused=is_loading).values():
             if asked.error is not None:
                 raise asked.error
             errors.raise_for(asked.response.error_code, api="ListTransactions")

@@ -16,6 +16,7 @@ from kafkacore.broker.log import LogManager
 from kafkacore.broker.log.cleaner import emptied
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.txns.coordinator import TransactionCoordinator
+from kafkacore.broker.txns.shard import Filter
 from kafkacore.broker.txns.state import Transaction, TransactionState
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -331,6 +332,24 @@ def test_a_commit_that_fails_makes_the_log_decide():
     stage.replicas.uncommitted[0](errors.NotLeaderOrFollower("moved for a moment"))
     assert [type(each) for each in waiting] == [errors.NotCoordinator]
     assert stage.look() == [{b"x": 2}]  # it is in the log
+
+
+def test_transactions_are_not_listed_while_some_are_still_being_read(monkeypatch):
+    stage = Stage()
+    coordinator = TransactionCoordinator(stage.config, stage.clock, lambda: 3, lambda: 2, lambda done: done(1), lambda partition: 1)
+    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock)
+    coordinator.attach(runtime, None)
+    records = [Transaction("t", 7, 1).record(1)]
+    for _ in range(2):
+        stage.runtime.write(0, lambda shard: CoordinatorResult(records, None, replay=False), lambda outcome: None)
+    monkeypatch.setattr("kafkacore.broker.coordinator.LOAD_BYTES", 1)
+    runtime.became_leader(GROUP_TOPIC, 0, 1)
+    found = []
+    coordinator.list(Filter(), found.append)
+    stage.timer.advance_clock()
+    stage.timer.advance_clock()
+    coordinator.list(Filter(), found.append)
+    assert (type(found[0]), [each.transactional_id for each in found[1]]) == (errors.CoordinatorLoadInProgress, ["t"])
 
 
 def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog):

@@ -8,6 +8,7 @@ from brokering import batch
 from controlling import create_topic, delete_topic
 from wire import Wire, produce_request
 
+from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.server import Broker
 from kafkacore.broker.txns.state import MAX_EPOCH
@@ -403,6 +404,29 @@ def test_a_timed_out_transaction_waits_for_the_producer_id_it_needs():
         described = client.describe()
         assert (described.transaction_state, described.producer_id, described.producer_epoch) == ("CompleteAbort", 77, 0)
         assert client.latest(True) == 2
+
+
+def test_a_timeout_that_failed_late_leaves_the_next_transaction_its_own():
+    """The producer ended its transaction while the coordinator was waiting for the producer id it wanted to abort it with."""
+    with Stage() as stage, Client(stage.broker.address) as client:
+        client.init(timeout_ms=5000)
+        state = stage.broker.state
+        held = []
+
+        def use_up():
+            shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
+            shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
+            state.producer_ids.take = held.append
+
+        stage.broker.call(use_up)
+        client.epoch = MAX_EPOCH - 1
+        assert client.send(b"a") == 0
+        stage.move(5002)
+        stage.broker.call(lambda: state.transactions.coordinator._spare_ids.append(77))
+        assert (client.end(), client.producer_id, client.send(b"b")) == (0, 77, 0)
+        stage.broker.call(lambda: held.pop()(errors.NetworkError("no controller")))
+        stage.move(5002)
+        assert client.describe().transaction_state == "CompleteAbort"
 
 
 def test_transactional_ids_expire():

@@ -427,7 +427,11 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
         return ListTransactionsResponse(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=[])
     answer = LateAnswer(call)
 
-    def done(found: list[Transaction]) -> None:
+    def done(found: list[Transaction] | KafkaError) -> None:
+        if isinstance(found, KafkaError):
+            failed = ListTransactionsResponse(error_code=code_of(found), unknown_state_filters=[], transaction_states=[])
+            answer.respond(lambda: failed)
+            return
         response = ListTransactionsResponse(
             error_code=Code.NONE,
             unknown_state_filters=unknown,

@@ -114,7 +114,9 @@ class TransactionCoordinator:
         """Asks for the abort as a client would: it may need a producer id, and its markers follow when it is committed."""
 
         def done(outcome: ProducerIdAndEpoch | KafkaError) -> None:
-            if isinstance(outcome, KafkaError) and shard.serving:
+            current = shard.transactions.get(began.transactional_id)
+            is_still_open = current is not None and current.state is TransactionState.ONGOING and current.start_ms == began.start_ms
+            if isinstance(outcome, KafkaError) and shard.serving and is_still_open:
                 logger.warning("the transaction of %s timed out and is aborted later: %s", began.transactional_id, outcome)
                 self._schedule_timeout(shard, began, RETRY_MS)
 
@@ -280,21 +282,24 @@ class TransactionCoordinator:
 
         self._read(transactional_id, look, done)
 
-    def list(self, wanted: Filter, done: Callable[[list[Transaction]], None]) -> None:
-        """The transactional ids on this broker that a filter lets through."""
+    def list(self, wanted: Filter, done: Callable[[list[Transaction] | KafkaError], None]) -> None:
+        """The transactional ids on this broker that a filter lets through. While one is being loaded the list cannot be complete."""
         wall_ms, found = self._clock.wall_ms(), list[Transaction]()
-        partitions = self._runtime.partitions()
+        partitions = self._runtime.held()
         left = len(partitions)
+        failed: KafkaError | None = None
         if not left:
             done(found)
 
         def collect(outcome: list[Transaction] | KafkaError) -> None:
-            nonlocal left
-            if not isinstance(outcome, KafkaError):           # a shard that went away meanwhile is listed by its new broker
+            nonlocal left, failed
+            if not isinstance(outcome, KafkaError):
                 found.extend(outcome)
+            elif not isinstance(outcome, errors.NotCoordinator):  # a shard that went away meanwhile is listed by its new broker
+                failed = outcome
             left -= 1
             if not left:
-                done(found)
+                done(failed or found)
 
         for partition in partitions:
             self._runtime.read(partition, lambda shard: shard.list(wanted, wall_ms), collect)
