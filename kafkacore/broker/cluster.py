@@ -29,6 +29,8 @@ from kafkacore.types import Node
 
 MAX_NAME_CHARS = 249
 NO_LEADER = -1
+MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY = (bytes(15) + bytes([number]) for number in range(3))
+"""Ids that are no directory's: nobody has said where it lies; its broker has to say; it lay in one that is gone."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
@@ -216,7 +218,7 @@ class BrokerRegistration:
         rack: where it stands, for placement and clients.
         fenced: it may neither lead nor be in sync: it has not caught up yet, or is thought dead.
         in_controlled_shutdown: it is handing over what it leads.
-        log_dirs: ids of its directories.
+        log_dirs: ids of its directories that work; empty for one that keeps its logs in memory.
     """
 
     id: int
@@ -239,6 +241,12 @@ class BrokerRegistration:
         """Whether it may lead and be in sync."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    def has_online(self, directory: bytes) -> bool:
+        """Whether what lies in a directory can be read. Source: org.apache.kafka.common.DirectoryId.isOnline."""
+        if directory in (UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY) or (not self.log_dirs and directory != LOST_DIRECTORY):
+            return True
+        return directory in self.log_dirs
+
 
 @dataclass(frozen=True)
 class PartitionRegistration:
@@ -252,6 +260,7 @@ class PartitionRegistration:
         partition_epoch: rises with every change; a leader that wants to change the ISR names the one it knows.
         adding_replicas, removing_replicas: of a reassignment in progress; both are among the replicas.
         leader_recovery_state: 1 after an unclean election, until the leader says it has recovered.
+        directories: where each of the replicas lies (KIP-858); none at all where nobody has said so.
     """
 
     replicas: list[int]
@@ -262,13 +271,23 @@ class PartitionRegistration:
     adding_replicas: list[int] = field(default_factory=list)
     removing_replicas: list[int] = field(default_factory=list)
     leader_recovery_state: int = 0
+    directories: list[bytes] = field(default_factory=list)
+
+    def directory(self, node: int) -> bytes:
+        """Where a replica lies, as far as is known."""
+        at = self.replicas.index(node) if node in self.replicas else len(self.directories)
+        return self.directories[at] if at < len(self.directories) else MIGRATING_DIRECTORY
 
     def merge(self, record: m.PartitionChangeRecord) -> PartitionRegistration:
         """What it is after a change. Source: org.apache.kafka.metadata.PartitionRegistration.merge."""
         led = record.leader != m.NO_LEADER_CHANGE
         recovery = record.leader_recovery_state
+        replicas = self.replicas if record.replicas is None else record.replicas
+        directories = record.directories
+        if directories is None or len(directories) != len(replicas):
+            directories = self.directories if replicas == self.replicas else [self.directory(node) for node in replicas]
         return PartitionRegistration(
-            replicas=self.replicas if record.replicas is None else record.replicas,
+            replicas=replicas,
             isr=self.isr if record.isr is None else record.isr,
             leader=record.leader if led else self.leader,
             leader_epoch=self.leader_epoch + led,
@@ -276,6 +295,7 @@ class PartitionRegistration:
             adding_replicas=self.adding_replicas if record.adding_replicas is None else record.adding_replicas,
             removing_replicas=self.removing_replicas if record.removing_replicas is None else record.removing_replicas,
             leader_recovery_state=self.leader_recovery_state if recovery < 0 else recovery,
+            directories=directories,
         )
 
     @property
@@ -498,6 +518,26 @@ class ClusterImage:
         broker = self.brokers.get(node_id)
         return broker is not None and broker.active
 
+    def may_lead(self, node_id: int, partition: PartitionRegistration) -> bool:
+        """Whether a broker is active and the directory of its replica works."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.active and broker.has_online(partition.directory(node_id))
+
+    def default_directory(self, node_id: int) -> bytes:
+        """Where a broker puts a new replica: known if it has one place. Source: ClusterControlManager.defaultDir."""
+        broker = self.brokers.get(node_id)
+        if broker is None or not broker.log_dirs:
+            return MIGRATING_DIRECTORY
+        return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
+
+    def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
+        """Those that nobody can reach: their brokers are gone, or the directories they lie in."""
+        return [
+            node
+            for node in partition.replicas
+            if node not in self.nodes or not self.brokers[node].has_online(partition.directory(node))
+        ]
+
     # ---- changing
 
     def apply(self, records: Sequence[MetadataRecord], next_offset: int) -> ImageDelta:
@@ -609,6 +649,7 @@ class ClusterImage:
                 record.adding_replicas,
                 record.removing_replicas,
                 record.leader_recovery_state,
+                record.directories if len(record.directories) == len(record.replicas) else [MIGRATING_DIRECTORY] * len(record.replicas),
             )
         )
         delta.note_partition(topic, index, None)
@@ -733,7 +774,7 @@ class ClusterImage:
 
 
 def partition_record(topic_id: bytes, index: int, partition: PartitionRegistration) -> m.PartitionRecord:
-    """The record of a partition as it is. Directories are unassigned: each broker keeps its own."""
+    """The record of a partition as it is."""
     return m.PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -745,11 +786,9 @@ def partition_record(topic_id: bytes, index: int, partition: PartitionRegistrati
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=[UNASSIGNED_DIRECTORY] * len(partition.replicas),
+        directories=[partition.directory(node) for node in partition.replicas],
     )
 
-
-UNASSIGNED_DIRECTORY = bytes(16)
 
 _REPLAYS: dict[type[MetadataRecord], Callable[[ClusterImage, Any, ImageDelta], None]] = {
     m.RegisterBrokerRecord: ClusterImage._register_broker,

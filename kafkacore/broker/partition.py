@@ -124,8 +124,8 @@ class Role(enum.Enum):
 class PartitionOwner(Protocol):
     """What a partition asks of its broker."""
 
-    def is_isr_eligible(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a broker is alive, unfenced, not shutting down, and in the incarnation it fetched with."""
+    def is_isr_eligible(self, partition: Partition, node_id: int, broker_epoch: int) -> bool:
+        """Whether a broker is alive, unfenced, not shutting down, in the incarnation it fetched with, and has not lost the replica."""
 
     def has_alive_broker(self, node_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
@@ -423,7 +423,7 @@ class Partition:
                 node in maximal
                 or (
                     replica.is_caught_up(end_offset, now_ms, self._lag_time_max_ms)
-                    and self._owner.is_isr_eligible(node, replica.broker_epoch)
+                    and self._owner.is_isr_eligible(self, node, replica.broker_epoch)
                 )
             ):
                 reached = replica.log_end_offset
@@ -488,7 +488,7 @@ class Partition:
             self.pending_isr is None
             and node_id not in self.isr
             and replica.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
-            and self._owner.is_isr_eligible(node_id, replica.broker_epoch)
+            and self._owner.is_isr_eligible(self, node_id, replica.broker_epoch)
         ):
             self._propose((*self.isr, node_id))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kafkacore import errors
+from kafkacore.broker.assignments import DirectoryAssignments
 from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, PartitionRegistration, Topic
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.isr import IsrProposals
@@ -78,6 +79,8 @@ class ReplicaManager(ImageListener):
         """What copies the partitions that others lead; None where there are no others."""
         self.proposals: IsrProposals | None = None
         """The way of ISR changes to the controller; None before there is one."""
+        self.assignments: DirectoryAssignments | None = None
+        """The way to the controller of where replicas lie; None before there is one."""
         self._isr_check: TimerTask | None = None
         self._clock = clock
         self._timer = timer
@@ -139,6 +142,8 @@ class ReplicaManager(ImageListener):
         for key in keys:
             partition = self.partitions.get(key)
             if partition is not None:
+                if self.fetchers is not None:
+                    self.fetchers.unfollow(key)  # a follower that only asks looks as if it were in sync
                 self.changed(partition)
 
     def started(self) -> None:
@@ -160,6 +165,8 @@ class ReplicaManager(ImageListener):
             self.fetchers.close()
         if self.proposals is not None:
             self.proposals.close()
+        if self.assignments is not None:
+            self.assignments.close()
         if self._isr_check is not None:
             self._isr_check.cancel()
             self._isr_check = None
@@ -202,6 +209,7 @@ class ReplicaManager(ImageListener):
         if partition.log.config is not topic.config:
             partition.log.config = topic.config
             self.logs.compactor.look_soon(partition.log)
+        self._tell_directory(partition, registration)
         was_leader = partition.is_leader
         role = partition.apply(topic, registration, self._clock.now_ms())
         if role is Role.LEADER:
@@ -210,13 +218,18 @@ class ReplicaManager(ImageListener):
         elif was_leader and not partition.is_leader:
             self._tell_resigned(key)
         if self.fetchers is not None:
-            if partition.is_leader:
+            if partition.is_leader or self.logs.has_failed(partition.log):
                 self.fetchers.unfollow(key)
             else:
                 self.fetchers.follow(partition)
         if partition.remotes:
             self._plan_isr_check()
         self.changed(partition)
+
+    def _tell_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
+        directory = self.logs.directory_of(partition.log)
+        if self.assignments is not None and directory is not None and registration.directory(self.node_id) != directory:
+            self.assignments.tell(partition.topic.topic_id, partition.index, directory)
 
     def _may_be_new(self, key: PartitionKey, registration: PartitionRegistration) -> bool:
         """Whether an empty log is true: nothing was written yet, or nobody counts on what this broker had."""
@@ -258,10 +271,14 @@ class ReplicaManager(ImageListener):
                 if partition.look_again(now_ms):
                     self.changed(partition)
 
-    def is_isr_eligible(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a follower may be in an ISR: its broker is active, and the one that fetched is the one that is registered."""
+    def is_isr_eligible(self, partition: Partition, node_id: int, broker_epoch: int) -> bool:
+        """Whether a follower may be in an ISR: its broker is active, the one that fetched is the one that is registered, and the
+        directory of the replica works."""
         broker = self.cluster.brokers.get(node_id)
-        return broker is not None and broker.active and broker_epoch in (UNKNOWN_BROKER_EPOCH, broker.epoch)
+        topic = self.cluster.topics_by_id.get(partition.topic.topic_id)
+        if broker is None or topic is None or broker_epoch not in (UNKNOWN_BROKER_EPOCH, broker.epoch):
+            return False
+        return self.cluster.may_lead(node_id, topic.partitions[partition.index])
 
     def has_alive_broker(self, node_id: int) -> bool:
         """Whether a broker is registered and not fenced."""

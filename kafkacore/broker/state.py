@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from kafkacore.broker.assignments import DirectoryAssignments
 from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
@@ -172,18 +173,23 @@ class BrokerState:
         self.cluster.listeners.append(DynamicSettings(self))
         self.post = post
         self.controller = connect(self)
+        self.controller.log_dirs = lambda: ([], []) if self.logs.is_offline else self.logs.directory_ids()
         self.producer_ids = ProducerIds(self.controller, node_id)
+        self.replicas.assignments = DirectoryAssignments(node_id, self.controller.submit, self._epoch, self.timer)
         self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)
         self.replicas.fetchers = ReplicaFetchers(
             node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, self.api_versions
         )
 
     def _dir_failed(self, keys: list[tuple[str, int]]) -> None:
-        """A log directory is offline. A broker without any left has others lead; alone it answers with the error."""
+        """A log directory is offline. Others are to lead what lies there. A broker without any left has others lead all; alone it answers
+        with the error."""
         self.replicas.storage_failed(keys)
         if self.logs.is_offline and len(self.cluster.nodes) > 1:
             logger.error("broker %d has no log directory left and leads no more until it starts again", self.node_id)
             self.controller.fence()
+        elif not self.logs.is_offline:
+            self.controller.log_dir_failed()
 
     def _epoch(self) -> int:
         return self.controller.broker_epoch

@@ -213,3 +213,49 @@ class AllocateProducerIdsResponse(Response, api_key=67, versions="0", flexible="
     error_code: int = F(INT16)
     producer_id_start: int = F(INT64)
     producer_id_len: int = F(INT32)
+
+
+# Log directories (KIP-858).
+
+
+class AssignedPartition(Struct):
+    partition_index: int = F(INT32)
+
+
+class AssignedTopic(Struct):
+    topic_id: bytes = F(UUID)
+    partitions: list[AssignedPartition] = F([AssignedPartition])
+
+
+class AssignedDirectory(Struct):
+    id: bytes = F(UUID)
+    topics: list[AssignedTopic] = F([AssignedTopic])
+
+
+class AssignReplicasToDirsRequest(Request, api_key=73, versions="0", flexible="0+"):
+    """A broker says in which of its log directories replicas lie."""
+
+    broker_id: int = F(INT32)
+    broker_epoch: int = F(INT64, default=-1)
+    directories: list[AssignedDirectory] = F([AssignedDirectory])
+
+
+class AssignedPartitionResult(Struct):
+    partition_index: int = F(INT32)
+    error_code: int = F(INT16)
+
+
+class AssignedTopicResult(Struct):
+    topic_id: bytes = F(UUID)
+    partitions: list[AssignedPartitionResult] = F([AssignedPartitionResult])
+
+
+class AssignedDirectoryResult(Struct):
+    id: bytes = F(UUID)
+    topics: list[AssignedTopicResult] = F([AssignedTopicResult])
+
+
+class AssignReplicasToDirsResponse(Response, api_key=73, versions="0", flexible="0+"):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    directories: list[AssignedDirectoryResult] = F([AssignedDirectoryResult])

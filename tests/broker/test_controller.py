@@ -689,9 +689,9 @@ def keep_alive(stage, ms, *nodes):
             stage.beat(node)
 
 
-def come_back(stage, node):
+def come_back(stage, node, **fields):
     """A broker starts again, and every leader takes it into its ISR."""
-    stage.start(node)
+    stage.start(node, **fields)
     for topic in stage.image.topics.values():
         for index, part in enumerate(topic.partitions):
             if node in part.replicas and node not in part.isr:

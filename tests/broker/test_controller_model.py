@@ -17,6 +17,7 @@ from kafkacore.types import Node
 
 NODES = range(1, 5)
 TOPICS = ("a", "b")
+DIRECTORIES = {node: [bytes([node, nth] * 8) for nth in (1, 2)] for node in NODES}
 
 
 def contents(image):
@@ -58,9 +59,33 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES))
     def start(self, node):
-        self.stage.register(node)
+        self.stage.register(node, log_dirs=DIRECTORIES[node])
         if node in self.stage.epochs:
             self.stage.beat(node)
+
+    @rule(node=st.sampled_from(NODES), which=st.integers(0, 1))
+    def lose_a_directory(self, node, which):
+        assume(node in self.stage.epochs)
+        self.stage.beat(node, offline_log_dirs=[DIRECTORIES[node][which]])
+
+    @rule(data=st.data(), which=st.integers(0, 1))
+    @precondition(lambda self: self.stage.image.topics)
+    def say_where_a_replica_lies(self, data, which):
+        topic, index = self.partition(data)
+        node = data.draw(st.sampled_from(topic.partitions[index].replicas), label="node")
+        before = topic.partitions[index]
+        wanted = p.AssignedTopic(topic_id=topic.topic_id, partitions=[p.AssignedPartition(partition_index=index)])
+        directory = p.AssignedDirectory(id=DIRECTORIES[node][which], topics=[wanted])
+        epoch = self.stage.epochs.get(node, -1)
+        answer = self.stage.ask(p.AssignReplicasToDirsRequest(broker_id=node, broker_epoch=epoch, directories=[directory]))
+        now = topic.partitions[index]
+        if answer.error_code:
+            assert now == before
+        else:
+            assert now.directory(node) == DIRECTORIES[node][which]
+            assert [now.directory(other) for other in now.replicas if other != node] == [
+                before.directory(other) for other in now.replicas if other != node
+            ]
 
     @rule(node=st.sampled_from(NODES), behind=st.booleans(), fence=st.booleans())
     def beat(self, node, behind, fence):
@@ -97,9 +122,9 @@ class Cluster(RuleBasedStateMachine):
             for topic in image.topics.values():
                 for part in topic.partitions:
                     first = part.replicas[0]
-                    assert part.leader == first or not (first in part.isr and image.is_active(first))
+                    assert part.leader == first or not (first in part.isr and image.may_lead(first, part))
                     if topic.config.unclean_leader_election_enable and part.leader == -1:
-                        assert not any(image.is_active(node) for node in part.replicas)
+                        assert not any(image.may_lead(node, part) for node in part.replicas)
 
     @rule(data=st.data(), version=st.sampled_from([2, 3]), stale=st.integers(-1, 1))
     @precondition(lambda self: self.stage.image.topics)
@@ -157,13 +182,14 @@ class Cluster(RuleBasedStateMachine):
         for topic in image.topics.values():
             for index, part in enumerate(topic.partitions):
                 where = (topic.topic_id, index)
+                assert len(part.directories) == len(part.replicas)
                 assert part.replicas and len(set(part.replicas)) == len(part.replicas)
                 assert part.isr and len(set(part.isr)) == len(part.isr) and set(part.isr) <= set(part.replicas)
                 assert set(part.adding_replicas) <= set(part.replicas) and set(part.removing_replicas) <= set(part.replicas)
                 if part.leader == -1:
-                    assert not any(image.is_active(node) for node in part.isr), "somebody in sync could lead"
+                    assert not any(image.may_lead(node, part) for node in part.isr), "somebody in sync could lead"
                 else:
-                    assert part.leader in part.isr and image.is_active(part.leader)
+                    assert part.leader in part.isr and image.may_lead(part.leader, part)
                     assert all(image.is_active(node) for node in part.isr)
                 before = self.seen.get(where)
                 if before is not None and before != part:

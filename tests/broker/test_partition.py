@@ -25,7 +25,7 @@ class Stage:
         self.now_ms = 10_000
         self.decide(isr=replicas)
 
-    def is_isr_eligible(self, node_id, broker_epoch):
+    def is_isr_eligible(self, partition, node_id, broker_epoch):
         return node_id not in self.ineligible
 
     def has_alive_broker(self, node_id):

@@ -13,7 +13,15 @@ from kafkacore.protocol.schema import Message, Struct
 
 BETWEEN_BROKERS = {
     name + side
-    for name in ("AlterPartition", "BrokerRegistration", "BrokerHeartbeat", "UnregisterBroker", "AllocateProducerIds", "FetchSnapshot")
+    for name in (
+        "AlterPartition",
+        "BrokerRegistration",
+        "BrokerHeartbeat",
+        "UnregisterBroker",
+        "AllocateProducerIds",
+        "FetchSnapshot",
+        "AssignReplicasToDirs",
+    )
     for side in ("Request", "Response")
 }
 """Messages no client sends, so that kafka-python has none of them; test_metadata_log.py holds them against Kafka."""

@@ -11,15 +11,22 @@ Source: org.apache.kafka.controller.{ClusterControlManager, BrokerHeartbeatManag
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterable, Iterator
 
-from kafkacore.broker.cluster import NO_LEADER, BrokerRegistration, ImageDelta, PartitionRegistration, Topic
+from kafkacore.broker.cluster import NO_LEADER, BrokerRegistration, ImageDelta, PartitionRegistration, Topic, uuid_text
 from kafkacore.broker.controller.elections import Election, PartitionChangeBuilder
 from kafkacore.broker.controller.state import ControllerState, Session, Written, code_of
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    AssignedDirectoryResult,
+    AssignedPartitionResult,
+    AssignedTopicResult,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -37,6 +44,8 @@ from kafkacore.protocol.metadata_log import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+
+logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK = 1000
 """Producer ids a broker gets at a time. Source: org.apache.kafka.server.common.ProducerIdsBlock."""
@@ -71,17 +80,22 @@ def leader_and_isr_updates(
     Source: ReplicationControlManager.generateLeaderAndIsrUpdates.
     """
 
-    def is_acceptable(node: int) -> bool:
-        return node != removed and (node == added or state.image.is_active(node))
+    image = state.image
+
+    def is_acceptable(partition: PartitionRegistration, node: int) -> bool:
+        if node != added:
+            return node != removed and image.may_lead(node, partition)
+        return image.brokers[node].has_online(partition.directory(node))
 
     records: list[MetadataRecord] = []
     for topic, index, partition in partitions:
         election = Election.UNCLEAN if topic.config.unclean_leader_election_enable else Election.ONLINE
-        builder = PartitionChangeBuilder(partition, topic.topic_id, index, is_acceptable, election)
+        acceptable = functools.partial(is_acceptable, partition)
+        builder = PartitionChangeBuilder(partition, topic.topic_id, index, acceptable, election, image.default_directory)
         builder.target_isr = [node for node in partition.isr if node != removed]
         if added != NO_LEADER and partition.leader == NO_LEADER:
             # Replicas that are still dead since the whole cluster went down come back through the ISR changes of the new leader.
-            builder.target_isr = [node for node in partition.isr if is_acceptable(node)] or list(partition.isr)
+            builder.target_isr = [node for node in partition.isr if acceptable(node)] or list(partition.isr)
         record = builder.build()
         if record is not None:
             records.append(record)
@@ -128,7 +142,7 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
 
     if request.cluster_id != image.cluster_id:
         return refuse(Code.INCONSISTENT_CLUSTER_ID)
-    if not request.listeners or request.broker_id < 0:
+    if not request.listeners or request.broker_id < 0 or len(set(request.log_dirs)) < len(request.log_dirs):
         return refuse(Code.INVALID_REGISTRATION)
     if known is not None and not same and not known.in_controlled_shutdown and state.has_valid_session(known.id, known.epoch, now_ms):
         return refuse(Code.DUPLICATE_BROKER_REGISTRATION)
@@ -168,7 +182,8 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
 
 
 def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, version: int, now_ms: int) -> Written:
-    """BrokerHeartbeat v0-2. Source: BrokerHeartbeatManager.calculateNextBrokerState."""
+    """BrokerHeartbeat v0-2. What lies in directories that it calls offline is led by others; a broker without any other is fenced. Source:
+    BrokerHeartbeatManager.calculateNextBrokerState."""
     try:
         broker = state.broker(request.broker_id, request.broker_epoch)
     except KafkaError as error:
@@ -177,13 +192,15 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
     session.last_contact_ms = now_ms
     session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
     caught_up = session.metadata_offset >= broker.epoch
+    offline = [each for each in broker.log_dirs if each in request.offline_log_dirs]
+    want_fence = request.want_fence or bool(offline and len(offline) == len(broker.log_dirs))
     records: list[MetadataRecord] = []
     fenced, may_go = broker.fenced, False
     if broker.fenced:
         may_go = request.want_shut_down
-        if not (request.want_shut_down or request.want_fence or broker.in_controlled_shutdown) and caught_up:  # who went registers anew
+        if not (request.want_shut_down or want_fence or broker.in_controlled_shutdown) and caught_up:  # who went registers anew
             records, fenced = _unfence(state, broker), False
-    elif request.want_fence:
+    elif want_fence:
         records, fenced, may_go = _fence(state, broker), True, request.want_shut_down
     elif request.want_shut_down and not broker.in_controlled_shutdown and _leads(state, broker.id):
         records = _begin_shutdown(state, broker)
@@ -193,10 +210,70 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
             records, fenced, may_go = _fence(state, broker), True, True
     elif request.want_shut_down:
         records, fenced, may_go = _fence(state, broker), True, True
+    if offline and not records and not want_fence:  # else with the next heartbeat, when what is decided here is known
+        records = _lose_directories(state, broker, offline)
     return Written(
         records,
         BrokerHeartbeatResponse(error_code=Code.NONE, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=may_go),
     )
+
+
+def _lose_directories(state: ControllerState, broker: BrokerRegistration, offline: list[bytes]) -> list[MetadataRecord]:
+    """Source: ReplicationControlManager.handleDirectoriesOffline."""
+    logger.warning("broker %d has lost log directories: %s", broker.id, ", ".join(uuid_text(each) for each in offline))
+    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr and each[2].directory(broker.id) in offline)
+    online = [each for each in broker.log_dirs if each not in offline]
+    return [
+        *leader_and_isr_updates(state, concerned, removed=broker.id),
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online),
+    ]
+
+
+def assign_replicas_to_dirs(state: ControllerState, request: AssignReplicasToDirsRequest, version: int, now_ms: int) -> Written:
+    """AssignReplicasToDirs v0: a broker with several log directories says where replicas lie. Those in one that is offline are led by
+    others. Source: ReplicationControlManager.handleAssignReplicasToDirs."""
+    try:
+        broker = state.broker(request.broker_id, request.broker_epoch)
+    except KafkaError as error:
+        return Written([], AssignReplicasToDirsResponse(error_code=code_of(error), directories=[]))
+    records: list[MetadataRecord] = []
+    lost: list[tuple[Topic, int, PartitionRegistration]] = []
+    directories = []
+    for directory in request.directories:
+        topics = []
+        for asked in directory.topics:
+            topic = state.image.topics_by_id.get(asked.topic_id)
+            answers = []
+            for index in (each.partition_index for each in asked.partitions):
+                code = _check_directory(topic, index, broker.id)
+                answers.append(AssignedPartitionResult(partition_index=index, error_code=code))
+                if topic is None or code:
+                    continue
+                partition = topic.partitions[index]
+                builder = PartitionChangeBuilder(partition, topic.topic_id, index, functools.partial(_leads_now, partition))
+                builder.target_directories[broker.id] = directory.id
+                record = builder.build()
+                if record is not None:
+                    records.append(record)
+                if not broker.has_online(directory.id) and broker.id in partition.isr:
+                    lost.append((topic, index, partition))
+            topics.append(AssignedTopicResult(topic_id=asked.topic_id, partitions=answers))
+        directories.append(AssignedDirectoryResult(id=directory.id, topics=topics))
+    records += leader_and_isr_updates(state, lost, removed=broker.id)
+    return Written(records, AssignReplicasToDirsResponse(error_code=Code.NONE, directories=directories))
+
+
+def _leads_now(partition: PartitionRegistration, node: int) -> bool:
+    """For a change that is to leave the leader as it is."""
+    return node == partition.leader
+
+
+def _check_directory(topic: Topic | None, index: int, broker_id: int) -> Code:
+    if topic is None:
+        return Code.UNKNOWN_TOPIC_ID
+    if not 0 <= index < len(topic.partitions):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    return Code.NONE if broker_id in topic.partitions[index].replicas else Code.NOT_LEADER_OR_FOLLOWER
 
 
 def _leads(state: ControllerState, broker_id: int) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration
+from kafkacore.broker.cluster import NO_LEADER, UNASSIGNED_DIRECTORY, PartitionRegistration
 from kafkacore.protocol.metadata_log import PartitionChangeRecord
 
 RECOVERED = 0
@@ -47,6 +47,7 @@ class PartitionChangeBuilder:
         index: int,
         is_acceptable_leader: Callable[[int], bool],
         election: Election = Election.ONLINE,
+        default_directory: Callable[[int], bytes] = lambda node: UNASSIGNED_DIRECTORY,
     ) -> None:
         """Wants nothing yet.
 
@@ -56,6 +57,7 @@ class PartitionChangeBuilder:
             index: its number.
             is_acceptable_leader: whether a broker may lead.
             election: who may be elected.
+            default_directory: where a broker puts a new replica.
         """
         self.partition = partition
         self.topic_id = topic_id
@@ -67,6 +69,8 @@ class PartitionChangeBuilder:
         self.target_removing = list(partition.removing_replicas)
         self.target_adding = list(partition.adding_replicas)
         self.target_recovery_state = partition.leader_recovery_state
+        self.target_directories: dict[int, bytes] = {}
+        self._default_directory = default_directory
 
     def build(self) -> PartitionChangeRecord | None:
         """The record of what changes; None if nothing does."""
@@ -92,9 +96,17 @@ class PartitionChangeBuilder:
             changes["adding_replicas"] = self.target_adding
         if self.target_recovery_state != partition.leader_recovery_state and "leader_recovery_state" not in changes:
             changes["leader_recovery_state"] = self.target_recovery_state
+        directories = [self._directory(node) for node in self.target_replicas]
+        if directories != [partition.directory(node) for node in partition.replicas]:
+            changes["directories"] = directories
         if not changes:
             return None
         return PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id, **changes)
+
+    def _directory(self, node: int) -> bytes:
+        if node in self.target_directories:
+            return self.target_directories[node]
+        return self.partition.directory(node) if node in self.partition.replicas else self._default_directory(node)
 
     def _complete_reassignment(self) -> None:
         adding, removing = self.target_adding, self.target_removing

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 Done = Callable[[Response | KafkaError], None]
 Post = Callable[[Callable[[], None]], None]
+LogDirs = Callable[[], tuple[list[bytes], list[bytes]]]
 
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 2
@@ -52,6 +53,9 @@ class ControllerLink(Protocol):
 
     broker_epoch: int
     """This broker's epoch: of its registration; -1 before the first."""
+
+    log_dirs: LogDirs
+    """Tells the ids of this broker's log directories: those that work, those that do not."""
 
     def submit(self, request: Request, version: int, done: Done) -> None:
         """Has the controller carry out a request.
@@ -76,6 +80,9 @@ class ControllerLink(Protocol):
     def fence(self) -> None:
         """This broker cannot serve until it starts again, since its disks have failed: others are to lead."""
 
+    def log_dir_failed(self) -> None:
+        """One of several log directories has failed: others are to lead what lies there."""
+
     def close(self) -> None:
         """This broker is gone; whatever it still leads goes to others."""
 
@@ -85,6 +92,7 @@ class LinkBase:
 
     def __init__(self, node_id: int, image: ClusterImage, timer: LoopTimer) -> None:
         self.broker_epoch = -1
+        self.log_dirs: LogDirs = lambda: ([], [])
         self._node_id = node_id
         self._image = image
         self._timer = timer
@@ -113,6 +121,7 @@ class LinkBase:
                 for name, (low, high) in FEATURES.items()
             ],
             rack=node.rack,
+            log_dirs=self.log_dirs()[0],
             previous_broker_epoch=self.broker_epoch,
         )
 
@@ -123,6 +132,7 @@ class LinkBase:
             current_metadata_offset=self._image.next_offset,
             want_fence=self._want_fence,
             want_shut_down=self._on_shutdown is not None,
+            offline_log_dirs=self.log_dirs()[1],
         )
 
     def _beat(self) -> None:
@@ -141,6 +151,10 @@ class LinkBase:
     def fence(self) -> None:
         """See `ControllerLink.fence`."""
         self._want_fence = True
+        self._beat()
+
+    def log_dir_failed(self) -> None:
+        """See `ControllerLink.log_dir_failed`: heartbeats tell it."""
         self._beat()
 
 

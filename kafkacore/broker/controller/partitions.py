@@ -5,10 +5,11 @@ Source: org.apache.kafka.controller.ReplicationControlManager.
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from kafkacore import errors
-from kafkacore.broker.cluster import PartitionRegistration, Topic
+from kafkacore.broker.cluster import ClusterImage, PartitionRegistration, Topic
 from kafkacore.broker.controller.brokers import partitions_of
 from kafkacore.broker.controller.elections import RECOVERED, RECOVERING, Election, PartitionChangeBuilder, Reassignment, revert
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
@@ -50,7 +51,13 @@ def _election_of(topic: Topic) -> Election:
 
 def builder_of(state: ControllerState, topic: Topic, index: int, election: Election) -> PartitionChangeBuilder:
     """What becomes of a partition as the cluster is."""
-    return PartitionChangeBuilder(topic.partitions[index], topic.topic_id, index, state.image.is_active, election)
+    partition, image = topic.partitions[index], state.image
+    may_lead = functools.partial(_may_lead, image, partition)
+    return PartitionChangeBuilder(partition, topic.topic_id, index, may_lead, election, image.default_directory)
+
+
+def _may_lead(image: ClusterImage, partition: PartitionRegistration, node: int) -> bool:
+    return image.may_lead(node, partition)
 
 
 # ---- AlterPartition
@@ -129,15 +136,16 @@ def _check_alteration(
         return Code.INVALID_REQUEST
     if asked.leader_recovery_state == RECOVERING and (len(nodes) > 1 or partition.leader_recovery_state == RECOVERED):
         return Code.INVALID_REQUEST
-    if not all(_is_eligible(state, each) for each in isr):
+    if not all(_is_eligible(state, partition, each) for each in isr):
         return Code.INELIGIBLE_REPLICA
     return Code.NONE
 
 
-def _is_eligible(state: ControllerState, replica: IsrBrokerState) -> bool:
-    """Whether a replica may be in sync: it is active, and it is the same incarnation that the leader saw catch up."""
+def _is_eligible(state: ControllerState, partition: PartitionRegistration, replica: IsrBrokerState) -> bool:
+    """Whether a replica may be in sync: it is active, it is the same incarnation that the leader saw catch up, and its directory works. The
+    last is not Kafka's: there a Fetch that was under way when the directory failed brings the replica back until it lags."""
     broker = state.image.brokers.get(replica.broker_id)
-    return broker is not None and broker.active and replica.broker_epoch in (-1, broker.epoch)
+    return broker is not None and replica.broker_epoch in (-1, broker.epoch) and state.image.may_lead(broker.id, partition)
 
 
 # ---- ElectLeaders

@@ -104,6 +104,7 @@ class RemoteControllerLink(LinkBase):
         self._alive = False
         self._fenced = True
         self._beating = False
+        self._beat_again = False  # there is news that the heartbeat under way does not tell
 
     # ---- requests
 
@@ -250,6 +251,7 @@ class RemoteControllerLink(LinkBase):
     def _beat(self) -> None:
         """One heartbeat at a time; the next is planned when it is answered."""
         self._cancel_heartbeat()
+        self._beat_again = self._beating
         if not self._alive or self._beating:
             return
         self._beating = True
@@ -270,6 +272,9 @@ class RemoteControllerLink(LinkBase):
             done, self._on_shutdown = self._on_shutdown, None
             self._alive = False
             done()
+            return
+        if self._beat_again:
+            self._beat()
             return
         self._plan_heartbeat(self._config.broker_heartbeat_interval_ms if self._on_shutdown is None else SHUTDOWN_RETRY_MS)
 

@@ -148,11 +148,12 @@ def check_assignment(state: ControllerState, index: int, nodes: list[int]) -> No
 
 def _new_partition(state: ControllerState, index: int, replicas: list[int]) -> PartitionRegistration:
     isr = [node for node in replicas if state.image.is_active(node)]
+    directories = [state.image.default_directory(node) for node in replicas]
     if not isr:
         raise errors.InvalidReplicaAssignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in controlled shutdown."
         )
-    return PartitionRegistration(list(replicas), isr, isr[0])
+    return PartitionRegistration(list(replicas), isr, isr[0], directories=directories)
 
 
 def _records_of(topic: Topic) -> list[MetadataRecord]:

@@ -39,6 +39,7 @@ SERVED: dict[int, Serve] = {
     63: brokers.broker_heartbeat,
     64: brokers.unregister_broker,
     67: brokers.allocate_producer_ids,
+    73: brokers.assign_replicas_to_dirs,
 }
 """What the controller serves, by API key."""
 

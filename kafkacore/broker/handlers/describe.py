@@ -136,7 +136,7 @@ def _described(topic: Topic, begin: int, end: int, state: BrokerState) -> Descri
                 isr_nodes=partition.isr,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[node for node in partition.replicas if node not in alive],
+                offline_replicas=state.cluster.offline_replicas(partition),
             )
         )
     return DescribeTopicPartitionsResponseTopic(

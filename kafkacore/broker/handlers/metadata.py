@@ -9,7 +9,7 @@ import logging
 import re
 
 from kafkacore import errors
-from kafkacore.broker.cluster import FEATURES, Topic, check_topic_name
+from kafkacore.broker.cluster import FEATURES, ClusterImage, Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
@@ -95,7 +95,7 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
     answers: list[MetadataResponseTopic] = []
     operations = ALL_TOPIC_OPERATIONS if call.version >= 8 and request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (call.version == 0 and not request.topics):
-        answers.extend(_describe_topic(topic, operations) for topic in cluster.topics.values())
+        answers.extend(_describe_topic(cluster, topic, operations) for topic in cluster.topics.values())
     else:
         described: set[bytes] = set()
         for wanted in request.topics:
@@ -118,7 +118,7 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
             else:
                 if topic.topic_id not in described:
                     described.add(topic.topic_id)
-                    answers.append(_describe_topic(topic, operations))
+                    answers.append(_describe_topic(cluster, topic, operations))
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in cluster.nodes.values()],
         cluster_id=cluster.cluster_id,
@@ -142,7 +142,7 @@ def _named(state: BrokerState, name: str | None, refused: dict[str, Code]) -> To
     raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}", topic=name)
 
 
-def _describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _describe_topic(cluster: ClusterImage, topic: Topic, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=Code.NONE,
         name=topic.name,
@@ -156,7 +156,7 @@ def _describe_topic(topic: Topic, operations: int) -> MetadataResponseTopic:
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                offline_replicas=[],
+                offline_replicas=cluster.offline_replicas(partition),
             )
             for index, partition in enumerate(topic.partitions)
         ],

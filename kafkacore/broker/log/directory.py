@@ -24,6 +24,7 @@ class LogDir:
 
     def __init__(self, path: Path, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
+        self.id = bytes(16)  # known when its meta.properties has been read
         self.failure: str | None = None
         self.dirty = False
         self._on_failure = on_failure

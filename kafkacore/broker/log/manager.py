@@ -127,6 +127,21 @@ class LogManager:
         """Whether logs are on disk and no directory works any more."""
         return bool(self.directories) and all(log_dir.failure is not None for log_dir in self.directories)
 
+    def directory_ids(self) -> tuple[list[bytes], list[bytes]]:
+        """The ids of the directories that work, and of those that do not, where they are known."""
+        known = [log_dir for log_dir in self.directories if any(log_dir.id)]
+        return [each.id for each in known if each.failure is None], [each.id for each in known if each.failure is not None]
+
+    def directory_of(self, log: Log) -> bytes | None:
+        """The id of the directory that a log lies in; None for one in memory."""
+        log_dir = _dir_of(log)
+        return None if log_dir is None else log_dir.id
+
+    def has_failed(self, log: Log) -> bool:
+        """Whether a log's directory is offline."""
+        log_dir = _dir_of(log)
+        return log_dir is not None and log_dir.failure is not None
+
     # ---- life
 
     def start(self, properties: Mapping[str, str] | None = None) -> None:
@@ -146,7 +161,7 @@ class LogManager:
             try:
                 log_dir.path.mkdir(parents=True, exist_ok=True)
                 self._lock(log_dir.path)
-                self._check_owner(log_dir.path, properties or {})
+                log_dir.id = self._check_owner(log_dir.path, properties or {})
                 self._read(log_dir.path)
             except OSError as error:
                 log_dir.fail(error)
@@ -175,16 +190,21 @@ class LogManager:
             os.close(fd)
         self._locks.clear()
 
-    def _check_owner(self, path: Path, wanted: Mapping[str, str]) -> None:
+    def _check_owner(self, path: Path, wanted: Mapping[str, str]) -> bytes:
+        """Returns the directory's id."""
         file = path / checkpoints.META_PROPERTIES
         found = checkpoints.read_meta_properties(file)
         for name, value in wanted.items():
             if found.get(name, value) != value:
                 raise UsageError(f"{file} says {name}={found[name]}, this broker has {value}: the directory belongs to another one")
-        if not found:
+        try:
+            directory_id = checkpoints.decode_id(found.get("directory.id", ""))
+        except ValueError:  # a new one, or of a Kafka before 3.7
+            directory_id = uuid.uuid4().bytes
             checkpoints.write_meta_properties(
-                file, {"version": "1", **wanted, "directory.id": checkpoints.encode_id(uuid.uuid4().bytes)}
+                file, {"version": "1", **found, **wanted, "directory.id": checkpoints.encode_id(directory_id)}
             )
+        return directory_id
 
     def _read(self, path: Path) -> None:
         for name, offsets in (
