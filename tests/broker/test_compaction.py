@@ -171,6 +171,20 @@ def test_aborted_records_go_and_the_marker_after_them(store):
     assert [each.base_offset for each in batches(log) if each.is_control] == [5, 7]
 
 
+def test_a_read_is_told_of_the_aborted_transactions_it_touches_and_of_few_others(store):
+    log = store.log(segment_bytes=2_000, index_interval_bytes=200)
+    for nth in range(40):
+        put(log, (b"k", b"v"), producer_id=1, producer_epoch=0, base_sequence=nth, is_transactional=True)
+        end_transaction(log, 1, commit=False)
+    for first in range(0, 80, 7):
+        read = log.read(first, 500, log.end_offset, True)
+        end = first + len([1 for piece in read for _ in read_batches(piece if isinstance(piece, memoryview) else piece.read())])
+        told = log.aborted_transactions(first, log.offset_after(first, sum(piece.nbytes for piece in read)))
+        offsets = [each.first_offset for each in told]
+        assert set(range(first - first % 2, end, 2)) <= set(offsets)
+        assert len(offsets) < 10
+
+
 def test_an_open_transaction_stops_it(store):
     log = store.log(**COMPACT)
     put(log, (b"a", b"1"))

@@ -105,8 +105,8 @@ class Client:
             self.producer_id, self.epoch = got.producer_id, got.producer_epoch
         return got.error_code
 
-    def fetch(self, offset=0, committed=True, partition=0):
-        part = p.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+    def fetch(self, offset=0, committed=True, partition=0, max_bytes=1 << 20):
+        part = p.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
         request = p.FetchRequest(
             max_wait_ms=0, min_bytes=0, isolation_level=int(committed), topics=[p.FetchTopic(topic="t", partitions=[part])]
         )
@@ -176,6 +176,10 @@ def test_an_aborted_transaction_is_listed(client):
     assert kinds(seen.records) == [[b"a"], 0, [b"b"], 1]
     assert seen.aborted_transactions == [p.AbortedTransaction(producer_id=first, first_offset=0)]
     assert client.fetch(2).aborted_transactions == []
+    client.send(b"c")
+    assert client.end(commit=False) == 0
+    assert len(client.fetch(0).aborted_transactions) == 2
+    assert len(client.fetch(0, max_bytes=1).aborted_transactions) == 1        # the other one lies behind what was read
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

@@ -192,9 +192,12 @@ class _Reading:
             if limit > 0 or at_least_one:
                 upper_offset = reader.upper_offset(partition)
                 records += log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
+                nbytes = 0
                 for view in records:
-                    self.read_bytes += view.nbytes
+                    nbytes += view.nbytes
+                self.read_bytes += nbytes
                 if aborted is not None and records:
+                    upper_offset = min(upper_offset, log.offset_after(wanted.fetch_offset, nbytes))
                     aborted += [
                         AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
                         for entry in log.aborted_transactions(wanted.fetch_offset, upper_offset)

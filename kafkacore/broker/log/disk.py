@@ -356,6 +356,14 @@ class DiskSegment(Segment):
                 return span.position
         return self.size
 
+    def offset_at(self, position: int) -> int | None:
+        found = []
+        for positions, offsets in ((self._recent_positions, self._recent_offsets), (self.index.positions, self.index.offsets)):
+            row = bisect_left(positions, position)
+            if row < len(positions):
+                found.append(offsets[row])
+        return min(found, default=None)
+
     def position_of_last_entry(self) -> int:
         if self._recent_positions:
             return self._recent_positions[-1]

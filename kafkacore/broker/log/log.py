@@ -600,6 +600,21 @@ class Log:
         except OSError as error:
             raise self.storage.failed(error) from error
 
+    def offset_after(self, offset: int, nbytes: int) -> int:
+        """An offset beyond those of so many bytes read from an offset, and not far beyond. Source: LogSegment.fetchUpperBoundOffset."""
+        row = self._segment_row(offset)
+        try:
+            position = self.segments[row].position_of(offset) + nbytes
+            while row + 1 < len(self.segments) and position >= self.segments[row].size:
+                position -= self.segments[row].size
+                row += 1
+            found = self.segments[row].offset_at(position)
+        except OSError as error:
+            raise self.storage.failed(error) from error
+        if found is not None:
+            return found
+        return self.segments[row + 1].base_offset if row + 1 < len(self.segments) else self.end_offset
+
     def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> OffsetPosition | None:
         """The first record at or after a time, below `upper_offset`; None if there is none."""
         self.storage.check()

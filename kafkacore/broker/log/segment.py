@@ -88,6 +88,10 @@ class Segment(ABC):
         """Where the first batch lies whose last offset is at least this; the segment's size if there is none."""
 
     @abstractmethod
+    def offset_at(self, position: int) -> int | None:
+        """The last offset of some batch at a position or soon after it; None if none is known there."""
+
+    @abstractmethod
     def whole_batches(self, start: int, end: int, max_bytes: int) -> int:
         """Where a read of at most max_bytes from `start` ends, short of `end`: between two batches, `start` itself if none fits."""
 
@@ -245,6 +249,10 @@ class MemorySegment(Segment):
     def position_of(self, offset: int) -> int:
         row = bisect_left(self.last_offsets, offset)
         return self.positions[row] if row < len(self.positions) else self.size
+
+    def offset_at(self, position: int) -> int | None:
+        row = bisect_left(self.positions, position)
+        return self.last_offsets[row] if row < len(self.positions) else None
 
     def position_of_last_entry(self) -> int:
         return self.positions[-1] if self.positions else 0
