@@ -154,7 +154,7 @@ class BrokerState:
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.logs.on_dir_failure = lambda keys: post(lambda: self._dir_failed(keys))
-        self.cluster.listeners += [_PeersInImage(self.peers), self.replicas]
+        self.cluster.listeners += [_PeersInImage(self.peers), self.replicas, _StrayLogs(self)]
         self.groups = GroupCoordinator(config, self.replicas, self.cluster, self.timer, clock)
         self.cluster.listeners.append(self.groups)
         self.transactions = TransactionService(
@@ -258,6 +258,23 @@ class _PeersInImage(ImageListener):
         for node in delta.brokers:
             if node in delta.image.nodes:
                 self._peers.is_back(node)
+
+
+class _StrayLogs(ImageListener):
+    """Has logs deleted that are no longer this broker's, once its image has its registration: then nothing of before it is missing."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        state = self._state
+        broker = delta.image.brokers.get(state.node_id) if state.node_id in delta.brokers else None
+        if broker is not None and not broker.fenced and broker.epoch == state.controller.broker_epoch and state.logs.is_open:
+            state.logs.remove_strays(self._is_held)
+
+    def _is_held(self, topic_id: bytes, index: int) -> bool:
+        topic = self._state.cluster.topics_by_id.get(topic_id)
+        return topic is not None and index < len(topic.partitions) and self._state.node_id in topic.partitions[index].replicas
 
 
 class Call:

@@ -298,3 +298,15 @@ def test_a_clean_stop_does_not_vouch_for_partitions_that_were_not_opened_after_a
     path.write_bytes(path.read_bytes()[:-1] + b"?")           # power went: the last batch has its length, and not its bytes
     store.restart()
     assert content(store.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_what_was_deleted_while_a_broker_was_away_leaves_its_disk(tmp_path):
+    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
+        for topic in ("kept", "gone"):
+            cluster.create_topic(topic, partitions=1, replication_factor=2)
+        cluster.stop_broker(2)
+        cluster.delete_topic("gone")
+    with EmbeddedCluster(brokers=2, data_dir=tmp_path) as cluster:
+        names = cluster._brokers[2].call(lambda: os.listdir(tmp_path / "broker-2"))
+    assert "kept-0" in names and "gone-0" not in names
+    assert any(name.startswith("gone-0.") and name.endswith("-delete") for name in names)

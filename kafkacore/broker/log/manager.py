@@ -366,6 +366,25 @@ class LogManager:
         with contextlib.suppress(errors.KafkaStorage), log.storage.log_dir.io():
             self._delete_directory(log.storage.log_dir, log.storage.path, log.config.file_delete_delay_ms)
 
+    def remove_strays(self, is_held: Callable[[bytes, int], bool]) -> None:
+        """Deletes what was deleted, or given to other brokers, while this one was away. Source: LogManager.isStrayReplica.
+
+        Args:
+            is_held: whether this broker has a replica of a partition, by topic id and number.
+        """
+        for log_dir in self.directories:
+            if log_dir.failure is None:
+                with contextlib.suppress(errors.KafkaStorage), log_dir.io():
+                    for path in list(log_dir.path.iterdir()):
+                        topic, _, index = path.name.rpartition("-")
+                        if not topic or not index.isdecimal() or not path.is_dir() or (topic, int(index)) in self.logs:
+                            continue
+                        topic_id = checkpoints.read_partition_metadata(path)
+                        if topic_id is not None and not is_held(topic_id, int(index)):
+                            logger.warning("%s belongs to no partition of this broker any more and is deleted", path)
+                            self._forget((topic, int(index)))
+                            self._delete_directory(log_dir, path, self.config.log_segment_delete_delay_ms)
+
     def _forget(self, key: Key) -> None:
         known = (self._recovery_points, self._start_offsets, self._loaded_high_watermarks, self.compactor.cleaned_to)
         for offsets in (*known, *self._loaded.values()):
