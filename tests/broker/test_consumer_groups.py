@@ -192,6 +192,16 @@ def test_topics_that_grow_come_and_go():
     assert bench.beat("m", epoch + 3).member_epoch == epoch + 3  # nobody here wants it
 
 
+def test_a_topic_that_grew_is_looked_at_again_when_what_came_of_it_could_not_be_written():
+    bench = Stage(partitions=1)
+    epoch = bench.beat("m", 0, topics=["a"]).member_epoch
+    create_partitions(bench.state.controller, "a", 2)
+    with bench.no_appends():
+        assert bench.beat("m", epoch).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    answer = bench.beat("m", epoch)
+    assert (answer.member_epoch, assigned(answer)) == (epoch + 1, {bench.a: {0, 1}})
+
+
 def test_expressions():
     bench = Stage(partitions=1)
     b1 = bench.topic("b1").topic_id

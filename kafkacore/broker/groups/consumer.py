@@ -160,8 +160,13 @@ class ConsumerGroup:
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self._holders: dict[tuple[bytes, int], str] = {}
-        # Not in the log: the version of the topics that the group has been looked at with.
+        # Not in the log: the version of the topics that the group has been looked at with, and the epoch that came of it.
         self.seen_topics_version = -1
+        self.seen_epoch = FIRST_EPOCH
+
+    def has_seen_topics(self, version: int) -> bool:
+        """Whether the group is up to date with the topics. It is not if the epoch that came of looking could not be written."""
+        return self.seen_topics_version == version and self.epoch >= self.seen_epoch
 
     # ---- replay
 

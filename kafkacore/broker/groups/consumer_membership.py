@@ -274,13 +274,13 @@ class ConsumerMembership:
         view = self._resolve(group, members, updated.topic_regex if regex_changed else "", records)
         changed = names_changed or regex_changed
         epoch = group.epoch
-        if changed or view.changed or group.seen_topics_version != self._owner.topics.version:
+        if changed or view.changed or not group.has_seen_topics(self._owner.topics.version):
             metadata_hash = self.hash_of(view.names)
             if changed or view.changed or metadata_hash != group.metadata_hash:
                 epoch += 1
                 records.append(make.group_epoch_record(group_id, epoch, metadata_hash))
                 logger.info("consumer group %s is in epoch %d", group_id, epoch)
-            group.seen_topics_version = self._owner.topics.version
+            group.seen_topics_version, group.seen_epoch = self._owner.topics.version, epoch
         target_epoch, target = self._target(group, epoch, members, view, updated, records)
         if not changed and updated.is_reconciled_to(target_epoch):
             return updated
