@@ -63,7 +63,8 @@ def test_topics_are_made_grown_and_deleted(admin: AdminClient) -> None:
     create(admin, NewTopic(name, 2, 1, config={"retention.ms": "1000"}))
 
     def partitions() -> int:
-        return len(admin.list_topics(timeout=WAIT_S).topics[name].partitions) if name in admin.list_topics(timeout=WAIT_S).topics else 0
+        topics = admin.list_topics(timeout=WAIT_S).topics
+        return len(topics[name].partitions) if name in topics else 0
 
     until(lambda: partitions() == 2, "the topic is shown")
     described = admin.describe_topics(TopicCollection([name]))[name].result(WAIT_S)
