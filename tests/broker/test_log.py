@@ -188,10 +188,13 @@ def test_retention_by_size_drops_whole_old_segments():
     assert log.bytes_between(2, 5) == one * 3
 
 
-def test_retention_by_size_never_takes_the_active_segment():
+def test_retention_by_size_takes_the_active_segment_only_if_nothing_may_stay():
     log = small_segments(2)
-    log.delete_old_segments(-1, 0, T0)
+    assert log.delete_old_segments(-1, 1, T0) == 1
     assert (log.start_offset, log.end_offset) == (1, 2)
+    assert log.delete_old_segments(-1, 0, T0) == 1            # as in Kafka
+    assert (log.start_offset, log.end_offset) == (2, 2)
+    assert log.delete_old_segments(-1, 0, T0) == 0
 
 
 def test_retention_by_time_may_empty_the_log_but_offsets_go_on():

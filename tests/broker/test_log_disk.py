@@ -180,7 +180,7 @@ def test_deleted_files_stay_for_the_delay_under_another_name(disk):
     for _ in range(3):
         append(log, [b"v" * 200])
     (piece,) = log.read(0, 1, 3, True)
-    assert log.delete_old_segments(-1, 0, T0) == 2
+    assert log.delete_old_segments(-1, 1, T0) == 2
     assert "00000000000000000000.log.deleted" in files(disk)
     disk.clock.advance(999)
     disk.manager.advance_clock()

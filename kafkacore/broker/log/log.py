@@ -495,7 +495,7 @@ class Log:
         return True
 
     def delete_old_segments(self, retention_ms: int, retention_bytes: int, wall_ms: int, upper_offset: int | None = None) -> int:
-        """Drops whole segments from the front by age and by size; the active one too, if all of it is too old.
+        """Drops whole segments from the front by age and by size; the active one too, if all of it is too old or none of it may stay.
 
         Args:
             retention_ms: -1 for no limit.
@@ -531,7 +531,7 @@ class Log:
             is_last = row + 1 == len(self.segments)
             next_offset = self.end_offset if is_last else self.segments[row + 1].base_offset
             too_old = retention_ms >= 0 and segment.size > 0 and wall_ms - segment.newest_ms() > retention_ms
-            too_much = excess >= segment.size and not is_last
+            too_much = excess >= segment.size > 0
             below_start = next_offset <= self.start_offset and not is_last
             if not (too_old or too_much or below_start) or next_offset > upper_offset:
                 break
