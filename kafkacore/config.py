@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 import re
 import ssl
 import types
@@ -206,6 +207,11 @@ def _hints(cls: Any) -> dict[str, Any]:
 class _Config:
     """What all settings share: names in two spellings, conversion, checks."""
 
+    def __new__(cls, **settings: Any) -> Self:
+        made = super().__new__(cls)
+        made.__dict__["_given"] = frozenset(settings)
+        return made
+
     def __post_init__(self) -> None:
         cls: Any = type(self)
         hints = _hints(cls)
@@ -265,7 +271,30 @@ class _Config:
 
     def replace(self, **settings: Any) -> Self:
         """A copy with some settings changed, checked again."""
-        return dataclasses.replace(self, **settings)
+        copy = dataclasses.replace(self, **settings)
+        copy.__dict__["_given"] = self.given | settings.keys()
+        return copy
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of the settings that somebody set, be it to their defaults."""
+        names: frozenset[str] = self.__dict__["_given"]
+        return names
+
+    @classmethod
+    @functools.cache
+    def sentences(cls) -> Mapping[str, str]:
+        """What each setting is, by name, as the docstring says; empty where Python was told to leave docstrings out (-OO)."""
+        found: dict[str, str] = {}
+        names: list[str] = []
+        for line in inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].splitlines():
+            head, colon, text = line.strip().partition(": ")
+            if line.startswith("    ") and not line.startswith("     ") and colon:
+                names = head.split(", ")
+                found |= dict.fromkeys(names, text)
+            elif names:
+                found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
+        return found
 
 
 _LATER = {

@@ -253,7 +253,7 @@ HARMLESS = frozenset(
 )
 """Settings whose obedience nobody could see."""
 
-_UNITS = (
+UNITS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -261,7 +261,7 @@ _UNITS = (
 )
 """Settings that stand for each other, the strongest first."""
 
-_SAME = {name: group for group in _UNITS for name in group}
+_SAME = {name: group for group in UNITS for name in group}
 
 _IMPLIED = {
     "log.retention.ms": "604800000",
@@ -306,7 +306,7 @@ class BrokerLayers:
         Args:
             dynamic: set for this broker while it runs.
             dynamic_default: set for all brokers.
-            static: what it was started with, where that differs from Kafka's default.
+            static: what it was started with.
         """
         self.dynamic = dynamic
         self.dynamic_default = dynamic_default
@@ -397,7 +397,7 @@ class BrokerLayers:
 
 
 def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[str, str]:
-    """What a broker was started with, where that differs from Kafka's default.
+    """What a broker was started with: what somebody set, and where it differs from Kafka's default anyway.
 
     Args:
         config: its settings.
@@ -412,7 +412,7 @@ def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[s
             continue
         text = setting_text(value)
         default = _IMPLIED.get(name, key.default)
-        if text != default:
+        if text != default or field in config.given:
             settings[name] = text
     return settings
 

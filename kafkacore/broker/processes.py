@@ -26,7 +26,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from kafkacore.broker.controller.remote import ControllerAddress
@@ -192,7 +191,7 @@ class BrokerProcess:
             "controller": list(self.controller),
             "log_dirs": self._log_dirs,
             "api_versions": [[key, low, high] for key, (low, high) in self._api_versions.items()],
-            "config": asdict(self.config),
+            "config": {name: getattr(self.config, name) for name in sorted(self.config.given)},
             "controls": [*self._controls],
             "jumping_clock": self._jumping_clock,
         }

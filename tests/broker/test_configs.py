@@ -1,12 +1,16 @@
 """Settings: values, layers, what may be altered. (Names, defaults and words: tests/interop/test_kafka_configs.py, on a real Kafka.)"""
 
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore import errors
-from kafkacore.broker import configs
-from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Source
+from kafkacore.broker import config_docs, configs
+from kafkacore.broker.cluster import TOPIC_SETTINGS
+from kafkacore.broker.configs import APPEND, DELETE, SET, SUBTRACT, BrokerLayers, Operation, Resource, Source
 from kafkacore.config import BrokerConfig
 
 NO_LAYERS = BrokerLayers({}, {}, {})
@@ -107,6 +111,56 @@ def test_static_settings_are_those_that_differ_from_kafkas():
         "auto.create.topics.enable": "false",
         "log.retention.ms": "5",
     }
+
+
+def test_a_setting_somebody_set_is_told_as_set_even_to_its_default():
+    config = BrokerConfig(log_segment_bytes=1_073_741_824).replace(num_partitions=1)
+    assert config == BrokerConfig()
+    assert config.given == {"log_segment_bytes", "num_partitions"}
+    static = configs.static_settings(config, {})
+    assert {name for name in static if not name.startswith("group.")} == {"log.segment.bytes", "num.partitions"}
+    layers = BrokerLayers({}, {"num.io.threads": "8"}, static)
+    found = shown(layers.describe())
+    assert [found[name].source for name in ("log.segment.bytes", "num.io.threads", "log.roll.ms")] == [
+        Source.STATIC_BROKER,
+        Source.DYNAMIC_DEFAULT_BROKER,
+        Source.DEFAULT,
+    ]
+    topic = shown(layers.describe_topic({"segment.ms": "604800000"}))
+    assert [topic[name].source for name in ("segment.bytes", "segment.ms")] == [Source.STATIC_BROKER, Source.TOPIC]
+    assert pickle.loads(pickle.dumps(config)).given == copy.copy(config).given == config.given
+
+
+@pytest.mark.parametrize("kind", [Resource.TOPIC, Resource.BROKER, Resource.GROUP, Resource.CLIENT_METRICS])
+def test_every_setting_has_its_words(kind):
+    keys = {
+        Resource.TOPIC: configs.topic_keys(),
+        Resource.BROKER: configs.broker_keys(),
+        Resource.GROUP: configs.group_keys(),
+        Resource.CLIENT_METRICS: configs.client_metrics_keys(),
+    }[kind]
+    told = {name: config_docs.documentation(kind, key) for name, key in keys.items()}
+    assert all(text[0].isupper() and text.endswith(".") for text in told.values())
+    served = {
+        Resource.TOPIC: {name for name in TOPIC_SETTINGS if name not in configs.HARMLESS},
+        Resource.BROKER: {name for name in keys if name.replace(".", "_") in BrokerConfig.names() and name not in configs.HARMLESS},
+        Resource.GROUP: configs.SERVED_GROUP,
+        Resource.CLIENT_METRICS: set(),
+    }[kind]
+    assert not {config_docs.NOT_IMPLEMENTED, config_docs.UNSEEN} & {told[name] for name in served}
+
+
+def test_the_words_are_those_of_the_settings():
+    told = config_docs.documentation(Resource.TOPIC, configs.topic_keys()["retention.ms"])
+    assert told == "Batches older than this are deleted, in whole segments; -1 keeps them."
+    broker = configs.broker_keys()
+    assert config_docs.documentation(Resource.BROKER, broker["log.retention.ms"]) == told
+    assert config_docs.documentation(Resource.BROKER, broker["log.retention.hours"]) == "The default of log.retention.ms, in hours."
+    assert config_docs.documentation(Resource.BROKER, broker["ssl.protocol"]) == config_docs.NOT_IMPLEMENTED
+    assert set(BrokerConfig.sentences()) == set(BrokerConfig.names())
+    long = BrokerConfig.sentences()["socket_connection_setup_timeout_ms"]
+    assert long == BrokerConfig.sentences()["socket_connection_setup_timeout_max_ms"]
+    assert long.endswith("another broker may take; doubles with every failure up to the maximum.")
 
 
 def test_dynamic_settings_take_the_place_of_static_ones():

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafkacore import errors
 from kafkacore.broker import configs
 from kafkacore.broker.cluster import TOPIC_SETTINGS, check_topic_name
+from kafkacore.broker.config_docs import documentation
 from kafkacore.broker.configs import BrokerLayers, Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
@@ -57,13 +58,13 @@ SERVED_BY_BROKERS = configs.SERVED_BROKER | {
 
 def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """DescribeConfigs v1-4: topics, this broker, the defaults of all brokers (the empty name), this broker's loggers, groups, client
-    metrics. No documentation is given."""
+    metrics. The documentation is ours (broker/config_docs.py)."""
     results = []
     layers = state.config_layers()
     for wanted in request.resources:
         code, message, found = 0, "", []
         try:
-            found = _describe(state, layers, wanted.resource_type, wanted.resource_name)
+            found = _describe(state, layers, wanted.resource_type, wanted.resource_name, request.include_documentation)
         except KafkaError as error:
             code, message = code_of(error), error.message
         if wanted.configuration_keys:
@@ -82,7 +83,9 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
     return DescribeConfigsResponse(results=results)
 
 
-def _describe(state: BrokerState, layers: BrokerLayers, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+def _describe(
+    state: BrokerState, layers: BrokerLayers, kind: int, name: str, documented: bool
+) -> list[DescribeConfigsResourceResult]:
     overrides = state.cluster.configs.get((kind, name), {})
     described: Iterable[Described]
     if kind == Resource.TOPIC:
@@ -114,10 +117,10 @@ def _describe(state: BrokerState, layers: BrokerLayers, kind: int, name: str) ->
         described = layers.describe_group(overrides)
     else:
         raise errors.InvalidRequest(MALFORMED)
-    return [_entry(each) for each in described]
+    return [_entry(each, documentation(kind, each.key) if documented else None) for each in described]
 
 
-def _entry(described: Described) -> DescribeConfigsResourceResult:
+def _entry(described: Described, told: str | None) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=described.key.name,
         value=described.value,
@@ -126,7 +129,7 @@ def _entry(described: Described) -> DescribeConfigsResourceResult:
         is_sensitive=described.key.is_sensitive,
         synonyms=[DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in described.synonyms],
         config_type=described.key.type,
-        documentation=None,
+        documentation=told,
     )
 
 

@@ -1,0 +1,44 @@
+"""What DescribeConfigs tells of a setting for include_documentation: our words, of what the embedded broker does with it.
+
+Kafka has a text for every setting but for loggers, and so has this broker. What it implements is told by the docstring of `BrokerConfig`;
+of all other settings it says why they do nothing.
+"""
+
+from __future__ import annotations
+
+from kafkacore.broker.configs import HARMLESS, UNITS, ConfigKey, Resource
+from kafkacore.config import BrokerConfig
+
+NOT_IMPLEMENTED = "Not implemented by the embedded broker: described with the value Kafka has by default, and can be set to that alone."
+UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and nobody could tell."
+METRICS = "Kept and told; no metrics are asked for."
+_FACTS = {
+    "advertised.listeners": "What clients are told to connect to.",
+    "broker.id": "The number of this broker, as node.id.",
+    "inter.broker.listener.name": "Where brokers connect to each other.",
+    "listeners": "What the broker listens on.",
+    "log.dirs": "Where the logs lie; none if they are kept in memory.",
+    "node.id": "The number of this broker.",
+    "process.roles": "broker: the controller is no node of its own.",
+}
+
+
+def documentation(kind: int, key: ConfigKey) -> str:
+    """What a setting does here.
+
+    Args:
+        kind: of the resource.
+        key: the setting.
+    """
+    if kind == Resource.CLIENT_METRICS:
+        return METRICS
+    name = key.link if kind in (Resource.TOPIC, Resource.GROUP) and key.link else key.name
+    if name in HARMLESS or key.name in HARMLESS:
+        return UNSEEN
+    told = BrokerConfig.sentences().get(name.replace(".", "_")) or (_FACTS.get(name) if kind == Resource.BROKER else None)
+    if told is not None:
+        return f"{told[0].upper()}{told[1:]}"
+    for strongest, *weaker in UNITS:
+        if name in weaker and name.endswith((".hours", ".minutes")):
+            return f"The default of {strongest}, in {name.rpartition('.')[2]}."
+    return NOT_IMPLEMENTED
