@@ -448,18 +448,23 @@ class ClusterImage:
         client_quotas: values by name, by entity.
         acls: entries by id.
         scram_credentials: by user and mechanism.
+        supported_features: the levels this node supports, (lowest, highest) by name.
         next_producer_id: the first of the next block.
         listeners: told after every batch.
     """
 
-    def __init__(self, config: BrokerConfig, cluster_id: str | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, cluster_id: str | None = None, supported_features: Mapping[str, tuple[int, int]] = FEATURES
+    ) -> None:
         """An empty cluster.
 
         Args:
             config: gives the defaults of topics.
             cluster_id: a random one if left out.
+            supported_features: of this node; fewer ones to play an older Kafka.
         """
         self.config = config
+        self.supported_features = supported_features
         self.cluster_id = cluster_id or uuid_text(new_uuid())
         self.next_offset = 0
         self.brokers: dict[int, BrokerRegistration] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from kafkacore.broker.cluster import FEATURES
 from kafkacore.errors import UsageError
 
 
@@ -19,11 +20,16 @@ class Emulation(NamedTuple):
 
     Attributes:
         highest: the highest version of an API, where it is lower than in the newest release; -1 for none.
-        features: the levels finalized in a new cluster, by name; 0 for none.
+        supported_features: the levels the release knows, (lowest, highest) by name.
     """
 
     highest: Mapping[int, int]
-    features: Mapping[str, int]
+    supported_features: Mapping[str, tuple[int, int]]
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels finalized in a new cluster, by name: the highest, and 0 for what the release does not know."""
+        return {name: self.supported_features.get(name, (0, 0))[1] for name in FEATURES}
 
 
 _AS_OF_4_0 = {0: 12, 1: 17, 2: 10, 8: 9, 9: 9, 27: 1, 35: 4, 45: 0, 66: 1, 74: 0}
@@ -31,10 +37,10 @@ _AS_OF_4_0 = {0: 12, 1: 17, 2: 10, 8: 9, 9: 9, 27: 1, 35: 4, 45: 0, 66: 1, 74: 0
 EMULATIONS: Mapping[str, Emulation] = {
     "3.9": Emulation(
         {**_AS_OF_4_0, 0: 11, 2: 9, 3: 12, 15: 5, 26: 4, 28: 4, 57: 1, 60: 1, 68: 0, 69: 0},
-        {"metadata.version": 21, "group.version": 0, "transaction.version": 0},
+        {"metadata.version": (1, 21)},
     ),
-    "4.0": Emulation(_AS_OF_4_0, {"metadata.version": 25, "group.version": 1, "transaction.version": 2}),
-    "4.3": Emulation({}, {"metadata.version": 30, "group.version": 1, "transaction.version": 2}),
+    "4.0": Emulation(_AS_OF_4_0, {**FEATURES, "metadata.version": (7, 25)}),
+    "4.3": Emulation({}, FEATURES),
 }
 """By release. Features are named only as far as this broker has them."""
 

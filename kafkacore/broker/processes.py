@@ -28,6 +28,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.faults import Control
 from kafkacore.broker.handlers import SERVED
@@ -126,6 +127,7 @@ class BrokerProcess:
         port: int = 0,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]],
+        supported_features: Mapping[str, tuple[int, int]] = FEATURES,
         jumping_clock: bool = False,
     ) -> None:
         """Prepares a broker; `start` makes the process.
@@ -137,6 +139,7 @@ class BrokerProcess:
             host, port: where it listens; 0 lets the system choose, and who knows the choice may set `port`.
             log_dirs: directories for the logs; None keeps them in the child's memory, gone with it.
             api_versions: what it advertises.
+            supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
             jumping_clock: its clock can be set wrong, by the operation "jump_clock".
         """
         self.config = config
@@ -147,6 +150,7 @@ class BrokerProcess:
         self.pid: int | None = None
         self._log_dirs = None if log_dirs is None else [os.fspath(path) for path in log_dirs]
         self._api_versions = dict(api_versions)
+        self._supported_features = dict(supported_features)
         self._jumping_clock = jumping_clock
         self._controls: dict[int, Control] = {}
         self._paused = False
@@ -191,6 +195,7 @@ class BrokerProcess:
             "controller": list(self.controller),
             "log_dirs": self._log_dirs,
             "api_versions": [[key, low, high] for key, (low, high) in self._api_versions.items()],
+            "supported_features": [[name, low, high] for name, (low, high) in self._supported_features.items()],
             "config": {name: getattr(self.config, name) for name in sorted(self.config.given)},
             "controls": [*self._controls],
             "jumping_clock": self._jumping_clock,
@@ -391,6 +396,7 @@ def _live(life: socket.socket, line: socket.socket) -> int:
             port=settings["port"],
             log_dirs=settings["log_dirs"],
             api_versions={key: (low, high) for key, low, high in settings["api_versions"]},
+            supported_features={name: (low, high) for name, low, high in settings["supported_features"]},
             clock=JumpingClock() if settings["jumping_clock"] else None,
         )
         for api_key in settings["controls"]:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
-from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
 from kafkacore.broker.controller.log import CONTROLLER_ID
@@ -47,6 +47,7 @@ class Broker(Server):
         port: int = 0,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
+        supported_features: Mapping[str, tuple[int, int]] = FEATURES,
         clock: Clock | None = None,
     ) -> None:
         """Prepares a broker and opens its logs; `start` opens the port.
@@ -59,6 +60,7 @@ class Broker(Server):
             port: 0 lets the system choose; the choice holds for every later start.
             log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
             api_versions: what ApiVersions advertises, (min, max) by API key; at most what is served.
+            supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
             clock: the time.
 
         Raises:
@@ -68,7 +70,7 @@ class Broker(Server):
         config = config or BrokerConfig()
         super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
-        controller = controller or ControllerHost(config, clock=self.clock)
+        controller = controller or ControllerHost(config, supported_features=supported_features, clock=self.clock)
         self.state: BrokerState = BrokerState(
             config,
             node_id,
@@ -78,6 +80,7 @@ class Broker(Server):
             self.clock,
             controller_node=Node(CONTROLLER_ID, controller.host, controller.port) if isinstance(controller, ControllerAddress) else None,
             log_dirs=log_dirs,
+            supported_features=supported_features,
             post=self.post,
         )
         self.clocked = self.state.clocked

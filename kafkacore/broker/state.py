@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.assignments import DirectoryAssignments
-from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener
+from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
@@ -117,6 +117,7 @@ class BrokerState:
         *,
         controller_node: Node | None = None,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
+        supported_features: Mapping[str, tuple[int, int]] = FEATURES,
         post: Post = lambda message: message(),
     ) -> None:
         """Builds the parts and begins to follow the controller.
@@ -130,6 +131,7 @@ class BrokerState:
             clock: for what waits.
             controller_node: where the controller listens if it lives in another process; `peers` reaches it by its id.
             log_dirs: where the logs lie; None keeps them in memory.
+            supported_features: levels of Kafka's features, (lowest, highest) by name.
             post: hands a function to the broker's thread.
 
         Raises:
@@ -138,7 +140,7 @@ class BrokerState:
         """
         self.config = self.static_config = config
         self.node_id = node_id
-        self.cluster = ClusterImage(config, cluster_id)
+        self.cluster = ClusterImage(config, cluster_id, supported_features)
         self.api_versions = dict(api_versions)
         self.clock = clock
         self.timer = LoopTimer(clock=clock)

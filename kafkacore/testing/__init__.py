@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
@@ -81,8 +82,8 @@ class EmbeddedCluster:
             port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
-            emulate: play an older Kafka, "3.9", "4.0" or "4.3": no newer versions of APIs, no features it did not finalize. Its oldest
-                versions, which Kafka 4 dropped, do not come back.
+            emulate: play an older Kafka, "3.9", "4.0" or "4.3": no newer versions of APIs, no features or levels of them that it did not
+                have. Its oldest versions, which Kafka 4 dropped, do not come back.
             racks: broker.rack of each broker.
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
@@ -91,7 +92,7 @@ class EmbeddedCluster:
 
         Raises:
             UsageError: no broker, racks for other brokers, a Fetch too old for several brokers to copy with, a data_dir that is in use, or
-                api_versions or features that are not served.
+                api_versions or features that are not served, or not by the release that is played.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
@@ -102,12 +103,18 @@ class EmbeddedCluster:
         if emulate is not None:
             api_versions = capped(api_versions, emulate)
             features = {**emulation(emulate).features, **(features or {})}
+        supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
-        self._controller = ControllerHost(self.config, directory=None if directory is None else directory / "controller", features=features)
+        self._controller = ControllerHost(
+            self.config,
+            directory=None if directory is None else directory / "controller",
+            features=features,
+            supported_features=supported_features,
+        )
         self._server = ControllerServer(self._controller) if processes else None
         self._hanging: set[int] = set()
         self._faults = faults
@@ -125,6 +132,7 @@ class EmbeddedCluster:
                     port=own_port,
                     log_dirs=log_dirs,
                     api_versions=api_versions,
+                    supported_features=supported_features,
                     clock=JumpingClock() if faults else None,
                 )
                 if self._network is not None:
@@ -137,6 +145,7 @@ class EmbeddedCluster:
                 port=own_port,
                 log_dirs=log_dirs,
                 api_versions=api_versions,
+                supported_features=supported_features,
                 jumping_clock=faults,
             )
 

@@ -9,7 +9,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicParti
 from kafkacore import protocol as p
 from kafkacore.broker.emulation import EMULATIONS, capped
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
-from kafkacore.errors import UsageError
+from kafkacore.errors import Code, UsageError
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
 
@@ -37,22 +37,57 @@ def test_unknown_releases():
         EmbeddedCluster(emulate="2.8")
 
 
-@pytest.mark.parametrize(
-    ("release", "features"),
-    [
-        ("3.9", {"metadata.version": 21}),
-        ("4.0", {"metadata.version": 25, "group.version": 1, "transaction.version": 2}),
-        ("4.3", {"metadata.version": 30, "group.version": 1, "transaction.version": 2}),
-    ],
-)
-def test_features_of_a_release(release, features):
-    with EmbeddedCluster(emulate=release) as cluster, Wire(cluster.bootstrap_servers) as wire:
-        answer = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
-        assert {each.name: each.max_version_level for each in answer.finalized_features} == features
+# MetadataVersion's levels: 1 is 3.0-IV1, the oldest of Kafka 3.9; 7 is 3.3-IV3, the oldest of Kafka 4; 21, 25, 30 are 3.9-IV0, 4.0-IV3,
+# 4.3-IV0, the newest of their releases. group.version and transaction.version begin with 4.0 (GroupVersion, TransactionVersion: levels that
+# need metadata.version 4.0-IV0 and 4.0-IV2); Kafka 3.9 has them for tests alone. Of the features that this broker does not have
+# (eligible.leader.replicas.version, kraft.version, share.version, streams.version) nothing is told.
+SUPPORTED = {
+    "3.9": {"metadata.version": (1, 21)},
+    "4.0": {"metadata.version": (7, 25), "group.version": (0, 1), "transaction.version": (0, 2)},
+    "4.3": {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)},
+}
+
+
+def versions_of(cluster, version):
+    with Wire(cluster.bootstrap_servers) as wire:
+        return wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), version)
+
+
+@pytest.mark.parametrize("release", EMULATIONS)
+def test_features_of_a_release(release):
+    supported = SUPPORTED[release]
+    with EmbeddedCluster(emulate=release) as cluster:
+        answer = versions_of(cluster, 4)
+        assert {each.name: (each.min_version, each.max_version) for each in answer.supported_features} == supported
+        finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+        assert finalized == {name: (high, high) for name, (_, high) in supported.items()}
         assert {each.api_key: each.max_version for each in answer.api_keys}[0] == HIGHEST[release][0]
-    with EmbeddedCluster(emulate=release, features={"transaction.version": 1}) as cluster, Wire(cluster.bootstrap_servers) as wire:
-        answer = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        assert [each.name for each in versions_of(cluster, 3).supported_features] == ["metadata.version"]
+        beyond = {name: high + 1 for name, (_, high) in supported.items()} | ({"group.version": 1} if release == "3.9" else {})
+        with Wire(cluster.bootstrap_servers) as wire:
+            for name, level in beyond.items():
+                wanted = p.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=1)
+                refused = wire.ask(p.UpdateFeaturesRequest(feature_updates=[wanted]), 1)
+                assert (refused.error_code, "support" in refused.error_message) == (Code.INVALID_UPDATE_VERSION, True), refused
+
+
+def test_other_levels_within_the_release():
+    with EmbeddedCluster(emulate="4.0", features={"transaction.version": 1}) as cluster:
+        answer = versions_of(cluster, 3)
         assert {each.name: each.max_version_level for each in answer.finalized_features}["transaction.version"] == 1
+    for features in ({"transaction.version": 1}, {"metadata.version": 22}, {"none": 0}):
+        with pytest.raises(UsageError, match="cannot have level"):
+            EmbeddedCluster(emulate="3.9", features=features)
+
+
+@pytest.mark.slow
+def test_a_cluster_goes_on_as_an_older_one_in_processes(tmp_path):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+    with EmbeddedCluster(data_dir=tmp_path, emulate="3.9", processes=True) as cluster:
+        answer = versions_of(cluster, 4)
+        assert [(each.name, each.max_version) for each in answer.supported_features] == [("metadata.version", 21)]
+        assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [("metadata.version", 21)]
 
 
 @pytest.mark.parametrize("release", EMULATIONS)

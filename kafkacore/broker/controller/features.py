@@ -6,7 +6,6 @@ Source: org.apache.kafka.controller.FeatureControlManager.
 from __future__ import annotations
 
 from kafkacore import errors
-from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.errors import KafkaError
 from kafkacore.protocol import FeatureUpdateKey, UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -46,9 +45,9 @@ def _check(state: ControllerState, wanted: FeatureUpdateKey, version: int) -> in
     if level < 0:
         raise refuse("A feature version cannot be less than 0.")
     controller = min(state.image.nodes, default=0)
-    if name not in FEATURES:
+    if name not in state.image.supported_features:
         raise refuse(f"Local controller {controller} does not support this feature.")
-    low, high = FEATURES[name]
+    low, high = state.image.supported_features[name]
     if not low <= level <= high:
         raise refuse(f"Local controller {controller} only supports versions {low}-{high}")
     current = state.image.features.get(name, 0)

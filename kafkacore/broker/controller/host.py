@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.cluster import ClusterImage, new_uuid, uuid_text
+from kafkacore.broker.cluster import FEATURES, ClusterImage, new_uuid, uuid_text
 from kafkacore.broker.controller import brokers
 from kafkacore.broker.controller.log import MetadataLog
 from kafkacore.broker.controller.periodic import Periodic
@@ -72,6 +72,7 @@ class ControllerHost:
         *,
         directory: str | os.PathLike[str] | None = None,
         features: Mapping[str, int] | None = None,
+        supported_features: Mapping[str, tuple[int, int]] = FEATURES,
         clock: Clock | None = None,
         state: ControllerState | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class ControllerHost:
             cluster_id: of a new cluster; a random one if left out.
             directory: for the metadata log; None keeps it in memory.
             features: finalized levels by name; where not given those of the directory, or the highest ones.
+            supported_features: (lowest, highest) level by name.
             clock: for sessions of brokers.
             state: for tests: an empty image, with a placer or ids of their own.
 
@@ -96,7 +98,7 @@ class ControllerHost:
         if directory is not None:
             self._log = MetadataLog(directory, self.config, self.clock, cluster_id or uuid_text(new_uuid()))
             cluster_id = self._log.cluster_id
-        self.controller = Controller(self.config, cluster_id, state)
+        self.controller = Controller(self.config, cluster_id, state, supported_features)
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
         self._followers: list[Follower] = []

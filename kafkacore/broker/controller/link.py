@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from kafkacore.broker.cluster import FEATURES, ClusterImage, new_uuid
+from kafkacore.broker.cluster import ClusterImage, new_uuid
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
@@ -118,7 +118,7 @@ class LinkBase:
             listeners=[RegistrationListener(name=LISTENER, host=node.host, port=node.port, security_protocol=PLAINTEXT)],
             features=[
                 RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in FEATURES.items()
+                for name, (low, high) in self._image.supported_features.items()
             ],
             rack=node.rack,
             log_dirs=self.log_dirs()[0],

@@ -47,15 +47,22 @@ SERVED: dict[int, Serve] = {
 class Controller:
     """Decides about one cluster."""
 
-    def __init__(self, config: BrokerConfig, cluster_id: str | None = None, state: ControllerState | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        cluster_id: str | None = None,
+        state: ControllerState | None = None,
+        supported_features: Mapping[str, tuple[int, int]] = FEATURES,
+    ) -> None:
         """An empty cluster.
 
         Args:
             config: the settings new topics and brokers are judged by.
             cluster_id: a random one if left out.
             state: for tests: with a placer or ids of their own.
+            supported_features: (lowest, highest) level by name.
         """
-        self.state = state or ControllerState(ClusterImage(config, cluster_id), config)
+        self.state = state or ControllerState(ClusterImage(config, cluster_id, supported_features), config)
 
     @property
     def image(self) -> ClusterImage:
@@ -64,7 +71,8 @@ class Controller:
 
     def bootstrap(self) -> list[MetadataRecord]:
         """The first records of a new cluster: the features at their highest levels. Source: BootstrapMetadata."""
-        return [FeatureLevelRecord(name=name, feature_level=highest) for name, (_, highest) in FEATURES.items()]
+        supported = self.image.supported_features
+        return [FeatureLevelRecord(name=name, feature_level=highest) for name, (_, highest) in supported.items()]
 
     def finalize(self, levels: Mapping[str, int]) -> list[MetadataRecord]:
         """Features at other levels than the highest ones, to play an older cluster.
@@ -75,10 +83,11 @@ class Controller:
         Raises:
             UsageError: a feature or level that is not supported.
         """
+        supported = self.image.supported_features
         for name, level in levels.items():
-            low, high = FEATURES.get(name, (0, -1))
+            low, high = supported.get(name, (0, 0 if name in FEATURES else -1))
             if not low <= level <= high:
-                raise UsageError(f"feature {name!r} cannot have level {level}; supported are {dict(FEATURES)}")
+                raise UsageError(f"feature {name!r} cannot have level {level}; supported are {dict(supported)}")
         return [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()

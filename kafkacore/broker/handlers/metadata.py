@@ -9,7 +9,7 @@ import logging
 import re
 
 from kafkacore import errors
-from kafkacore.broker.cluster import FEATURES, ClusterImage, Topic, check_topic_name
+from kafkacore.broker.cluster import ClusterImage, Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
@@ -49,7 +49,7 @@ def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) ->
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in state.api_versions.items()],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in FEATURES.items()
+            for name, (low, high) in state.cluster.supported_features.items()
             if low > 0 or call.version >= FIRST_VERSION_WITH_LEVEL_0
         ],
         finalized_features_epoch=max(state.cluster.next_offset - 1, 0),
