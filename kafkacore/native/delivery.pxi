@@ -6,6 +6,7 @@ cdef enum:
     DELIVERY_PENDING = 0
     DELIVERY_RESOLVED = 1
     DELIVERY_FINISHED = 2
+    FAILURES_KEPT = 16
 
 _append_log = _logging.getLogger("kafkacore.producer")
 _record_metadata = None                                # types.RecordMetadata, set by producer/__init__ (the extension imports nothing above it)
@@ -35,6 +36,7 @@ cdef class Delivery:
     cdef readonly object error
     cdef readonly dict record_errors
     cdef readonly list parts                  # [(first index, Delivery)] after a split
+    cdef list failures                        # why tries failed, the newest few, oldest first
     cdef readonly int32_t count               # records, once the batch is closed
     cdef readonly int32_t looked_at           # records whose outcome somebody asked for
     cdef int32_t parts_left
@@ -91,6 +93,21 @@ cdef class Delivery:
         while d.parent is not None:
             d = d.parent
         return d
+
+    def tried(self, error not None):
+        """Notes why a try failed that is made again."""
+        if self.failures is None:
+            self.failures = []
+        self.failures.append(error)
+        if len(self.failures) > FAILURES_KEPT:
+            del self.failures[0]
+
+    def attempts(self):
+        """Why tries have failed so far, those of its parts too."""
+        found = [] if self.failures is None else list(self.failures)
+        for _, part in self.parts or ():
+            found += part.attempts()
+        return found
 
     cdef inline bint plain(self) noexcept:
         """True when all records share the fate this object tells, and it is not an error."""

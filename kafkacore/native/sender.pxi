@@ -410,7 +410,7 @@ cdef class SenderCore:
                 f"no outcome within {timeout} s; the records are still on their way",
                 topic=delivery.topic,
                 partition=delivery.partition,
-                attempts=list(self.metadata.attempts),
+                attempts=delivery.attempts() + self.metadata.attempts,
             )
 
     def _drive(self, Delivery delivery not None, deadline_ms):

@@ -30,6 +30,7 @@ Source: org.apache.kafka.clients.producer.internals.Sender; KIP-91, KIP-126, KIP
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import threading
@@ -362,8 +363,12 @@ class Sender(SenderCore):
         elif self._can_retry(batch, error, log_start_offset, now_ms):
             log.debug("retrying a batch of %d records: %s", batch.count, error)
             self.counters["retries"] += 1
+            batch.delivery.tried(error)
             self.accumulator.reenqueue(batch, now_ms)
         else:
+            if attempts := batch.delivery.attempts():
+                error = copy.copy(error)                              # other batches of the request may have the same
+                error.attempts = (*attempts, *error.attempts)
             self._fail(batch, error, record_errors, sequence_is_free=batch.attempts < self.config.retries)
 
     def _can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int, now_ms: int) -> bool:
@@ -410,7 +415,7 @@ class Sender(SenderCore):
                 f"{batch.count} records not delivered within delivery_timeout_ms={timeout_ms} ({stage})",
                 topic=batch.queue.topic,
                 partition=batch.queue.index,
-                attempts=list(self.metadata.attempts),
+                attempts=batch.delivery.attempts() + self.metadata.attempts,
             )
             self._fail(batch, error, sequence_is_free=not doubtful)
 

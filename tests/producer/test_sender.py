@@ -245,6 +245,74 @@ def test_expiry_on_the_wire_keeps_the_buffer_until_the_answer() -> None:
     assert all_memory_back(bench)
 
 
+def until_sent(bench: Bench) -> None:
+    """Lets time pass until the next try is on the wire."""
+    for _ in range(100):
+        if bench.requests():
+            return
+        bench.step(10)
+    raise AssertionError("nothing is sent any more")
+
+
+def test_a_timeout_tells_why_the_tries_failed() -> None:
+    bench = started(delivery_timeout_ms=5000, request_timeout_ms=900)
+    future = bench.send("t", b"a", partition=0)
+    codes = [Code.NOT_LEADER_OR_FOLLOWER, *[Code.KAFKA_STORAGE_ERROR] * 4]
+    for code in codes:
+        until_sent(bench)
+        bench.client.answer(response((0, code, -1)))
+        bench.step()
+    bench.step(5000)
+    error = future.exception(0)
+    assert isinstance(error, KafkaTimeoutError)
+    assert [attempt.code for attempt in error.attempts] == codes
+    assert "KAFKA_STORAGE_ERROR (56)" in str(error)
+
+
+def test_the_last_error_tells_why_the_tries_before_it_failed() -> None:
+    bench = started(retries=2, max_in_flight_requests_per_connection=5)
+    futures = [bench.send("t", b"a", partition=index) for index in (0, 1)]
+    refused = [Code.KAFKA_STORAGE_ERROR, Code.NOT_ENOUGH_REPLICAS, Code.NOT_LEADER_OR_FOLLOWER]
+    for code in refused:
+        until_sent(bench)
+        (there,) = bench.requests()
+        bench.client.answer(response(*((index, code if index == 0 else 0, -1 if index == 0 else 7) for index in there)))
+        bench.step()
+    error = futures[0].exception(0)
+    assert isinstance(error, errors.NotLeaderOrFollower)
+    assert [attempt.code for attempt in error.attempts] == refused[:-1]
+    assert futures[1].result(0).offset == 7
+
+
+def test_a_lost_request_is_told_to_each_batch_with_its_own_past() -> None:
+    """One error is the outcome of all batches of a request; what each went through before is its own."""
+    bench = started(retries=1)
+    futures = [bench.send("t", b"a", partition=0)]
+    bench.step()
+    bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
+    bench.step()
+    bench.step(200)
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    (error,) = [future.exception(0) for future in futures]
+    assert [attempt.code for attempt in error.attempts] == [Code.KAFKA_STORAGE_ERROR]
+
+
+def test_who_waits_in_vain_is_told_what_went_wrong_so_far() -> None:
+    bench = started()
+    future = bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.KAFKA_STORAGE_ERROR, -1)))
+    bench.step()
+    with pytest.raises(KafkaTimeoutError, match="still on their way") as caught:
+        future.result(0)
+    assert [attempt.code for attempt in caught.value.attempts] == [Code.KAFKA_STORAGE_ERROR]
+    (batch,) = bench.accumulator.incomplete()
+    for number in range(20):
+        batch.delivery.tried(errors.KafkaStorage(str(number)))
+    assert [attempt.message for attempt in batch.delivery.attempts()] == [str(number) for number in range(4, 20)]  # the newest
+
+
 def test_expiry_with_unknown_outcome_bumps_the_epoch() -> None:
     bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
     bench.send("t", b"a", partition=0)
