@@ -120,53 +120,51 @@ class DelayedOutcomes(DelayedAnswer):
         return not pending and self.force_complete()
 
 
-class CommitOutcome:
-    """Whether one write is on the in-sync replicas, min.insync.replicas of them at least.
+class LeaderOutcome:
+    """What becomes of a request in one partition as long as this broker leads it.
 
     Attributes:
+        partition: the partition.
+        offset: what the followers have to reach.
         code: what to answer; REQUEST_TIMED_OUT until it is known.
     """
 
-    __slots__ = ("_find", "_required_offset", "code", "partition")
+    __slots__ = ("_find", "code", "offset", "partition")
 
-    def __init__(self, partition: Partition, required_offset: int, find: Callable[[str, int], Partition]) -> None:
+    def __init__(self, partition: Partition, offset: int, find: Callable[[str, int], Partition]) -> None:
         self.partition = partition
+        self.offset = offset
         self.code = _UNKNOWN
-        self._required_offset = required_offset
         self._find = find
+
+
+class CommitOutcome(LeaderOutcome):
+    """Whether one write is on the in-sync replicas, min.insync.replicas of them at least."""
+
+    __slots__ = ()
 
     def known(self) -> bool:
         if self.code is _UNKNOWN:
             partition = self.partition
             if not partition.is_leader:
                 self.code = _no_leader(partition, self._find)
-            elif partition.high_watermark >= self._required_offset:
+            elif partition.high_watermark >= self.offset:
                 self.code = _NONE if len(partition.isr) >= partition.min_isr else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.code is not _UNKNOWN
 
 
-class DeletionOutcome:
-    """Whether the logs of all live replicas begin at an offset.
+class DeletionOutcome(LeaderOutcome):
+    """Whether the logs of all live replicas begin at an offset."""
 
-    Attributes:
-        code: what to answer; REQUEST_TIMED_OUT until it is known.
-    """
-
-    __slots__ = ("_find", "_start_offset", "code", "partition")
-
-    def __init__(self, partition: Partition, start_offset: int, find: Callable[[str, int], Partition]) -> None:
-        self.partition = partition
-        self.code = Code.REQUEST_TIMED_OUT
-        self._start_offset = start_offset
-        self._find = find
+    __slots__ = ()
 
     def known(self) -> bool:
-        if self.code is Code.REQUEST_TIMED_OUT:
+        if self.code is _UNKNOWN:
             if not self.partition.is_leader:
                 self.code = _no_leader(self.partition, self._find)
-            elif self.partition.low_watermark >= self._start_offset:
-                self.code = Code.NONE
-        return self.code is not Code.REQUEST_TIMED_OUT
+            elif self.partition.low_watermark >= self.offset:
+                self.code = _NONE
+        return self.code is not _UNKNOWN
 
 
 def _no_leader(partition: Partition, find: Callable[[str, int], Partition]) -> Code:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, print_json
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, print_json, told
 from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
@@ -167,7 +167,4 @@ def delete(
         if not yes and not json:
             typer.confirm(f"Delete {', '.join(groups)} and all their offsets?", abort=True)
         checked(admin.delete_groups(groups))
-    if json:
-        print_json({"deleted": groups})
-    else:
-        typer.echo(f"deleted {', '.join(groups)}")
+    told("deleted", groups, json)

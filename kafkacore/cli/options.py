@@ -71,6 +71,14 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
     return results.succeeded
 
 
+def told(done: str, names: list[str], json: bool) -> None:
+    """Says what a command has done, and to what."""
+    if json:
+        print_json({done: names})
+    else:
+        typer.echo(f"{done} {', '.join(names)}")
+
+
 def print_json(value: Any) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
 from kafkacore.admin import ConfigEntry, TopicDescription
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, admin_client, assignments, checked, print_json
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, admin_client, assignments, checked, print_json, told
 from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
@@ -46,10 +46,7 @@ def create(
     wanted = [NewTopic(name, partitions, replication_factor, configs=assignments(config, "--config")) for name in topics]
     with admin_client(bootstrap_server, setting) as admin:
         checked(admin.create_topics(wanted))
-    if json:
-        print_json({"created": topics})
-    else:
-        typer.echo(f"created {', '.join(topics)}")
+    told("created", topics, json)
 
 
 @app.command("describe")
@@ -140,10 +137,7 @@ def alter(
             checked(admin.alter_configs({("topic", name): changes for name in topics}))
         if partitions is not None:
             checked(admin.create_partitions(dict.fromkeys(topics, partitions)))
-    if json:
-        print_json({"altered": topics})
-    else:
-        typer.echo(f"altered {', '.join(topics)}")
+    told("altered", topics, json)
 
 
 @app.command("delete")
@@ -160,7 +154,4 @@ def delete(
             checked(admin.describe_topics(topics))  # what is not there need not be asked about
             typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
         checked(admin.delete_topics(topics))
-    if json:
-        print_json({"deleted": topics})
-    else:
-        typer.echo(f"deleted {', '.join(topics)}")
+    told("deleted", topics, json)

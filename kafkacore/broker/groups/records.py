@@ -17,44 +17,22 @@ from kafkacore.broker.coordinator import CoordinatorRecord, ReplayedRecord
 from kafkacore.broker.groups.classic import ClassicGroup
 from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, Partitions, ResolvedRegex
 from kafkacore.errors import CorruptDataError
+from kafkacore.protocol import stored
 from kafkacore.protocol.schema import Message
-from kafkacore.protocol.stored import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    CurrentTopicPartitions,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    MemberMetadata,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    TargetTopicPartition,
-    decode_stored,
-    encode_stored,
-)
 
 GROUP_METADATA_VALUE_VERSION = 3
 NO_TOPIC_ID = bytes(16)
 
 KINDS: dict[int, tuple[type[Message], type[Message]]] = {
-    0: (OffsetCommitKey, OffsetCommitValue),
-    1: (OffsetCommitKey, OffsetCommitValue),
-    2: (GroupMetadataKey, GroupMetadataValue),
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    0: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+    1: (stored.OffsetCommitKey, stored.OffsetCommitValue),
+    2: (stored.GroupMetadataKey, stored.GroupMetadataValue),
+    3: (stored.ConsumerGroupMetadataKey, stored.ConsumerGroupMetadataValue),
+    5: (stored.ConsumerGroupMemberMetadataKey, stored.ConsumerGroupMemberMetadataValue),
+    6: (stored.ConsumerGroupTargetAssignmentMetadataKey, stored.ConsumerGroupTargetAssignmentMetadataValue),
+    7: (stored.ConsumerGroupTargetAssignmentMemberKey, stored.ConsumerGroupTargetAssignmentMemberValue),
+    8: (stored.ConsumerGroupCurrentMemberAssignmentKey, stored.ConsumerGroupCurrentMemberAssignmentValue),
+    16: (stored.ConsumerGroupRegularExpressionKey, stored.ConsumerGroupRegularExpressionValue),
 }
 """Key and value of each kind that means something here."""
 
@@ -98,7 +76,7 @@ def read_record(record: ReplayedRecord) -> tuple[Message, Message | None]:
     if kind not in KINDS:
         raise CorruptDataError(f"records of kind {kind} are not known")
     key_type, value_type = KINDS[kind]
-    return decode_stored(key_type, record.key), None if record.value is None else decode_stored(value_type, record.value)
+    return stored.decode_stored(key_type, record.key), None if record.value is None else stored.decode_stored(value_type, record.value)
 
 
 def is_passed_over(record: ReplayedRecord) -> bool:
@@ -109,13 +87,13 @@ def is_passed_over(record: ReplayedRecord) -> bool:
 def make(key: Message, value: Message | None, value_version: int = 0) -> CoordinatorRecord:
     """A record of the newest kind of its key; without a value it deletes."""
     return CoordinatorRecord(
-        encode_stored(key, type(key).MAX_VERSION), None if value is None else encode_stored(value, value_version)
+        stored.encode_stored(key, type(key).MAX_VERSION), None if value is None else stored.encode_stored(value, value_version)
     )
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: OffsetAndMetadata) -> CoordinatorRecord:
     """A committed offset. Version 1 of the value is the only one that can expire by itself."""
-    value = OffsetCommitValue(
+    value = stored.OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
@@ -123,25 +101,25 @@ def offset_record(group_id: str, topic: str, partition: int, committed: OffsetAn
         expire_timestamp=committed.expire_ms,
         topic_id=committed.topic_id,
     )
-    return make(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, 4 if committed.expire_ms < 0 else 1)
+    return make(stored.OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, 4 if committed.expire_ms < 0 else 1)
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
     """Forgets an offset."""
-    return make(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    return make(stored.OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], rebalances: bool = False) -> CoordinatorRecord:
     """A classic group with what its members get. Without a leader, if a rebalance is due that the log would else know nothing of."""
     name = group.protocol_name or ""
-    value = GroupMetadataValue(
+    value = stored.GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol_name,
         leader=None if rebalances else group.leader,
         current_state_timestamp=group.state_timestamp_ms,
         members=[
-            MemberMetadata(
+            stored.MemberMetadata(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -154,20 +132,20 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes], rebalanc
             for member in group.members.values()
         ],
     )
-    return make(GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
+    return make(stored.GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
 
 
 def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
     """A classic group that has just come into being."""
-    value = GroupMetadataValue(
+    value = stored.GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=group.state_timestamp_ms, members=[]
     )
-    return make(GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
+    return make(stored.GroupMetadataKey(group=group.group_id), value, GROUP_METADATA_VALUE_VERSION)
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
     """Forgets a classic group."""
-    return make(GroupMetadataKey(group=group_id), None)
+    return make(stored.GroupMetadataKey(group=group_id), None)
 
 
 # ---- KIP-848 groups
@@ -180,12 +158,13 @@ def new_member_id() -> str:
 
 def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     """The epoch of a consumer group."""
-    return make(ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash))
+    value = stored.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash)
+    return make(stored.ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
 def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """What a member wants."""
-    value = ConsumerGroupMemberMetadataValue(
+    value = stored.ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -196,59 +175,59 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         server_assignor=member.server_assignor,
         classic_member_metadata=member.classic,
     )
-    return make(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
+    return make(stored.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id), value)
 
 
 def target_record(group_id: str, member_id: str, target: Partitions) -> CoordinatorRecord:
     """What a member is to have."""
-    topics = [TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()]
-    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
-    return make(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
+    topics = [stored.TargetTopicPartition(topic_id=topic_id, partitions=sorted(partitions)) for topic_id, partitions in target.items()]
+    key = stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return make(key, stored.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics))
 
 
 def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> CoordinatorRecord:
     """The target is that of a group epoch."""
-    value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=wall_ms)
-    return make(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
+    value = stored.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=wall_ms)
+    return make(stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), value)
 
 
 def current_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     """What a member has."""
-    value = ConsumerGroupCurrentMemberAssignmentValue(
+    value = stored.ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=int(member.state),
         assigned_partitions=_with_epochs(member.assigned),
         partitions_pending_revocation=_with_epochs(member.pending_revocation),
     )
-    return make(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
+    return make(stored.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
 
-def _with_epochs(owned: Owned) -> list[CurrentTopicPartitions]:
+def _with_epochs(owned: Owned) -> list[stored.CurrentTopicPartitions]:
     return [
-        CurrentTopicPartitions(topic_id=topic_id, partitions=list(partitions), assignment_epochs=list(partitions.values()))
+        stored.CurrentTopicPartitions(topic_id=topic_id, partitions=list(partitions), assignment_epochs=list(partitions.values()))
         for topic_id, partitions in owned.items()
     ]
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
     """The topics an expression stands for."""
-    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
-    value = ConsumerGroupRegularExpressionValue(topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.wall_ms)
+    key = stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    value = stored.ConsumerGroupRegularExpressionValue(topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.wall_ms)
     return make(key, value)
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
     """Nobody subscribes to an expression any more."""
-    return make(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
+    return make(stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """Forgets a member."""
     return [
-        make(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
-        make(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
-        make(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
+        make(stored.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id), None),
+        make(stored.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id), None),
+        make(stored.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id), None),
     ]
 
 
@@ -267,7 +246,7 @@ def consumer_group_tombstones(group: ConsumerGroup) -> list[CoordinatorRecord]:
     group_id = group.group_id
     return [
         *(record for member_id in group.members for record in member_tombstones(group_id, member_id)),
-        make(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
+        make(stored.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
         *(regex_tombstone(group_id, regex) for regex in group.regexes),
-        make(ConsumerGroupMetadataKey(group_id=group_id), None),
+        make(stored.ConsumerGroupMetadataKey(group_id=group_id), None),
     ]
