@@ -217,7 +217,7 @@ class RemoteControllerLink(LinkBase):
         self._peers.send(CONTROLLER_ID, request, FETCH_SNAPSHOT_VERSION, fetched, REQUEST_TIMEOUT_MS, LOG_LANE)
 
     def _jump(self, end_offset: int, data: bytes) -> None:
-        target = ClusterImage(self._image.config, self._image.cluster_id)
+        target = ClusterImage(self._image.config, self._image.cluster_id, self._image.supported_features)
         target.apply(decode_snapshot(data), end_offset)
         jump(self._image, target)
 
