@@ -32,7 +32,7 @@ class Emulation(NamedTuple):
         return {name: self.supported_features.get(name, (0, 0))[1] for name in FEATURES}
 
 
-_AS_OF_4_0 = {0: 12, 1: 17, 2: 10, 8: 9, 9: 9, 27: 1, 35: 4, 45: 0, 66: 1, 74: 0}
+_AS_OF_4_0 = {0: 12, 1: 17, 2: 10, 8: 9, 9: 9, 27: 1, 35: 4, 45: 0, 66: 1, 74: 0, 80: 0}
 
 EMULATIONS: Mapping[str, Emulation] = {
     "3.9": Emulation(

@@ -16,7 +16,7 @@ from kafkacore._codec import encode_request as encode_request
 from kafkacore._codec import encode_response as encode_response
 from kafkacore._codec import skip_tagged_fields
 from kafkacore.errors import CorruptDataError, InternalError, UnsupportedVersion
-from kafkacore.protocol import admin, cluster, data, group, quorum, txn
+from kafkacore.protocol import admin, cluster, data, group, quorum, tokens, txn
 from kafkacore.protocol.admin import *  # noqa: F403 - the tables are the public names
 from kafkacore.protocol.cluster import *  # noqa: F403
 from kafkacore.protocol.data import *  # noqa: F403
@@ -26,6 +26,7 @@ from kafkacore.protocol.schema import ZERO_UUID as ZERO_UUID
 from kafkacore.protocol.schema import Message, Request, Response
 from kafkacore.protocol.schema import Records as Records
 from kafkacore.protocol.schema import Struct as Struct
+from kafkacore.protocol.tokens import *  # noqa: F403
 from kafkacore.protocol.txn import *  # noqa: F403
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _registry(*modules: object) -> dict[int, Api]:
     return dict(sorted(apis.items()))
 
 
-APIS: dict[int, Api] = _registry(data, group, txn, admin, cluster, quorum)
+APIS: dict[int, Api] = _registry(data, group, txn, admin, cluster, quorum, tokens)
 """Every API by its key."""
 
 _HEADER = struct.Struct(">hhih")

@@ -259,3 +259,40 @@ class AssignReplicasToDirsResponse(Response, api_key=73, versions="0", flexible=
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
     directories: list[AssignedDirectoryResult] = F([AssignedDirectoryResult])
+
+
+class RaftVoterListener(Struct):
+    name: str = F(STRING)
+    host: str = F(STRING)
+    port: int = F(UINT16)
+
+
+class AddRaftVoterRequest(Request, api_key=80, versions="0-1", flexible="0+"):
+    """A controller is to vote from now on."""
+
+    cluster_id: str | None = F(STRING, nullable="0+")
+    timeout_ms: int = F(INT32)
+    voter_id: int = F(INT32)
+    voter_directory_id: bytes = F(UUID)
+    listeners: list[RaftVoterListener] = F([RaftVoterListener])
+    ack_when_committed: bool = F(BOOL, "1+", default=True)
+
+
+class AddRaftVoterResponse(Response, api_key=80, versions="0-1", flexible="0+"):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, nullable="0+", ignorable=True)
+
+
+class RemoveRaftVoterRequest(Request, api_key=81, versions="0", flexible="0+"):
+    """A controller is not to vote any more."""
+
+    cluster_id: str | None = F(STRING, nullable="0+")
+    voter_id: int = F(INT32)
+    voter_directory_id: bytes = F(UUID)
+
+
+class RemoveRaftVoterResponse(Response, api_key=81, versions="0", flexible="0+"):
+    throttle_time_ms: int = F(INT32)
+    error_code: int = F(INT16)
+    error_message: str | None = F(STRING, nullable="0+", ignorable=True)

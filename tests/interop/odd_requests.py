@@ -20,7 +20,7 @@ Body = dict[str, Any]
 UNKNOWN_ID = bytes(range(16))
 FORMATS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d", "bool": ">?"}
 LIMITS = {"int8": 127, "int16": 32767, "int32": 2**31 - 1, "int64": 2**63 - 1}
-SKIPPED = {"MaxWaitMs"}  # a broker that waits is no difference
+SKIPPED = {"MaxWaitMs", "Listeners"}  # a broker that waits is no difference; an odd listener of a voter ends Kafka's process
 
 
 class Schema(NamedTuple):
@@ -484,6 +484,48 @@ def delete_acls(world: World) -> Body:
 @base
 def api_versions(world: World) -> Body:
     return {"ClientSoftwareName": "odd", "ClientSoftwareVersion": "1.0"}
+
+
+@base
+def sasl_handshake(world: World) -> Body:
+    return {"Mechanism": "PLAIN"}
+
+
+@base
+def sasl_authenticate(world: World) -> Body:
+    return {"AuthBytes": b"\0odd\0odd"}
+
+
+@base
+def create_delegation_token(world: World) -> Body:
+    owner = {"OwnerPrincipalType": "User", "OwnerPrincipalName": "odd"}
+    return {**owner, "Renewers": [{"PrincipalType": "User", "PrincipalName": "other"}], "MaxLifetimeMs": -1}
+
+
+@base
+def renew_delegation_token(world: World) -> Body:
+    return {"Hmac": b"odd", "RenewPeriodMs": 1000}
+
+
+@base
+def expire_delegation_token(world: World) -> Body:
+    return {"Hmac": b"odd", "ExpiryTimePeriodMs": 1000}
+
+
+@base
+def describe_delegation_token(world: World) -> Body:
+    return {"Owners": [{"PrincipalType": "User", "PrincipalName": "odd"}]}
+
+
+@base
+def add_raft_voter(world: World) -> Body:
+    listener = {"Name": "CONTROLLER", "Host": "127.0.0.1", "Port": 1}
+    return {"ClusterId": None, "TimeoutMs": 1000, "VoterId": 9, "VoterDirectoryId": UNKNOWN_ID, "Listeners": [listener]}
+
+
+@base
+def remove_raft_voter(world: World) -> Body:
+    return {"ClusterId": None, "VoterId": 9, "VoterDirectoryId": UNKNOWN_ID}
 
 
 @base

@@ -21,10 +21,12 @@ BETWEEN_BROKERS = {
         "AllocateProducerIds",
         "FetchSnapshot",
         "AssignReplicasToDirs",
+        *("AddRaftVoter", "RemoveRaftVoter"),
+        *(f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")),
     )
     for side in ("Request", "Response")
 }
-"""Messages no client sends, so that kafka-python has none of them; test_metadata_log.py holds them against Kafka."""
+"""Messages that kafka-python has none of, mostly since no client sends them; interop/test_metadata_log_tool.py holds them against Kafka."""
 
 API_MESSAGES = [message for api in protocol.APIS.values() for message in (api.request, api.response)]
 STORED_MESSAGES = [kind for kind in vars(stored).values() if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message]

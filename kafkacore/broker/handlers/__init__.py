@@ -17,6 +17,7 @@ from kafkacore.broker.handlers import (
     produce,
     security,
     txn,
+    voters,
 )
 from kafkacore.broker.socket_server import Served
 
@@ -36,6 +37,7 @@ SERVED: dict[int, Served] = {
     14: Served(0, 5, groups.sync_group),
     15: Served(0, 6, groups.describe_groups),
     16: Served(0, 5, groups.list_groups),
+    17: Served(0, 1, security.sasl_handshake),
     18: Served(0, 4, metadata.api_versions),
     19: Served(2, 7, forwarding.pass_on),
     20: Served(1, 6, forwarding.pass_on),
@@ -54,7 +56,12 @@ SERVED: dict[int, Served] = {
     33: Served(0, 2, configs.alter_configs),
     34: Served(1, 2, describe.alter_replica_log_dirs),
     35: Served(1, 5, describe.describe_log_dirs),
+    36: Served(0, 2, security.sasl_authenticate),
     37: Served(0, 3, forwarding.pass_on),
+    38: Served(1, 3, security.create_delegation_token),
+    39: Served(1, 2, security.renew_delegation_token),
+    40: Served(1, 2, security.expire_delegation_token),
+    41: Served(1, 3, security.describe_delegation_token),
     42: Served(0, 2, groups.delete_groups),
     43: Served(0, 2, forwarding.pass_on),
     44: Served(0, 1, configs.incremental_alter_configs),
@@ -76,6 +83,8 @@ SERVED: dict[int, Served] = {
     69: Served(0, 1, groups.consumer_group_describe),
     74: Served(0, 1, configs.list_config_resources),
     75: Served(0, 0, describe.describe_topic_partitions),
+    80: Served(0, 1, voters.add_raft_voter),
+    81: Served(0, 0, voters.remove_raft_voter),
 }
 
 API_VERSIONS: dict[int, tuple[int, int]] = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}

@@ -1,4 +1,4 @@
-"""Who may do what, and how much: ACLs, SCRAM credentials, client quotas.
+"""Who may do what, and how much: ACLs, SCRAM credentials, client quotas; SASL and delegation tokens.
 
 There is no authorizer, and nobody is throttled: credentials and quotas are stored and told, as in a Kafka whose listeners do not use them.
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from kafkacore import errors
 from kafkacore.broker.cluster import QuotaEntity
@@ -22,6 +23,8 @@ from kafkacore.protocol import (
     ClientQuotaValue,
     CreateAclsRequest,
     CreateAclsResponse,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DeleteAclsFilterResult,
     DeleteAclsRequest,
     DeleteAclsResponse,
@@ -30,14 +33,28 @@ from kafkacore.protocol import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribedClientQuota,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
     ScramCredentialInfo,
 )
 
 NO_AUTHORIZER = "No Authorizer is configured."
 EXACT, DEFAULT, ANY = 0, 1, 2
+ANONYMOUS = ("User", "ANONYMOUS")
+REQUESTER = ("token_requester_principal_type", "token_requester_principal_name")
+FIRST_TOKEN_FOR_OTHERS = 3
+NOT_ALLOWED = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 UNKNOWN = 0
@@ -150,3 +167,51 @@ def describe_user_scram_credentials(
         infos = [] if code else found[name]
         results.append(DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message, credential_infos=infos))
     return DescribeUserScramCredentialsResponse(error_code=0, error_message="", results=results)
+
+
+# ---- SASL and delegation tokens, without authentication
+
+
+def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """SaslHandshake v0-1: ILLEGAL_SASL_STATE, since nobody need say who he is."""
+    return SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=[])
+
+
+def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"")
+
+
+def create_delegation_token(state: BrokerState, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    """CreateDelegationToken v1-3: not allowed to who is not authenticated, which is everybody; so are the other three."""
+    kind, name = ANONYMOUS
+    if request.owner_principal_name and request.owner_principal_type is not None:
+        kind, name = request.owner_principal_type, request.owner_principal_name
+    requester: dict[str, Any] = {} if call.version < FIRST_TOKEN_FOR_OTHERS else dict(zip(REQUESTER, ANONYMOUS, strict=True))
+    return CreateDelegationTokenResponse(
+        error_code=NOT_ALLOWED,
+        principal_type=kind,
+        principal_name=name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+        token_id="",
+        hmac=b"",
+        **requester,
+    )
+
+
+def renew_delegation_token(state: BrokerState, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    """RenewDelegationToken v1-2."""
+    return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
+
+
+def expire_delegation_token(state: BrokerState, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    """ExpireDelegationToken v1-2."""
+    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
+
+
+def describe_delegation_token(state: BrokerState, call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
+    """DescribeDelegationToken v1-3."""
+    return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED, tokens=[])
