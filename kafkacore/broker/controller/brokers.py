@@ -292,7 +292,7 @@ def unregister_broker(state: ControllerState, request: UnregisterBrokerRequest, 
         return Written(
             [],
             UnregisterBrokerResponse(
-                error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"broker {request.broker_id} is not registered"
+                error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"Broker ID {request.broker_id} is not currently registered"
             ),
         )
     concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)

@@ -22,6 +22,12 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 STALE_LEADER = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
 
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an incompatible broker."
+    " See the broker logs for more details."
+)
+"""What Kafka says of INVALID_REQUEST where it has nothing to say."""
+
 
 def current_leader(state: BrokerState, topic: TopicKey, index: int) -> LeaderIdAndEpoch:
     """KIP-951: who leads the partition, for clients whose view is old."""

@@ -20,6 +20,7 @@ from kafkacore.broker.config_docs import documentation
 from kafkacore.broker.configs import BrokerLayers, Described, Operation, Resource, Source
 from kafkacore.broker.controller.configs import NAME_TWICE, keys_of
 from kafkacore.broker.controller.state import code_of
+from kafkacore.broker.handlers.common import MALFORMED
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, ConfigError, KafkaError
 from kafkacore.protocol import (
@@ -43,10 +44,6 @@ from kafkacore.protocol import (
 from kafkacore.protocol.schema import Response
 
 R = TypeVar("R", AlterConfigsResponse, IncrementalAlterConfigsResponse)
-MALFORMED = (
-    "This most likely occurs because of a request being malformed by the client library or the message was sent to an incompatible broker."
-    " See the broker logs for more details."
-)
 
 SERVED_BY_BROKERS = configs.SERVED_BROKER | {
     setting.broker_setting.replace("_", ".") for setting in TOPIC_SETTINGS.values() if setting.broker_setting is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import partition_for
-from kafkacore.broker.handlers.common import code_of
+from kafkacore.broker.handlers.common import MALFORMED, code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, creation_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError
@@ -16,6 +16,7 @@ from kafkacore.protocol.schema import Response
 from kafkacore.types import Node
 
 KEY_TYPES = {0: GROUP_TOPIC, 1: TRANSACTION_TOPIC}
+SHARE = 2
 FIRST_BATCH_VERSION = 4
 NO_NODE = Node(-1, "", -1)
 
@@ -40,13 +41,13 @@ def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, prob
     found = []
     for key in keys:
         try:
-            node = _coordinator(state, request.key_type, key, problem)
+            node = _coordinator(state, call.version, request.key_type, key, problem)
         except KafkaError as error:
             found.append(
                 Coordinator(key=key, node_id=NO_NODE.id, host="", port=NO_NODE.port, error_code=code_of(error), error_message=error.message)
             )
         else:
-            found.append(Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=None))
+            found.append(Coordinator(key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=""))
     if call.version >= FIRST_BATCH_VERSION:
         return FindCoordinatorResponse(coordinators=found)
     one = found[0]
@@ -59,10 +60,10 @@ def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, prob
     )
 
 
-def _coordinator(state: BrokerState, key_type: int, key: str, problem: str | None) -> Node:
+def _coordinator(state: BrokerState, version: int, key_type: int, key: str, problem: str | None) -> Node:
     name = KEY_TYPES.get(key_type)
     if name is None:
-        raise errors.InvalidRequest(f"coordinators of type {key_type} are not served")
+        raise errors.InvalidRequest("" if key_type == SHARE and version >= FIRST_BATCH_VERSION else MALFORMED)
     topic = state.cluster.topics.get(name)
     if topic is None:
         raise errors.CoordinatorNotAvailable(problem or f"{name} does not exist")

@@ -113,6 +113,7 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
                         name=None if by_id and call.version >= 12 else wanted.name or "",
                         topic_id=wanted.topic_id,
                         partitions=[],
+                        topic_authorized_operations=NOT_ASKED if by_id else operations,
                     )
                 )
             else:

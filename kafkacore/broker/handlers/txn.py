@@ -352,12 +352,18 @@ def _describe_partition(state: BrokerState, topic: str, index: int) -> DescribeP
         check_topic_name(topic)
         partition = state.replicas.partition(topic, index)
         partition.check_leader()
+    except errors.InvalidTopic as error:
+        return _no_producers(index, error, error.message)
     except KafkaError as error:
-        return DescribeProducersPartitionResponse(
-            partition_index=index, error_code=code_of(error), error_message=error.message or None, active_producers=[]
-        )
+        return _no_producers(index, error, None if topic in state.cluster.topics else "This server does not host this topic-partition.")
     return DescribeProducersPartitionResponse(
         partition_index=index, error_code=Code.NONE, active_producers=_active_producers(partition.producers)
+    )
+
+
+def _no_producers(index: int, error: KafkaError, message: str | None) -> DescribeProducersPartitionResponse:
+    return DescribeProducersPartitionResponse(
+        partition_index=index, error_code=code_of(error), error_message=message, active_producers=[]
     )
 
 
