@@ -308,6 +308,55 @@ class KafkaConsumer:
             self._give_back(columns)
             raise
 
+    def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
+        """A stretch of one partition, as columns; the partition is all that is assigned afterwards.
+
+        It ends where the log has been read up to `end`, also if the last offsets hold no records: transaction markers, aborted
+        transactions, what compaction removed.
+
+        Args:
+            partition: (topic, partition).
+            start: first offset.
+            end: the offset after the last; it must exist, or be the log's end.
+            timeout: seconds without progress; `default_api_timeout_ms` when None.
+
+        Yields:
+            Columns in offset order. The last may hold records from `end` on as well: whole answers are handed out.
+
+        Raises:
+            errors.KafkaTimeoutError: no progress in time.
+            errors.OffsetOutOfRange: an offset is not there, and auto_offset_reset is none.
+            errors.KafkaError: as `poll`.
+        """
+        tp = _pair(partition)
+        if not 0 <= start <= end:
+            raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
+        if start == end:
+            return
+        self.assign([tp])
+        self.resume(tp)
+        self.seek(tp, start)
+        wait_s = self._api_timeout_ms(timeout) / 1000
+        position = start
+        while position < end:
+            found: list[Any] = []
+            with self._driver:
+                found = self._wait(lambda: self._collect_up_to(tp, end, position), wait_s)
+                before, position = position, self._subscription.state_of(tp).offset
+            if not found and position == before:
+                raise errors.KafkaTimeoutError(
+                    f"nothing came for {wait_s:g} s", topic=tp.topic, partition=tp.partition, offset=position, attempts=self._driver.attempts()
+                )
+            yield from (columns for columns in found if columns is not None)
+
+    def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
+        """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""
+        found: list[Any] = self._fetcher.collect_columns()
+        reached = self._subscription.state_of(tp).offset
+        if reached >= end:
+            self._subscription.pause(tp)
+        return found or ([None] if reached > position else [])
+
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
 
@@ -435,7 +484,7 @@ class KafkaConsumer:
 
     def _give_back(self, found: Any) -> None:
         """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
-        self._fetcher.give_back(found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found})
+        self._fetcher.give_back(found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found if c is not None})
 
     def _take_snapshot(self, snapshot: Any) -> None:
         """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""

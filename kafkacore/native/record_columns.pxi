@@ -160,6 +160,7 @@ cdef class RecordColumns:
         topic, partition: where they are from.
         offsets: int64 array.
         timestamps_ms: int64 array, epoch milliseconds.
+        timestamp_types: int32 array, 0 for CreateTime, 1 for LogAppendTime; made when asked for.
         keys, values: each a `ByteColumn` over the fetched bytes.
         headers: list of one tuple of (str, bytes or None) per record.
         next_offset: the offset to go on from; beyond the last record where batches were skipped.
@@ -224,6 +225,15 @@ cdef class RecordColumns:
         if self.timestamps_array is None:
             self.timestamps_array = self.store.array(self.store.rows.timestamps, "int64")
         return self.timestamps_array
+
+    @property
+    def timestamp_types(self):
+        import numpy
+        cdef Py_ssize_t s
+        types = numpy.empty(self.store.count, "int32")
+        for s in range(len(self.segments)):
+            types[(<Segment>self.segments[s]).first_row:self.segment_stop(s)] = (<Segment>self.segments[s]).timestamp_type
+        return types
 
     @property
     def keys(self):
@@ -316,10 +326,6 @@ cdef class RecordColumns:
         import numpy
         import pyarrow as pa
         cdef Py_ssize_t n = self.store.count
-        cdef Py_ssize_t s
-        types = numpy.empty(n, "int32")
-        for s in range(len(self.segments)):
-            types[(<Segment>self.segments[s]).first_row:self.segment_stop(s)] = (<Segment>self.segments[s]).timestamp_type
         header_type = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
         headers = pa.array(self.headers, header_type) if self.has_headers else pa.Array.from_buffers(
             header_type, n, [None, pa.py_buffer(numpy.zeros(n + 1, "int32"))], children=[pa.array([], header_type.value_type)])
@@ -330,7 +336,7 @@ cdef class RecordColumns:
             "partition": pa.array(numpy.full(n, self.partition, "int32")),
             "offset": pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(self.offsets)]),
             "timestamp": pa.Array.from_buffers(pa.timestamp("ms", "UTC"), n, [None, pa.py_buffer(self.timestamps_ms)]),
-            "timestamp_type": pa.array(types),
+            "timestamp_type": pa.array(self.timestamp_types),
             "headers": headers,
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,0 +1,201 @@
+"""Offsets of a query: their JSON, admission control, splitting, data loss. Pure functions; replays of a batch must get the same answer.
+
+The JSON is that of Spark's own Kafka source, `{"topic":{"0":123}}`, so that a checkpoint written by one is read by the other.
+
+Source: org.apache.spark.sql.kafka010.{JsonUtils, KafkaMicroBatchStream, KafkaOffsetRangeCalculator}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkacore.errors import ConfigError
+
+LATEST = -1
+EARLIEST = -2
+
+Partition = tuple[str, int]
+Offsets = Mapping[Partition, int]
+
+
+class OffsetRange(NamedTuple):
+    """Offsets start..end - 1 of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Offsets in it; records may be fewer."""
+        return self.end - self.start
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets as Spark keeps them, topics and partitions sorted."""
+    out: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        out.setdefault(topic, {})[str(partition)] = offset
+    return out
+
+
+def from_json(data: object, option: str = "offsets") -> dict[Partition, int]:
+    """Reads `{"topic": {"0": 23}}`, as a string or parsed.
+
+    Args:
+        data: the JSON.
+        option: where it is from, for the error message.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    if isinstance(data, str):
+        try:
+            data = json.loads(data)
+        except ValueError:
+            raise _malformed(option, data) from None
+    if not isinstance(data, Mapping):
+        raise _malformed(option, data)
+    out: dict[Partition, int] = {}
+    for topic, partitions in data.items():
+        if not isinstance(partitions, Mapping):
+            raise _malformed(option, data)
+        for partition, offset in partitions.items():
+            if not str(partition).isdecimal() or isinstance(offset, bool) or not isinstance(offset, int):
+                raise _malformed(option, data)
+            out[str(topic), int(partition)] = offset
+    return out
+
+
+def _malformed(option: str, data: object) -> ConfigError:
+    text = data if isinstance(data, str) else json.dumps(data)
+    return ConfigError(f'option {option}: expected JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}')
+
+
+def limited(start: Offsets, end: Offsets, max_offsets: int) -> dict[Partition, int]:
+    """Where a batch ends that takes at most so many offsets, shared out by each partition's backlog.
+
+    Args:
+        start: where each partition begins.
+        end: where it could end; partitions that shrank stay at their start.
+        max_offsets: the limit. A partition with a small share still moves by one, so the sum may be a little more.
+    """
+    backlog = {each: end[each] - start[each] for each in end if end[each] > start[each]}
+    total = sum(backlog.values())
+    if total <= max_offsets:
+        return dict(end)
+    out = {}
+    for each, last in end.items():
+        if each not in backlog:
+            out[each] = start[each]
+            continue
+        share = max_offsets * backlog[each] / total
+        out[each] = min(last, start[each] + (math.ceil(share) if share < 1 else math.floor(share)))
+    return out
+
+
+def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
+    """Cuts ranges into tasks: a pure function of what it is given, because a replayed batch must be cut the same way.
+
+    Args:
+        ranges: one per partition; empty ones are left out.
+        min_partitions: at least about so many pieces; large ranges are cut in proportion to their sizes.
+        max_records: no piece spans more offsets.
+    """
+    pieces = [each for each in sorted(ranges) if each.size > 0]
+    if max_records is not None:
+        pieces = [part for each in pieces for part in _cut(each, -(-each.size // max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions or not pieces:
+        return pieces
+    # Those below the average get one piece each and leave the others their share.
+    small: set[OffsetRange] = set()
+    while True:
+        total = sum(each.size for each in pieces if each not in small)
+        wanted = min_partitions - len(small)
+        too_small = {each for each in pieces if each not in small and each.size * wanted < total}
+        if not too_small:
+            break
+        small |= too_small
+    return [part for each in pieces for part in _cut(each, 1 if each in small else max(1, round(each.size * wanted / total)))]
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    count = max(1, min(count, whole.size))
+    bounds = [whole.start + whole.size * i // count for i in range(count + 1)]
+    return [OffsetRange(whole.topic, whole.partition, low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Offsets a query should read and cannot.
+
+    Attributes:
+        topic, partition: of which.
+        wanted: the offset the query stands at.
+        earliest, latest: what the broker has; None if the partition is gone.
+        reason: in words.
+    """
+
+    topic: str
+    partition: int
+    wanted: int
+    earliest: int | None
+    latest: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}: {self.reason}"
+
+
+def losses(start: Offsets, earliest: Offsets, latest: Offsets, renewed: Collection[str] = ()) -> list[Loss]:
+    """What cannot be read any more of what follows a query's offsets.
+
+    Args:
+        start: the offsets the query stands at.
+        earliest: the first offset there is, by partition that exists.
+        latest: the end, by partition that exists.
+        renewed: topics that were deleted and created again since the query looked last.
+    """
+    found = []
+    for (topic, partition), wanted in sorted(start.items()):
+        low, high = earliest.get((topic, partition)), latest.get((topic, partition))
+        reason = None
+        if low is None or high is None:
+            reason = f"the partition is gone: the topic was deleted, or has fewer partitions (the query stands at offset {wanted})"
+        elif topic in renewed:
+            reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query stands at offset {wanted})"
+        elif wanted > high:
+            reason = f"its end {high} lies before offset {wanted}, where the query stands: the topic was deleted and created again, or lost records"
+        elif wanted < low:
+            reason = f"the offsets {wanted} to {low - 1} have aged out or were deleted; the log begins at {low}"
+        if reason is not None:
+            found.append(Loss(topic, partition, wanted, low, high, reason))
+    return found
+
+
+def repaired(start: Offsets, lost: Sequence[Loss], skip: bool) -> dict[Partition, int]:
+    """Where a query goes on that tolerates loss.
+
+    Args:
+        start: where it stands.
+        lost: from `losses`.
+        skip: a partition that begins anew is read from its end; otherwise from its beginning.
+
+    Returns:
+        The offsets to read from; partitions that are gone are left out.
+    """
+    out = dict(start)
+    for each in lost:
+        key = each.topic, each.partition
+        if each.earliest is None or each.latest is None:
+            del out[key]
+        elif each.wanted < each.earliest:
+            out[key] = each.earliest
+        else:
+            out[key] = each.latest if skip else each.earliest
+    return out

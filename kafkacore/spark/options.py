@@ -1,0 +1,393 @@
+"""The options of source and sink, read once and checked before a query starts. No pyspark here, no I/O.
+
+Names and defaults are those of Spark's own Kafka source; Spark hands them over in lower case. A name that is not listed is refused with the
+nearest known one. Every `kafka.*` option is a client setting under Kafka's name.
+
+Source: org.apache.spark.sql.kafka010.KafkaSourceProvider.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kafkacore.config import ConsumerConfig, ProducerConfig
+from kafkacore.errors import ConfigError
+from kafkacore.spark import offsets, secrets
+from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
+
+READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
+CORRUPT_MODES = ("permissive", "dropmalformed", "failfast")
+FORBIDDEN = {
+    "auto.offset.reset": "startingOffsets says where a query begins",
+    "key.deserializer": "keys are read as bytes; cast them, or use key.format",
+    "value.deserializer": "values are read as bytes; cast them, or use value.format",
+    "key.serializer": "keys are written as the bytes of a string or binary column",
+    "value.serializer": "values are written as the bytes of a string or binary column",
+    "enable.auto.commit": "Spark's checkpoint keeps the offsets; commitOffsetsToGroup shows them to Kafka's tools",
+    "interceptor.classes": "records do not pass through Python objects",
+    "transactional.id": "transactions are not written yet: leave deliveryGuarantee at at_least_once",
+}
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise ConfigError(f"option {name} is empty")
+    return value
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(f"option {name} must be true or false, not {value!r}")
+    return value.lower() == "true"
+
+
+def _count(low: int) -> Callable[[str, str], int]:
+    def read(name: str, value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ConfigError(f"option {name} must be a whole number, not {value!r}") from None
+        if number < low:
+            raise ConfigError(f"option {name} must be at least {low}, not {number}")
+        return number
+
+    return read
+
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(name: str, value: str) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*", value.lower())
+    if match is None:
+        raise ConfigError(f"option {name} must be a duration such as 15m, 30s or 500ms, not {value!r}")
+    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def read(name: str, value: str) -> str:
+        if value.lower() not in choices:
+            raise ConfigError(f"option {name} must be one of {', '.join(choices)}, not {value!r}")
+        return value.lower()
+
+    return read
+
+
+def _offsets(name: str, value: str) -> str | dict[Partition, int]:
+    word = value.strip().lower()
+    return word if word in ("earliest", "latest") else offsets.from_json(value, name)
+
+
+def _timestamps(name: str, value: str) -> dict[Partition, int]:
+    found = offsets.from_json(value, name)
+    if any(each < 0 for each in found.values()):
+        raise ConfigError(f"option {name}: timestamps are milliseconds since 1970 and not negative, got {value}")
+    return found
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in value.split(",") if part.strip())
+    if not found:
+        raise ConfigError(f"option {name} names no topic")
+    return found
+
+
+def _assigned(name: str, value: str) -> tuple[Partition, ...]:
+    import json
+
+    try:
+        data = json.loads(value)
+        found = tuple(sorted((str(topic), int(partition)) for topic, partitions in data.items() for partition in partitions))
+    except (ValueError, AttributeError, TypeError):
+        raise ConfigError(f'option {name}: expected JSON like {{"topicA":[0,1],"topicB":[2]}}, got {value}') from None
+    if not found:
+        raise ConfigError(f"option {name} names no partition")
+    return found
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ConfigError(f"option {name}: {value!r} is not a regular expression of Python's re: {error}") from None
+    return value
+
+
+Reader = Callable[[str, str], Any]
+Where = Literal["batch", "stream", "sink"]
+_READ = ("batch", "stream")
+
+_KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
+    "assign": (_assigned, _READ),
+    "subscribe": (_names, _READ),
+    "subscribePattern": (_pattern, _READ),
+    "startingOffsets": (_offsets, _READ),
+    "startingTimestamp": (_count(0), _READ),
+    "startingOffsetsByTimestamp": (_timestamps, _READ),
+    "startingOffsetsByTimestampStrategy": (_choice("error", "latest"), _READ),
+    "endingOffsets": (_offsets, ("batch",)),
+    "endingTimestamp": (_count(0), ("batch",)),
+    "endingOffsetsByTimestamp": (_timestamps, ("batch",)),
+    "failOnDataLoss": (_flag, _READ),
+    "onDataLoss": (_choice("fail", "skip", "earliest"), _READ),
+    "maxOffsetsPerTrigger": (_count(1), ("stream",)),
+    "minOffsetsPerTrigger": (_count(1), ("stream",)),
+    "maxTriggerDelay": (_duration_ms, ("stream",)),
+    "minPartitions": (_count(1), _READ),
+    "maxRecordsPerPartition": (_count(1), _READ),
+    "groupIdPrefix": (_text, _READ),
+    "includeHeaders": (_flag, _READ),
+    "kafkaConsumer.pollTimeoutMs": (_count(1), _READ),
+    "fetchOffset.numRetries": (_count(0), _READ),
+    "fetchOffset.retryIntervalMs": (_count(0), _READ),
+    "partition.metadata.cache.ttl.ms": (_count(0), _READ),
+    "commitOffsetsToGroup": (_text, ("stream",)),
+    "value.format": (_choice(*READ_FORMATS), _READ),
+    "value.schema": (_text, _READ),
+    "value.message": (_text, _READ),
+    "schema.registry.url": (_text, _READ),
+    "mode": (_choice(*CORRUPT_MODES), _READ),
+    "deadLetterTopic": (_text, _READ),
+    "emit": (_choice("rows", "ranges"), ("stream",)),
+    "topic": (_text, ("sink",)),
+    "partitioner": (_choice("murmur2", "sticky", "round_robin"), ("sink",)),
+    "deliveryGuarantee": (_choice("at_least_once", "exactly_once"), ("sink",)),
+}
+_BY_LOWER = {name.lower(): name for name in _KNOWN}
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+
+
+def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], dict[str, str]]:
+    """The options of a source or sink, and the client settings among them.
+
+    Raises:
+        ConfigError: an option that is unknown, has no effect here, or has a value that cannot be read.
+    """
+    found: dict[str, Any] = {}
+    client: dict[str, str] = {}
+    for key, value in given.items():
+        lower = key.lower()
+        if lower.startswith("kafka.") and lower not in _BY_LOWER:
+            client[lower.removeprefix("kafka.")] = value
+            continue
+        name = _BY_LOWER.get(lower)
+        if name is None:
+            if lower in _SPARKS_OWN and (where == "sink" or lower != "path"):
+                continue
+            nearest = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.6)
+            hint = f"; did you mean {_BY_LOWER[nearest[0]]}?" if nearest else ""
+            raise ConfigError(f"unknown option {key!r}{hint}")
+        reader, places = _KNOWN[name]
+        if where not in places:
+            place = {"batch": "a batch read", "stream": "a streaming read", "sink": "a write"}[where]
+            raise ConfigError(f"option {name} has no effect in {place}: leave it out")
+        found[name] = reader(name, secrets.resolve(name, value) if name == "schema.registry.url" else value)
+    for name in client:
+        if name in FORBIDDEN:
+            raise ConfigError(f"option kafka.{name} is not supported: {FORBIDDEN[name]}")
+    if "bootstrap.servers" not in client:
+        raise ConfigError("option kafka.bootstrap.servers is missing: the brokers to connect to, as host:port,host:port")
+    return found, client
+
+
+def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes."""
+    settings = dict(client)
+    if settings.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in settings:
+        settings["ssl.cafile"] = settings.pop("ssl.truststore.location")
+        del settings["ssl.truststore.type"]
+    for name in ("ssl.truststore.location", "ssl.keystore.location"):
+        if name in settings:
+            raise ConfigError(f"option kafka.{name}: Java key stores are not read; use PEM files: kafka.ssl.cafile, ssl.certfile, ssl.keyfile")
+    for name, value in extra:
+        settings.setdefault(name, value)
+    checked = {name: value for name, value in settings.items() if not value.startswith(secrets.PREFIX)}
+    try:
+        config.from_user({"bootstrap.servers": "checked:1", **checked})
+    except ConfigError as error:
+        raise ConfigError(f"a kafka.* option is refused: {error.message or error}") from None
+    return settings
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a read was asked for. Small and picklable: it travels to the executors as it is.
+
+    Attributes:
+        client: settings for KafkaConsumer, under dotted names; secrets are references still.
+        assign, subscribe, pattern: what to read; one of them.
+        starting, ending: "earliest", "latest", or offsets by partition.
+        starting_timestamps_ms, ending_timestamps_ms: one for all, or by partition; they come before the offsets.
+        timestamp_strategy: when no record is that young: "error" or "latest".
+        on_data_loss: "fail", "skip" or "earliest".
+        max_offsets, min_offsets, max_delay_ms: admission control of streams.
+        min_partitions, max_records: splitting into tasks.
+        include_headers: whether there is a headers column.
+        poll_timeout_ms: how long a task waits without progress.
+        retries, retry_interval_ms: for asking about offsets.
+        metadata_ttl_ms: for how long the list of partitions holds.
+        commit_group: a group that gets the offsets of finished batches.
+        value_format, value_schema, value_message, registry_url: how values are decoded.
+        mode, dead_letter_topic: what becomes of values that cannot be decoded.
+        emit: "rows", or "ranges" for the fast path.
+    """
+
+    client: dict[str, str]
+    assign: tuple[Partition, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: str | dict[Partition, int] = "earliest"
+    ending: str | dict[Partition, int] = "latest"
+    starting_timestamps_ms: int | dict[Partition, int] | None = None
+    ending_timestamps_ms: int | dict[Partition, int] | None = None
+    timestamp_strategy: str = "error"
+    on_data_loss: str = "fail"
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 900_000
+    min_partitions: int | None = None
+    max_records: int | None = None
+    include_headers: bool = False
+    poll_timeout_ms: int = 120_000
+    retries: int = 3
+    retry_interval_ms: int = 10
+    metadata_ttl_ms: int = 0
+    commit_group: str | None = None
+    value_format: str = "binary"
+    value_schema: str | None = None
+    value_message: str | None = None
+    registry_url: str | None = field(default=None, repr=False)
+    mode: str = "permissive"
+    dead_letter_topic: str | None = None
+    emit: str = "rows"
+
+    @property
+    def description(self) -> str:
+        """What is read, as in the connector's progress reports."""
+        if self.assign:
+            return f"Assign[{', '.join(f'{topic}-{partition}' for topic, partition in self.assign)}]"
+        return f"SubscribePattern[{self.pattern}]" if self.pattern is not None else f"Subscribe[{', '.join(self.subscribe)}]"
+
+
+def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
+    """Reads and checks the options of a read.
+
+    Args:
+        given: as `DataSource.options` has them.
+        streaming: for readStream.
+
+    Raises:
+        ConfigError: says which option and what is wrong.
+    """
+    found, client = _read_all(given, "stream" if streaming else "batch")
+    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name in found]
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"what to read: exactly one of the options subscribe, subscribePattern, assign is needed, got {' and '.join(chosen) or 'none'}"
+        )
+    starting = found.get("startingOffsets", "latest" if streaming else "earliest")
+    ending = found.get("endingOffsets", "latest")
+    if not streaming:
+        if starting == "latest" or (isinstance(starting, dict) and LATEST in starting.values()):
+            raise ConfigError("option startingOffsets can't be latest in a batch read: there would be nothing to read")
+        if ending == "earliest" or (isinstance(ending, dict) and EARLIEST in ending.values()):
+            raise ConfigError("option endingOffsets can't be earliest in a batch read: there would be nothing to read")
+    for name, value in (("startingOffsets", starting), ("endingOffsets", ending)):
+        if isinstance(value, dict) and any(offset < EARLIEST for offset in value.values()):
+            raise ConfigError(f"option {name}: offsets are at least 0, or -1 for latest, -2 for earliest")
+    fail = found.get("failOnDataLoss", True)
+    loss = found.get("onDataLoss", "fail" if fail else "earliest")
+    if "failOnDataLoss" in found and "onDataLoss" in found and fail != (loss == "fail"):
+        raise ConfigError(f"options failOnDataLoss={str(fail).lower()} and onDataLoss={loss} contradict each other")
+    low, high = found.get("minOffsetsPerTrigger"), found.get("maxOffsetsPerTrigger")
+    if low is not None and high is not None and low > high:
+        raise ConfigError(f"option minOffsetsPerTrigger ({low}) must not exceed maxOffsetsPerTrigger ({high})")
+    if "maxTriggerDelay" in found and low is None:
+        raise ConfigError("option maxTriggerDelay has no effect without minOffsetsPerTrigger")
+    _check_decoding(found)
+    # No group is joined, so what the connector uses as a group's name is the label by which brokers know the client.
+    label = client.pop("group.id", None) or found.get("groupIdPrefix", "spark-kafkacore")
+    settings = _client_settings(client, ConsumerConfig, [("client.id", label), ("max.partition.fetch.bytes", str(8 << 20))])
+    return SourceOptions(
+        client=settings,
+        assign=found.get("assign", ()),
+        subscribe=found.get("subscribe", ()),
+        pattern=found.get("subscribePattern"),
+        starting=starting,
+        ending=ending,
+        starting_timestamps_ms=found.get("startingTimestamp", found.get("startingOffsetsByTimestamp")),
+        ending_timestamps_ms=found.get("endingTimestamp", found.get("endingOffsetsByTimestamp")),
+        timestamp_strategy=found.get("startingOffsetsByTimestampStrategy", "error"),
+        on_data_loss=loss,
+        max_offsets=high,
+        min_offsets=low,
+        max_delay_ms=found.get("maxTriggerDelay", 900_000),
+        min_partitions=found.get("minPartitions"),
+        max_records=found.get("maxRecordsPerPartition"),
+        include_headers=found.get("includeHeaders", False),
+        poll_timeout_ms=found.get("kafkaConsumer.pollTimeoutMs", 120_000),
+        retries=found.get("fetchOffset.numRetries", 3),
+        retry_interval_ms=found.get("fetchOffset.retryIntervalMs", 10),
+        metadata_ttl_ms=found.get("partition.metadata.cache.ttl.ms", 0),
+        commit_group=found.get("commitOffsetsToGroup"),
+        value_format=found.get("value.format", "binary"),
+        value_schema=found.get("value.schema"),
+        value_message=found.get("value.message"),
+        registry_url=found.get("schema.registry.url"),
+        mode=found.get("mode", "permissive"),
+        dead_letter_topic=found.get("deadLetterTopic"),
+        emit=found.get("emit", "rows"),
+    )
+
+
+def _check_decoding(found: Mapping[str, Any]) -> None:
+    kind = found.get("value.format", "binary")
+    if kind in ("binary", "string"):
+        for name in ("value.schema", "schema.registry.url", "mode", "deadLetterTopic", "value.message"):
+            if name in found:
+                raise ConfigError(f"option {name} has no effect with value.format={kind}")
+    if "value.schema" in found and "schema.registry.url" in found:
+        raise ConfigError("options value.schema and schema.registry.url exclude each other: the schema comes from one place")
+    if kind == "avro" and "value.schema" not in found and "schema.registry.url" not in found:
+        raise ConfigError("value.format=avro needs value.schema (the writer's schema as JSON) or schema.registry.url")
+    if kind == "protobuf" and "schema.registry.url" not in found and not ("value.schema" in found and "value.message" in found):
+        raise ConfigError("value.format=protobuf needs value.schema (a descriptor set file) with value.message, or schema.registry.url")
+    if kind != "protobuf" and "value.message" in found:
+        raise ConfigError(f"option value.message has no effect with value.format={kind}")
+    if "deadLetterTopic" in found and found.get("mode", "permissive") == "failfast":
+        raise ConfigError("option deadLetterTopic has no effect with mode=failfast")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a write was asked for.
+
+    Attributes:
+        client: settings for KafkaProducer, under dotted names; secrets are references still.
+        topic: goes before the topic column.
+    """
+
+    client: dict[str, str]
+    topic: str | None = None
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Reads and checks the options of a write.
+
+    Raises:
+        ConfigError: says which option and what is wrong.
+    """
+    found, client = _read_all(given, "sink")
+    if found.get("deliveryGuarantee", "at_least_once") == "exactly_once":
+        raise ConfigError("deliveryGuarantee=exactly_once is not implemented yet; at_least_once is")
+    partitioner = found.get("partitioner", "murmur2")
+    extra = [("client.id", "spark-kafkacore")]
+    if partitioner == "sticky":
+        extra.append(("partitioner.ignore.keys", "true"))
+    elif partitioner == "round_robin":
+        extra.append(("partitioner", "round_robin"))
+    return SinkOptions(_client_settings(client, ProducerConfig, extra), found.get("topic"))

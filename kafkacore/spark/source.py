@@ -1,0 +1,319 @@
+"""`format("kafkacore")` for reading: batch and micro-batch streams.
+
+What Spark does with these classes, and what follows from it:
+
+1. Constructors run several times, on the driver and in planner processes: they do no I/O.
+2. Options are checked in `DataSource.schema`, because an error raised by `streamReader()` is masked by Spark 4.3.
+3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of its arguments and the options.
+4. While nothing arrives Spark asks `latestOffset` about every 12 ms: it is answered from memory for IDLE_POLL_MS.
+5. `commit(end)` never comes for the last batch, but `latestOffset(start)` comes when the batch before is in Spark's commit log.
+6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else.
+
+Source: SPARK-55304, org.apache.spark.sql.kafka010.{KafkaBatch, KafkaMicroBatchStream}.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from kafkacore import errors
+from kafkacore.spark import clients, offsets
+from kafkacore.spark.offsets import OffsetRange, Partition
+from kafkacore.spark.options import SourceOptions, source_options
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS = 100
+KAFKA_SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+WITH_HEADERS = StructType([*KAFKA_SCHEMA.fields, StructField("headers", HEADERS_TYPE)])
+ADMISSION_CONTROL = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+
+if ADMISSION_CONTROL:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+else:  # 4.0 and 4.1 ask latestOffset() without a limit
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Not in this Spark."""
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """One task: offsets of one partition."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self.wanted = wanted
+
+    def __repr__(self) -> str:
+        return f"{self.wanted.topic}-{self.wanted.partition}[{self.wanted.start}, {self.wanted.end})"
+
+
+class KafkaSource(DataSource):  # type: ignore[misc]
+    """The data source that Spark finds as `kafkacore`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "kafkacore"
+
+    def schema(self) -> StructType:
+        """The columns of Spark's own Kafka source."""
+        # Whether it is to be a stream is not known here: what is wrong for both is said now.
+        options = None
+        for streaming in (True, False):
+            try:
+                options = source_options(self.options, streaming=streaming)
+                break
+            except errors.ConfigError:
+                if not streaming:
+                    raise
+        return WITH_HEADERS if options is not None and options.include_headers else KAFKA_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return KafkaBatchReader(source_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream."""
+        try:
+            return KafkaStreamReader(source_options(self.options, streaming=True), schema)
+        except errors.ConfigError as error:
+            return _Refused(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A batch write."""
+        from kafkacore.spark import sink
+
+        return sink.batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """A stream's sink."""
+        from kafkacore.spark import sink
+
+        return sink.stream_writer(self.options, schema, overwrite)
+
+
+def column_names(schema: StructType) -> tuple[str, ...]:
+    """The columns a read is to have.
+
+    Raises:
+        errors.ConfigError: there is no such column, or it has another type.
+    """
+    types = {each.name: each.dataType for each in WITH_HEADERS.fields}
+    for each in schema.fields:
+        if each.name not in types:
+            raise errors.ConfigError(f"there is no column {each.name}; the columns of a read are {', '.join(types)}")
+        if each.dataType != types[each.name]:
+            raise errors.ConfigError(f"column {each.name} is {types[each.name].simpleString()}, not {each.dataType.simpleString()}")
+    return tuple(schema.names)
+
+
+class _Refused(DataSourceStreamReader):  # type: ignore[misc]
+    """In place of a stream that cannot be: says why when Spark asks the first thing, since it loses errors raised before."""
+
+    def __init__(self, error: errors.ConfigError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises."""
+        raise self._error
+
+    latestOffset = partitions = read = initialOffset
+
+
+class _Reading:
+    """What batch and stream share: planning and reading ranges."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.names = column_names(schema)
+
+    def planned(self, ranges: list[OffsetRange]) -> list[RangePartition]:
+        """The tasks. One at least: Spark takes no plan without partitions."""
+        pieces = offsets.split(ranges, self.options.min_partitions, self.options.max_records)
+        return [RangePartition(each) for each in pieces or ranges[:1] or [OffsetRange("", 0, 0, 0)]]
+
+    def read(self, partition: RangePartition) -> Iterator[Any]:
+        """Runs in a task."""
+        if not partition.wanted.size:
+            return iter(())
+        return clients.read(self.options, partition.wanted, self.names)
+
+    def tolerate(self, start: dict[Partition, int], lost: Sequence[offsets.Loss]) -> dict[Partition, int]:
+        """The offsets to read from instead of those that are lost.
+
+        Raises:
+            errors.OffsetOutOfRange: with onDataLoss=fail; names every partition.
+        """
+        if not lost:
+            return start
+        text = "; ".join(map(str, lost))
+        if self.options.on_data_loss == "fail":
+            raise errors.OffsetOutOfRange(
+                f"records have been lost: {text}. With the option onDataLoss=earliest (or failOnDataLoss=false) the query goes on with "
+                "what there is, with onDataLoss=skip behind it",
+                topic=lost[0].topic,
+                partition=lost[0].partition,
+                offset=lost[0].wanted,
+            )
+        log.warning("records have been lost, the query goes on with onDataLoss=%s: %s", self.options.on_data_loss, text)
+        return offsets.repaired(start, lost, skip=self.options.on_data_loss == "skip")
+
+
+class KafkaBatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
+    """A batch read: offsets are looked up once, when the query is planned."""
+
+    def partitions(self) -> Sequence[RangePartition]:
+        """The tasks."""
+        source = clients.OffsetSource(self.options)
+        try:
+            start, end = source.starting(), source.ending()
+            parts = sorted(start)
+            latest, earliest = source.latest(parts), source.earliest(parts)
+        finally:
+            source.close()
+        # An offset asked for that has aged out is a loss; "earliest" never is.
+        aged = [each for each in offsets.losses(start, earliest, latest) if each.earliest is not None and each.wanted < each.earliest]
+        start = self.tolerate(start, aged)
+        if self.options.on_data_loss != "fail":
+            end = {each: min(offset, latest[each]) for each, offset in end.items()}
+            start = {each: min(offset, end[each]) for each, offset in start.items()}
+        return self.planned(clients.check_range(start, end, latest))
+
+
+class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A stream of micro-batches. Lives in one process of the driver as long as the query runs."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._source = clients.OffsetSource(options)
+        self._initial: dict[Partition, int] | None = None
+        self._goal: dict[Partition, int] | None = None            # of AvailableNow
+        self._newest: dict[Partition, int] = {}
+        self._asked_at = 0.0
+        self._batch_at = time.monotonic()
+        self._restarts: dict[Partition, tuple[int, int]] = {}
+        self._committed: dict[Partition, int] = {}
+
+    # ---- what Spark asks
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        if self._initial is None:
+            self._initial = self._source.starting()
+        return offsets.to_json(self._initial)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query is to stop at what there is now."""
+        self._goal = self._source.latest(self._source.partitions())
+
+    def getDefaultReadLimit(self) -> Any:
+        """How much one batch may take."""
+        return ReadAllAvailable() if self.options.max_offsets is None else ReadMaxRows(self.options.max_offsets)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        """Where the next batch ends.
+
+        Args:
+            start: where it begins; None from a Spark before 4.2, which keeps that to itself.
+            limit: from `getDefaultReadLimit`.
+        """
+        if start is None:
+            self._look()
+            return offsets.to_json(self._newest)
+        begin = offsets.from_json(start)
+        self._commit_to_group(begin)
+        self._look()
+        target = dict(self._newest)
+        if self._goal is not None:
+            target = {each: min(offset, self._goal[each]) for each, offset in target.items() if each in self._goal}
+        effective = self._effective(begin)
+        fresh = [each for each in target if each not in effective]
+        effective.update(self._source.earliest(fresh))
+        grown = sum(max(0, offset - effective[each]) for each, offset in target.items())
+        if target == begin or self._too_little(grown):
+            return start
+        self._batch_at = time.monotonic()
+        most = limit.max_rows if ADMISSION_CONTROL and isinstance(limit, ReadMaxRows) else self.options.max_offsets
+        return offsets.to_json(target if most is None else offsets.limited(effective, target, most))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the partitions, for progress reports."""
+        return offsets.to_json(self._newest) if self._newest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
+        """The tasks of a batch; also of one that is replayed, which must get the same."""
+        begin, until = offsets.from_json(start), offsets.from_json(end)
+        begin = {each: offset for each, offset in begin.items() if each in until}
+        again = {each: now for each, (before, now) in self._restarts.items() if begin.get(each) == before}
+        begin.update(again)
+        shrunk = [] if self.options.on_data_loss == "fail" else [each for each in begin if each not in again]
+        earliest = self._source.earliest(shrunk + [each for each in until if each not in begin])
+        for each, first in earliest.items():
+            if begin.get(each, -1) < first or (begin[each] > until[each] and self.options.on_data_loss == "earliest"):
+                begin[each] = first
+        return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done; never called for the last one, so the work is done by `latestOffset`."""
+
+    def stop(self) -> None:
+        """The query ends."""
+        self._source.close()
+
+    # ---- how it is found out
+
+    def _look(self) -> None:
+        """Asks Kafka, unless it has just been asked."""
+        now = time.monotonic()
+        left = self._asked_at + IDLE_POLL_MS / 1000 - now
+        if self._newest and left > 0:
+            time.sleep(left)
+        self._newest = self._source.latest(self._source.partitions())
+        self._asked_at = time.monotonic()
+
+    def _effective(self, begin: dict[Partition, int]) -> dict[Partition, int]:
+        """Where reading goes on: at `begin`, unless records have been lost and the query tolerates it.
+
+        Raises:
+            errors.OffsetOutOfRange: with onDataLoss=fail.
+        """
+        parts = [each for each in begin if each in self._newest]
+        lost = offsets.losses(begin, self._source.earliest(parts), self._newest, self._source.renewed)
+        effective = self.tolerate(dict(begin), lost)
+        self._restarts = {each: (begin[each], offset) for each, offset in effective.items() if offset != begin[each]}
+        if lost:
+            self._source.renewed.clear()
+        return effective
+
+    def _too_little(self, grown: int) -> bool:
+        low = self.options.min_offsets
+        return (
+            low is not None
+            and self._goal is None
+            and grown < low
+            and (time.monotonic() - self._batch_at) * 1000 < self.options.max_delay_ms
+        )
+
+    def _commit_to_group(self, done: dict[Partition, int]) -> None:
+        """Shows finished offsets to Kafka's tools: what the query begins with has been finished before."""
+        if self.options.commit_group is None or done == self._committed:
+            return
+        self._source.admin().alter_group_offsets(self.options.commit_group, done).check()
+        self._committed = done

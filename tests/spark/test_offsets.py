@@ -1,0 +1,98 @@
+"""Offset arithmetic of the Spark source: JSON, admission control, splitting, losses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.errors import ConfigError
+from kafkacore.spark import offsets
+from kafkacore.spark.offsets import OffsetRange
+
+partitions = st.tuples(st.sampled_from(["a", "b.c", "über"]), st.integers(0, 12))
+offset_maps = st.dictionaries(partitions, st.integers(0, 2**62), max_size=8)
+
+
+def test_json_is_the_connectors() -> None:
+    # as seen in a checkpoint of spark-sql-kafka-0-10
+    text = '{"topic":{"0":300,"1":300}}'
+    assert json.dumps(offsets.to_json(offsets.from_json(text)), separators=(",", ":")) == text
+
+
+@given(offset_maps)
+def test_json_goes_both_ways(given_offsets: dict[tuple[str, int], int]) -> None:
+    assert offsets.from_json(json.loads(json.dumps(offsets.to_json(given_offsets)))) == given_offsets
+
+
+@pytest.mark.parametrize("bad", ["{bad", "word", "[]", '{"t":5}', '{"t":{"x":1}}', '{"t":{"0":"1"}}', '{"t":{"0":true}}', '{"t":{"-1":1}}'])
+def test_other_json_is_refused_with_an_example(bad: str) -> None:
+    with pytest.raises(ConfigError, match=r'option startingOffsets: expected JSON like {"topicA"') as error:
+        offsets.from_json(bad, "startingOffsets")
+    assert bad[:3] in str(error.value)
+
+
+def test_limit_is_shared_out_by_backlog() -> None:
+    start, end = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 500, ("t", 1): 500}
+    assert offsets.limited(start, end, 600) == {("t", 0): 300, ("t", 1): 300}
+    assert offsets.limited({("t", 0): 0, ("t", 1): 0}, {("t", 0): 10_000, ("t", 1): 1}, 100) == {("t", 0): 99, ("t", 1): 1}
+
+
+@given(st.dictionaries(partitions, st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=8), st.integers(1, 10**6))
+def test_limit_keeps_within_bounds_and_always_moves(backlogs: dict[tuple[str, int], tuple[int, int]], most: int) -> None:
+    start = {each: low for each, (low, _) in backlogs.items()}
+    end = {each: low + size for each, (low, size) in backlogs.items()}
+    until = offsets.limited(start, end, most)
+    assert until.keys() == end.keys()
+    assert all(start[each] <= until[each] <= end[each] for each in end)
+    assert sum(until[each] - start[each] for each in end) <= most + len(end)
+    assert until == end or any(until[each] > start[each] for each in end)
+
+
+ranges = st.lists(
+    st.builds(lambda p, low, size: OffsetRange("t", p, low, low + size), st.integers(0, 9), st.integers(0, 10**9), st.integers(0, 10**5)),
+    unique_by=lambda each: each.partition,
+    max_size=8,
+)
+
+
+@given(ranges, st.none() | st.integers(1, 40), st.none() | st.integers(1, 5_000))
+def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], least: int | None, most: int | None) -> None:
+    most = None if most is None else max(most, sum(each.size for each in wanted) // 500)     # keeps the example small
+    pieces = offsets.split(wanted, least, most)
+    joined: dict[int, list[int]] = {}
+    for piece in pieces:
+        assert piece.size > 0
+        assert most is None or piece.size <= most
+        bounds = joined.setdefault(piece.partition, [piece.start, piece.start])
+        assert bounds[1] == piece.start
+        bounds[1] = piece.end
+    assert joined == {each.partition: [each.start, each.end] for each in wanted if each.size}
+    assert pieces == offsets.split(list(reversed(wanted)), least, most)
+    if least is not None and sum(each.size for each in wanted) >= 100 * least and most is None:
+        assert len(pieces) >= least - len(wanted)
+
+
+def test_large_ranges_are_cut_and_small_ones_left_whole() -> None:
+    pieces = offsets.split([OffsetRange("t", 0, 0, 1000), OffsetRange("t", 1, 0, 10)], 4, None)
+    assert [each.partition for each in pieces] == [0, 0, 0, 1]
+
+
+def test_losses_name_what_happened() -> None:
+    start = {("t", 0): 500, ("t", 1): 500, ("t", 2): 500, ("t", 3): 5}
+    earliest, latest = {("t", 0): 600, ("t", 1): 0, ("t", 3): 0}, {("t", 0): 900, ("t", 1): 50, ("t", 3): 9}
+    found = offsets.losses(start, earliest, latest)
+    assert [(each.partition, each.earliest, each.latest) for each in found] == [(0, 600, 900), (1, 0, 50), (2, None, None)]
+    assert "offsets 500 to 599 have aged out" in str(found[0])
+    assert "its end 50 lies before offset 500" in str(found[1])
+    assert "the partition is gone" in str(found[2])
+    assert offsets.repaired(start, found, skip=False) == {("t", 0): 600, ("t", 1): 0, ("t", 3): 5}
+    assert offsets.repaired(start, found, skip=True) == {("t", 0): 600, ("t", 1): 50, ("t", 3): 5}
+
+
+def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> None:
+    [loss] = offsets.losses({("t", 0): 500}, {("t", 0): 0}, {("t", 0): 800}, renewed={"t"})
+    assert "created again" in str(loss)
+    assert offsets.repaired({("t", 0): 500}, [loss], skip=False) == {("t", 0): 0}

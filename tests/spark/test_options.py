@@ -1,0 +1,92 @@
+"""The options of the Spark source and sink: every name works or is refused with a sentence."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kafkacore.errors import ConfigError
+from kafkacore.spark import secrets
+from kafkacore.spark.options import sink_options, source_options
+
+SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
+READ = {**SERVERS, "subscribe": "t"}
+
+
+def test_defaults_are_the_connectors() -> None:
+    batch, stream = source_options(READ, streaming=False), source_options(READ, streaming=True)
+    assert (batch.starting, batch.ending, stream.starting) == ("earliest", "latest", "latest")
+    assert (batch.on_data_loss, batch.max_delay_ms, batch.poll_timeout_ms, batch.retries) == ("fail", 900_000, 120_000, 3)
+    assert batch.client["isolation.level" if "isolation.level" in batch.client else "client.id"] == "spark-kafkacore"
+    assert pickle.loads(pickle.dumps(batch)) == batch
+
+
+def test_names_may_be_written_in_any_case() -> None:
+    options = source_options({**READ, "STARTINGOFFSETS": "latest", "maxoffsetspertrigger": "5"}, streaming=True)
+    assert (options.starting, options.max_offsets) == ("latest", 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "says"),
+    [
+        ({"subscribe": "t"}, False, "option kafka.bootstrap.servers is missing"),
+        (SERVERS, False, "exactly one of the options subscribe, subscribePattern, assign is needed, got none"),
+        ({**READ, "assign": '{"t":[0]}'}, False, "got assign|got subscribe and assign"),
+        ({**READ, "startingOfsets": "latest"}, True, "unknown option 'startingOfsets'; did you mean startingOffsets"),
+        ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean fetch.max.bytes"),
+        ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
+        ({**READ, "kafka.value.deserializer": "x"}, True, "value.format"),
+        ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "PEM"),
+        ({**READ, "startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch read"),
+        ({**READ, "startingOffsets": '{"t":{"0":-1}}'}, False, "startingOffsets can't be latest in a batch read"),
+        ({**READ, "endingOffsets": "earliest"}, False, "endingOffsets can't be earliest in a batch read"),
+        ({**READ, "startingOffsets": '{"t":{"0":-3}}'}, True, "offsets are at least 0, or -1 for latest"),
+        ({**READ, "endingOffsets": "latest"}, True, "option endingOffsets has no effect in a streaming read"),
+        ({**READ, "maxOffsetsPerTrigger": "5"}, False, "option maxOffsetsPerTrigger has no effect in a batch read"),
+        ({**READ, "failOnDataLoss": "maybe"}, False, "option failOnDataLoss must be true or false, not 'maybe'"),
+        ({**READ, "failOnDataLoss": "true", "onDataLoss": "skip"}, True, "contradict each other"),
+        ({**READ, "minPartitions": "0"}, False, "option minPartitions must be at least 1"),
+        ({**READ, "minPartitions": "many"}, False, "option minPartitions must be a whole number"),
+        ({**READ, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, True, "must not exceed"),
+        ({**READ, "maxTriggerDelay": "5m"}, True, "no effect without minOffsetsPerTrigger"),
+        ({**READ, "maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, True, "must be a duration"),
+        ({**SERVERS, "subscribePattern": "("}, False, "not a regular expression"),
+        ({**SERVERS, "assign": '{"t":0}'}, False, "expected JSON like"),
+        ({**READ, "value.format": "xml"}, False, "must be one of binary, string, json"),
+        ({**READ, "value.format": "avro"}, False, "needs value.schema"),
+        ({**READ, "mode": "failfast"}, False, "option mode has no effect with value.format=binary"),
+        ({**READ, "deliveryGuarantee": "at_least_once"}, False, "has no effect in a batch read"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], streaming: bool, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        source_options(given, streaming=streaming)
+
+
+def test_exactly_once_is_refused_until_it_exists() -> None:
+    with pytest.raises(ConfigError, match="exactly_once is not implemented yet"):
+        sink_options({**SERVERS, "topic": "t", "deliveryGuarantee": "exactly_once"})
+    with pytest.raises(ConfigError, match="transactions are not written yet"):
+        sink_options({**SERVERS, "topic": "t", "kafka.transactional.id": "x"})
+
+
+def test_secrets_stay_references_until_they_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    options = source_options({**READ, "kafka.ssl.password": "secret://env/KEY_PASSWORD", "kafka.security.protocol": "SSL"}, streaming=False)
+    assert options.client["ssl.password"] == "secret://env/KEY_PASSWORD"
+    with pytest.raises(ConfigError, match="KEY_PASSWORD is not set in this process"):
+        secrets.resolve_all(options.client)
+    monkeypatch.setenv("KEY_PASSWORD", "hush")
+    assert secrets.resolve_all(options.client)["ssl.password"] == "hush"
+    assert "hush" not in repr(options)
+
+
+def test_secrets_come_from_files_too(tmp_path: object) -> None:
+    path = f"{tmp_path}/secret"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("hush\n")
+    assert secrets.resolve("kafka.ssl.password", f"secret://file{path}") == "hush"
+    with pytest.raises(ConfigError, match="cannot be read in this process"):
+        secrets.resolve("kafka.ssl.password", f"secret://file{path}x")
+    with pytest.raises(ConfigError, match="a secret is secret://env/NAME"):
+        secrets.resolve("kafka.ssl.password", "secret://vault/x")
