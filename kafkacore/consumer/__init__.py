@@ -6,6 +6,7 @@ Before records are returned, the next fetch is sent, so that it travels while th
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections import deque
@@ -317,7 +318,7 @@ class KafkaConsumer:
         Args:
             partition: (topic, partition).
             start: first offset.
-            end: the offset after the last; it must exist, or be the log's end.
+            end: the offset after the last; at most the log's end.
             timeout: seconds without progress; `default_api_timeout_ms` when None.
 
         Yields:
@@ -331,21 +332,20 @@ class KafkaConsumer:
         tp = _pair(partition)
         if not 0 <= start <= end:
             raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
-        if start == end:
-            return
-        self.assign([tp])
-        self.resume(tp)
-        self.seek(tp, start)
         wait_s = self._api_timeout_ms(timeout) / 1000
         position = start
+        if start < end:
+            self.assign([tp])
+            self.resume(tp)
+            self.seek(tp, start)
         while position < end:
-            found: list[Any] = []
+            before = position
             with self._driver:
-                found = self._wait(lambda: self._collect_up_to(tp, end, position), wait_s)
-                before, position = position, self._subscription.state_of(tp).offset
+                found: list[Any] = self._wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
+                position = self._subscription.state_of(tp).offset
             if not found and position == before:
                 raise errors.KafkaTimeoutError(
-                    f"nothing came for {wait_s:g} s", topic=tp.topic, partition=tp.partition, offset=position, attempts=self._driver.attempts()
+                    f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
                 )
             yield from (columns for columns in found if columns is not None)
 
@@ -484,7 +484,8 @@ class KafkaConsumer:
 
     def _give_back(self, found: Any) -> None:
         """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
-        self._fetcher.give_back(found if isinstance(found, dict) else {TopicPartition(c.topic, c.partition): c for c in found if c is not None})
+        by_partition = {TopicPartition(c.topic, c.partition): c for c in found if c is not None} if not isinstance(found, dict) else found
+        self._fetcher.give_back(by_partition)
 
     def _take_snapshot(self, snapshot: Any) -> None:
         """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""

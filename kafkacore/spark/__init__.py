@@ -1,4 +1,4 @@
-"""Kafka for PySpark: source, sink, fast path, pipelines. Needs `pip install kafkacore[spark]`; nothing here is imported by `import kafkacore`.
+"""Kafka for PySpark: source and sink. Needs `pip install kafkacore[spark]`; `import kafkacore` loads nothing of it.
 
 `spark.read.format("kafkacore")` finds `pyspark_kafkacore.DefaultSource` by itself.
 """

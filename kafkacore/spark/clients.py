@@ -176,18 +176,20 @@ class OffsetSource:
         if options.assign:
             absent = sorted(set(options.assign) - set(found))
             if absent and options.on_data_loss == "fail":
-                topic, partition = absent[0]
-                raise errors.UnknownTopicOrPartition("named by the option assign", topic=topic, partition=partition)
+                raise errors.UnknownTopicOrPartition("named by the option assign", topic=absent[0][0], partition=absent[0][1])
             return sorted(set(options.assign) & set(found))
         return sorted(found)
 
     def earliest(self, partitions: list[Partition]) -> dict[Partition, int]:
         """First offsets."""
-        return dict(self._retrying(lambda: self.consumer().beginning_offsets(partitions))) if partitions else {}
+        return self._offsets(partitions, lambda: self.consumer().beginning_offsets(partitions))
 
     def latest(self, partitions: list[Partition]) -> dict[Partition, int]:
         """End offsets: the high watermark, or the last stable offset with isolation.level=read_committed."""
-        return dict(self._retrying(lambda: self.consumer().end_offsets(partitions))) if partitions else {}
+        return self._offsets(partitions, lambda: self.consumer().end_offsets(partitions))
+
+    def _offsets(self, partitions: list[Partition], ask: Callable[[], Mapping[Any, int]]) -> dict[Partition, int]:
+        return {(tp[0], tp[1]): offset for tp, offset in self._retrying(ask).items()} if partitions else {}
 
     def starting(self) -> dict[Partition, int]:
         """Where a new query begins, by the options."""
@@ -217,7 +219,9 @@ class OffsetSource:
             out.update(ask([each for each in parts if wanted[each] == mark]))
         return out
 
-    def _by_timestamp(self, parts: list[Partition], wanted: int | Mapping[Partition, int], strategy: str, which: str) -> dict[Partition, int]:
+    def _by_timestamp(
+        self, parts: list[Partition], wanted: int | Mapping[Partition, int], strategy: str, which: str
+    ) -> dict[Partition, int]:
         if isinstance(wanted, Mapping):
             _check_same(parts, wanted, f"{which}OffsetsByTimestamp")
             times = dict(wanted)
@@ -256,7 +260,9 @@ def check_range(start: Offsets, end: Offsets, latest: Offsets) -> list[OffsetRan
     for topic, partition in sorted(start):
         low, high, there = start[topic, partition], end[topic, partition], latest[topic, partition]
         if low > high:
-            raise errors.OffsetOutOfRange(f"the read would begin at offset {low} and end at {high}", topic=topic, partition=partition, offset=low)
+            raise errors.OffsetOutOfRange(
+                f"the read would begin at offset {low} and end at {high}", topic=topic, partition=partition, offset=low
+            )
         if high > there:
             raise errors.OffsetOutOfRange(
                 f"the read would end at offset {high}, and the log ends at {there}", topic=topic, partition=partition, offset=high

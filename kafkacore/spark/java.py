@@ -60,9 +60,9 @@ def _home_of(java: Path) -> Path:
     """A directory that looks like a JAVA_HOME, with the launcher in it; the java itself if it needs none."""
     if _takes(java, "--add-modules=jdk.incubator.vector"):
         return java.parent.parent
-    directory = Path(os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore") / "java"
+    cache = os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore"
     try:
-        return _written(directory, java)
+        return _written(Path(cache) / "java", java)
     except OSError:                                           # a home directory that cannot be written to
         return _written(Path(tempfile.mkdtemp(prefix="kafkacore-java-")), java)
 

@@ -7,6 +7,7 @@ Source: org.apache.spark.sql.kafka010.{JsonUtils, KafkaMicroBatchStream, KafkaOf
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -127,7 +128,7 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     count = max(1, min(count, whole.size))
     bounds = [whole.start + whole.size * i // count for i in range(count + 1)]
-    return [OffsetRange(whole.topic, whole.partition, low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [OffsetRange(whole.topic, whole.partition, low, high) for low, high in itertools.pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def losses(start: Offsets, earliest: Offsets, latest: Offsets, renewed: Collecti
         elif topic in renewed:
             reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query stands at offset {wanted})"
         elif wanted > high:
-            reason = f"its end {high} lies before offset {wanted}, where the query stands: the topic was deleted and created again, or lost records"
+            reason = f"its end {high} lies before offset {wanted}, where the query stands: the topic was created again, or lost records"
         elif wanted < low:
             reason = f"the offsets {wanted} to {low - 1} have aged out or were deleted; the log begins at {low}"
         if reason is not None:

@@ -202,7 +202,7 @@ def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tup
         del settings["ssl.truststore.type"]
     for name in ("ssl.truststore.location", "ssl.keystore.location"):
         if name in settings:
-            raise ConfigError(f"option kafka.{name}: Java key stores are not read; use PEM files: kafka.ssl.cafile, ssl.certfile, ssl.keyfile")
+            raise ConfigError(f"option kafka.{name}: Java key stores are not read; use PEM: kafka.ssl.cafile, ssl.certfile, ssl.keyfile")
     for name, value in extra:
         settings.setdefault(name, value)
     checked = {name: value for name, value in settings.items() if not value.startswith(secrets.PREFIX)}

@@ -1,7 +1,7 @@
 """`format("kafkacore")` for writing: batch and streams, at least once.
 
-A task hands its rows to `KafkaProducer.send_many` column by column and is done when every record is acknowledged; the first record that fails
-fails the task with its cause. Producers are kept per process, as consumers are.
+A task hands its rows to `KafkaProducer.send_many` column by column and is done when every record is acknowledged; the first record that
+fails fails the task with its cause. Producers are kept per process, as consumers are.
 
 What a task reports (`Written`) and where it is committed are apart, so that a guarantee with a second phase can be put between them.
 
@@ -10,6 +10,7 @@ Source: org.apache.spark.sql.kafka010.{KafkaWriter, KafkaWriteTask}.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -67,7 +68,7 @@ def checked(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Si
 
 
 @dataclass
-class Written(datasource.WriterCommitMessage):  # type: ignore[misc]
+class Written(datasource.WriterCommitMessage):
     """What a task has written.
 
     Attributes:
@@ -151,7 +152,7 @@ class Writer:
         bounds = [0, *edges.tolist(), len(partitions)]
         return [
             self._send_to(producer, topic, {key: column.slice(low, high - low) for key, column in columns.items()})
-            for low, high in zip(bounds, bounds[1:], strict=False)
+            for low, high in itertools.pairwise(bounds)
         ]
 
     def _send_to(self, producer: KafkaProducer, topic: str, columns: Mapping[str, pa.Array]) -> Any:
@@ -169,7 +170,7 @@ class Writer:
         return producer.send_many(topic, columns["value"], columns.get("key"), **settings)
 
 
-class BatchWriter(Writer, datasource.DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(Writer, datasource.DataSourceArrowWriter):
     """`df.write`."""
 
     def commit(self, messages: list[Written | None]) -> None:
@@ -184,7 +185,10 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
     return BatchWriter(checked(given, schema, overwrite))
 
 
-class StreamWriter(Writer, getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)):  # type: ignore[misc]
+_StreamBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
+
+
+class StreamWriter(Writer, _StreamBase):
     """`df.writeStream`."""
 
     def commit(self, messages: list[Written | None], batchId: int) -> None:

@@ -4,7 +4,7 @@ What Spark does with these classes, and what follows from it:
 
 1. Constructors run several times, on the driver and in planner processes: they do no I/O.
 2. Options are checked in `DataSource.schema`, because an error raised by `streamReader()` is masked by Spark 4.3.
-3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of its arguments and the options.
+3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of arguments and options.
 4. While nothing arrives Spark asks `latestOffset` about every 12 ms: it is answered from memory for IDLE_POLL_MS.
 5. `commit(end)` never comes for the last batch, but `latestOffset(start)` comes when the batch before is in Spark's commit log.
 6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else.
@@ -54,7 +54,7 @@ else:  # 4.0 and 4.1 ask latestOffset() without a limit
         """Not in this Spark."""
 
 
-class RangePartition(InputPartition):  # type: ignore[misc]
+class RangePartition(InputPartition):
     """One task: offsets of one partition."""
 
     def __init__(self, wanted: OffsetRange) -> None:
@@ -64,7 +64,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         return f"{self.wanted.topic}-{self.wanted.partition}[{self.wanted.start}, {self.wanted.end})"
 
 
-class KafkaSource(DataSource):  # type: ignore[misc]
+class KafkaSource(DataSource):
     """The data source that Spark finds as `kafkacore`."""
 
     @classmethod
@@ -124,7 +124,7 @@ def column_names(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-class _Refused(DataSourceStreamReader):  # type: ignore[misc]
+class _Refused(DataSourceStreamReader):
     """In place of a stream that cannot be: says why when Spark asks the first thing, since it loses errors raised before."""
 
     def __init__(self, error: errors.ConfigError) -> None:
@@ -176,7 +176,7 @@ class _Reading:
         return offsets.repaired(start, lost, skip=self.options.on_data_loss == "skip")
 
 
-class KafkaBatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
+class KafkaBatchReader(_Reading, DataSourceReader):
     """A batch read: offsets are looked up once, when the query is planned."""
 
     def partitions(self) -> Sequence[RangePartition]:
@@ -197,7 +197,7 @@ class KafkaBatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
         return self.planned(clients.check_range(start, end, latest))
 
 
-class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of micro-batches. Lives in one process of the driver as long as the query runs."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
