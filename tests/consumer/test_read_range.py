@@ -65,7 +65,7 @@ def test_what_cannot_be_read_is_an_error(consumer):
     with pytest.raises(errors.KafkaError) as error:
         list(consumer.read_range(("plain", 0), 9_000, 9_001, 10))
     assert "plain" in str(error.value) and "9000" in str(error.value)
-    with pytest.raises(errors.KafkaTimeoutError, match="nothing came for 0.05 s") as late:
+    with pytest.raises(errors.KafkaTimeoutError, match=r"nothing came for 0\.05 s") as late:
         list(consumer.read_range(("plain", 1), 0, 2, 0.05))
     assert late.value.offset == 1
 
