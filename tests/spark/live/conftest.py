@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import warnings
@@ -14,14 +15,14 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark import ensure_java
 from kafkacore.testing import EmbeddedCluster
 
-pyspark = pytest.importorskip("pyspark", reason="no pyspark: pip install kafkacore[spark]")
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark/live" in str(item.path):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
+            if importlib.util.find_spec("pyspark") is None:
+                item.add_marker(pytest.mark.skip("no pyspark: pip install kafkacore[spark]"))
 
 
 @pytest.fixture(scope="session")
