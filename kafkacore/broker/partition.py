@@ -191,7 +191,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Records below it are committed and belong to no open transaction."""
-        unstable = self.producers.first_unstable_offset()
+        unstable = self.log.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(self.high_watermark, max(unstable, self.log.start_offset))
 
     @property

@@ -2,8 +2,8 @@
 #
 # Frame layout (both directions): int32 size, big-endian | size bytes of payload
 #
-# A channel over a plain socket (`plain_fd`) makes its system calls from here; any other transport is asked through its methods. `plain_fd`
-# is forgotten when the channel is closed, for the descriptor may then be somebody else's.
+# A channel over a plain, non-blocking socket (`plain_fd`) makes its system calls from here; any other transport is asked through its methods.
+# `plain_fd` is forgotten when the channel is closed, for the descriptor may then be somebody else's.
 
 from kafkacore.errors import DisconnectError, IllegalStateError
 
@@ -255,7 +255,7 @@ cdef class ChannelCore:
             return None
         if send.written_bytes < send.size_bytes:
             if self.plain_fd >= 0:
-                written = gather_out(self.plain_fd, send.buffers, send.written_bytes)
+                written = gather_out(self.plain_fd, send.buffers, send.written_bytes, True)
             else:
                 written = self.transport.write(send.buffers, send.written_bytes)
             if written > 0:

@@ -6,7 +6,7 @@
 #  2. A slice keeps its owner, and a SharedFile its descriptor until the last slice is gone, closed or not. A deleted file's bytes stay
 #     readable as long. Of any other owner `fileno()` is asked at each use, so a descriptor that was closed is never used.
 #  3. File pages may have to come from a disk. A system call on pages that are in memory keeps the GIL, as everywhere in sock.pxi; one that
-#     would wait for the disk drops it.
+#     would wait for the disk drops it. Asked once for what one call is to move, though the socket may take it in several.
 #  4. A slice is no buffer: who wants its bytes says so with `read`, piece by piece if they are many.
 
 from os import strerror as os_strerror
@@ -147,6 +147,7 @@ cdef class FileSlice:
     cdef readonly object owner
     cdef readonly int64_t position
     cdef readonly Py_ssize_t nbytes
+    cdef Py_ssize_t warm_to                     # a send has found the bytes before this index in memory
 
     def __cinit__(self, owner not None, int64_t position, Py_ssize_t nbytes):
         if position < 0 or nbytes < 0 or nbytes > INT64_MAX - position:
@@ -248,11 +249,12 @@ cdef class FileSlice:
         cdef int fd, failure
         while True:
             fd = self.descriptor()
-            if kc_is_cold(fd, at) or kc_is_cold(fd, at + n - 1):
+            if start + n > self.warm_to and (kc_is_cold(fd, at) or kc_is_cold(fd, at + n - 1)):
                 with nogil:
                     moved = kc_sendfile(sock, fd, at, n)
                     failure = errno
             else:
+                self.warm_to = max(self.warm_to, start + n)
                 moved = kc_sendfile(sock, fd, at, n)
                 failure = errno
             if moved > 0:

@@ -195,6 +195,23 @@ cdef class SelectorCore:
             self.failed_sends.clear()
         return 0
 
+    cpdef _sync(self, ChannelCore channel):
+        """Tells the poller what the channel waits for. A channel that waits for nothing is taken out, or a hang-up would spin."""
+        cdef int armed = channel.armed, fd
+        cdef int wanted = channel.interest & ~CHANNEL_READ if channel.muted or channel.reader.hungry else channel.interest
+        if wanted == armed:
+            return
+        channel.armed = wanted
+        fd = channel.transport.fd
+        if fd < 0:
+            return
+        if not armed:
+            self._poller.register(fd, wanted)
+        elif wanted:
+            self._poller.modify(fd, wanted)
+        else:
+            self._poller.unregister(fd)
+
     cdef int service(self, ChannelCore channel, int ops, int64_t now_ms) except -1:
         """One step of I/O for one channel."""
         if channel.state is not CHANNEL_IS_READY:

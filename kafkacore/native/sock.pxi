@@ -49,13 +49,16 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
         KafkaStorage: a slice's file is cut, closed or cannot be read; the list cannot be sent to its end.
         ValueError: skip_bytes is negative or beyond the list, or the socket would block.
     """
-    return gather_out(fd, buffers, skip_bytes)
+    return gather_out(fd, buffers, skip_bytes, False)
 
 
-cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -2:
-    """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket takes no more."""
+cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes, bint nonblocking) except -2:
+    """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket takes no more.
+
+    nonblocking: the socket is known to be so, and need not be asked.
+    """
     cdef Py_ssize_t at = 0, skip = skip_bytes, wanted = 0, sent, total = 0
-    cdef bint checked = False
+    cdef bint with_slices = False
     cdef FileSlice part
     if skip < 0:
         raise ValueError(f"skip_bytes must not be negative: {skip}")
@@ -66,9 +69,9 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -
                 skip -= part.nbytes
                 at += 1
                 continue
-            if not checked and not kc_is_nonblocking(fd):
+            if not (nonblocking or with_slices or kc_is_nonblocking(fd)):
                 raise ValueError("slices of files go to non-blocking sockets only")
-            checked = True
+            with_slices = True
             wanted = min(part.nbytes - skip, FILE_STEP_BYTES - total)
             sent = part.send_some(fd, skip, wanted)
             skip += wanted
@@ -85,7 +88,7 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes) except -
         total += sent
         if sent < wanted or total >= FILE_STEP_BYTES or at >= len(buffers):
             return total
-        if not checked and type(buffers[at]) is not FileSlice:
+        if not with_slices and type(buffers[at]) is not FileSlice:
             return total                                # without slices one sendmsg is a step
 
 

@@ -107,7 +107,7 @@ class KafkaChannel(ChannelCore):
         self.transport = transport
         self.authenticator = authenticator
         self.reader = FrameReader(max_receive_bytes, transport.peer, receive_step_bytes, receive_memory)
-        if type(transport) is PlaintextTransport:
+        if type(transport) is PlaintextTransport and transport.sock.gettimeout() == 0:
             self.plain_fd = transport.fd
         self.send = None
         self.state = ChannelState.CONNECTING

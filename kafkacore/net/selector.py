@@ -371,23 +371,6 @@ class Selector(SelectorCore):
             raise IllegalStateError(f"there is no connection {id}")
         return channel
 
-    def _sync(self, channel: KafkaChannel) -> None:
-        """Tells the poller what the channel waits for. A channel that waits for nothing is taken out, or a hang-up would spin."""
-        fd = channel.transport.fd
-        wanted = channel.interest & ~READ if channel.muted or channel.reader.hungry else channel.interest
-        armed = channel.armed
-        if wanted == armed:
-            return
-        channel.armed = wanted
-        if fd < 0:
-            return
-        if not armed:
-            self._poller.register(fd, wanted)
-        elif wanted:
-            self._poller.modify(fd, wanted)
-        else:
-            self._poller.unregister(fd)
-
     # ---- polling (`poll` and `send` are compiled: native/selector.pxi)
 
     @staticmethod

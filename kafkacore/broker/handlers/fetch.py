@@ -191,7 +191,7 @@ class _Reading:
             end_offset = log.end_offset
             if limit > 0 or at_least_one:
                 upper_offset = reader.upper_offset(partition)
-                records += log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
+                records = log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
                 nbytes = 0
                 for view in records:
                     nbytes += view.nbytes
