@@ -36,6 +36,7 @@ from tests.interop.kafka_server import KafkaServer, free_port, why_unavailable
 RECORD_BYTES = 100
 BATCH_BYTES = 65_536
 WARM_UP_ROUNDS = 6
+WARM_FACTOR = 10  # of the records' bytes: the client takes as much memory as the page cache, and takes it first
 SETTLE_SECONDS = 65  # the files of deleted topics go after a minute, as file.delete.delay.ms says
 IDLE_SECONDS = 10
 OURS, THEIRS = "kafkacore", "Kafka 4.3.1"
@@ -168,13 +169,13 @@ def load(brokers: Brokers, rounds: int, records: int) -> list[Table]:
     for number in range(-WARM_UP_ROUNDS, rounds):
         for name, broker in brokers.items():
             progress(f"load, round {number + 1}/{rounds}: {name}")
-            warm_pages(2 * records * RECORD_BYTES)
+            warm_pages(WARM_FACTOR * records * RECORD_BYTES)
             with topic_on(broker) as topic:
                 figures = spent(broker, produce, topic, records), spent(broker, fetch, topic, records)
             if number >= 0:
                 for kind, figure in zip(costs, figures, strict=True):
                     costs[kind][name].append(figure)
-        warm_pages(2 * records * RECORD_BYTES)
+        warm_pages(WARM_FACTOR * records * RECORD_BYTES)
         floor.append(file_write(records))
     table = Table(f"broker CPU, {RECORD_BYTES} B records in {BATCH_BYTES // 1024} KiB batches, acks=all, log on disk", "ms of CPU per MB")
     for kind, by_name in costs.items():

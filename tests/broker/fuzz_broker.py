@@ -63,7 +63,8 @@ def plausible(message: schema.Struct, version: int, rng: random.Random) -> schem
             if isinstance(value, str) and ("topic" in name or name == "name"):
                 value = rng.choice(TOPICS)
             elif isinstance(value, int) and not isinstance(value, bool):
-                value = rng.choice((0, 1, 20) if name.endswith("_ms") else (0, 0, 1, -1, 2))  # waits must end before the run does
+                low = 0 if getattr(field.type, "name", "") == "uint16" else -1
+                value = rng.choice((0, 1, 20) if name.endswith("_ms") else (0, 0, 1, low, 2))  # waits must end before the run does
         if name == "records":
             value = sample_batches(rng, (2, 2, 2, 1)) if rng.random() < 0.9 else b""
         values[name] = value
