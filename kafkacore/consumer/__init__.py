@@ -334,20 +334,26 @@ class KafkaConsumer:
             raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
         wait_s = self._api_timeout_ms(timeout) / 1000
         position = start
-        if start < end:
-            self.assign([tp])
-            self.resume(tp)
-            self.seek(tp, start)
-        while position < end:
-            before = position
-            with self._driver:
-                found: list[Any] = self._wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
-                position = self._subscription.state_of(tp).offset
-            if not found and position == before:
-                raise errors.KafkaTimeoutError(
-                    f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
-                )
-            yield from (columns for columns in found if columns is not None)
+        if start == end:
+            return
+        self.assign([tp])
+        self.resume(tp)
+        self.seek(tp, start)
+        state = self._subscription.state_of(tp)
+        state.fetch_end = end
+        try:
+            while position < end:
+                before = position
+                with self._driver:
+                    found: list[Any] = self._wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
+                    position = self._subscription.state_of(tp).offset
+                if not found and position == before:
+                    raise errors.KafkaTimeoutError(
+                        f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
+                    )
+                yield from (columns for columns in found if columns is not None)
+        finally:
+            state.fetch_end = None
 
     def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
         """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""

@@ -9,7 +9,8 @@ Rules:
    are fetched ahead only while fewer than `fetch.max.bytes` are held in all.
 2. A fetch behind a held answer asks for the offset where that one ends. Whether it is still wanted is decided when its turn comes: its
    offset must then be the position, otherwise (a seek, a truncation) it is dropped.
-3. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
+3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
+4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
 
 Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), KIP-392 (nearest replica), KIP-951 (leader hints).
 """
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkacore.consumer")
 
 _ANSWERS_HELD_PER_PARTITION = 2
+_OFFSET_BYTES = 1024                # until an answer has told better
+_TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is
+_SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
 _REFRESH_AND_RETRY = frozenset(
     {
         Code.NOT_LEADER_OR_FOLLOWER,
@@ -152,6 +156,7 @@ class Fetcher:
         self._current: CompletedFetch | None = None
         self._held: dict[TopicPartition, list[CompletedFetch]] = {}
         self._held_bytes = 0
+        self._offset_bytes: dict[str, float] = {}
         self._backing_off: list[PartitionState] = []
         self._fresh_preferred: list[PartitionState] = []
         self._unready: list[Node] = []
@@ -209,6 +214,11 @@ class Fetcher:
                 if last.error_code or last.state is not state or held[0].position != offset:
                     continue  # an error, or data that its turn will drop
                 offset = last.end_offset
+            max_bytes = self._max_partition_bytes
+            if state.fetch_end is not None:
+                if offset >= state.fetch_end:
+                    continue
+                max_bytes = min(max_bytes, self._bytes_up_to(tp.topic, state.fetch_end - offset))
             node = self._node_for(tp, state, now_ms)
             if node is None:
                 self._metadata.request_update()
@@ -219,9 +229,13 @@ class Fetcher:
             if targets is None:
                 targets = groups[node] = {}
             targets[tp] = FetchTarget(
-                snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, self._max_partition_bytes, snapshot.leader_epoch(tp)
+                snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, snapshot.leader_epoch(tp)
             )
         return groups
+
+    def _bytes_up_to(self, topic: str, offsets: int) -> int:
+        """What so many offsets of a topic are likely to take, and a little more."""
+        return int(1.1 * offsets * self._offset_bytes.get(topic, _OFFSET_BYTES)) + _SPARE_BYTES
 
     def _node_for(self, tp: TopicPartition, state: PartitionState, now_ms: int) -> Node | None:
         """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader."""
@@ -320,6 +334,8 @@ class Fetcher:
                 payload, topic=tp[0], partition=tp[1], start_offset=fetch_offset, check_crcs=self._check_crcs, aborted=aborted
             )
             size_bytes = payload.nbytes
+            if reader.end_offset - fetch_offset >= _TELLING_OFFSETS:
+                self._offset_bytes[tp.topic] = size_bytes / (reader.end_offset - fetch_offset)
             self._hold(tp, CompletedFetch(state, fetch_offset, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
             self._subscription.move_to_end(tp)

@@ -93,10 +93,12 @@ class PartitionState:
         topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.
         preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
         preferred_until_ms: when to ask the leader again.
+        fetch_end: offsets from here on are not wanted; None where there is no such end.
     """
 
     __slots__ = (
         "busy",
+        "fetch_end",
         "high_watermark",
         "last_stable_offset",
         "leader_epoch",
@@ -127,6 +129,7 @@ class PartitionState:
         self.topic_id = b""
         self.preferred_replica = -1
         self.preferred_until_ms = 0
+        self.fetch_end: int | None = None
 
     @property
     def has_position(self) -> bool:

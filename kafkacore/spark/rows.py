@@ -71,7 +71,8 @@ class RowBuilder:
         rows = int(numpy.searchsorted(columns.offsets, end)) if len(columns) and columns.offsets[-1] >= end else len(columns)
         if not rows:
             return
-        step = min(MAX_BATCH_ROWS, max(1, rows * MAX_BATCH_BYTES // max(batch.nbytes, 1)))
+        pieces = max(-(-rows // MAX_BATCH_ROWS), -(-batch.nbytes // MAX_BATCH_BYTES))
+        step = max(1, -(-rows // pieces))
         for start in range(0, rows, step):
             yield batch.slice(start, min(step, rows - start))
 

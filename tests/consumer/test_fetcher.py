@@ -103,6 +103,27 @@ def test_records_carry_where_they_are_from():
     assert (record.timestamp_ms, record.timestamp_type, record.headers, record.leader_epoch) == (1_000_000, 0, (), 5)
 
 
+def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
+    rig = Rig({A: filled(400)}, max_partition_bytes=8 << 20)
+    rig.subscription.state_of(A).fetch_end = 3_990
+    rig.round()
+    first = rig.fetches()[0].topics[0].partitions[0].partition_max_bytes
+    assert 3_990 * 1_024 < first < 3_990 * 1_024 * 1.2 + 40_000  # nothing is known yet
+    assert rig.values(5_000)[A] == numbered(0, 4_000)
+    rig.round()
+    assert len(rig.fetches()) == 1  # nothing is asked for behind the end
+    size = rig.fetcher.metrics.bytes
+    rig.subscription.seek(A, 0)
+    rig.subscription.state_of(A).fetch_end = 1_000
+    rig.round()
+    asked = rig.fetches()[1].topics[0].partitions[0].partition_max_bytes
+    assert size / 4 < asked < size / 4 * 1.2 + 40_000
+    rig.values(5_000)
+    rig.subscription.state_of(A).fetch_end = None
+    rig.round()
+    assert rig.fetches()[2].topics[0].partitions[0].partition_max_bytes == 8 << 20
+
+
 def test_one_fetch_in_flight_per_broker():
     rig = Rig({A: filled(), B: filled(), C: filled(leader=2)})
     assert rig.fetcher.send_fetches(0) == 2

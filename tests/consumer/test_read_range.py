@@ -52,6 +52,15 @@ def test_nothing_is_fetched_behind_the_end(consumer):
     assert consumer.paused() == {("plain", 0)}
 
 
+def test_reading_goes_on_behind_a_range_that_was_left(consumer):
+    for _ in consumer.read_range(("plain", 0), 0, 3_000, 10):
+        break
+    consumer.seek(("plain", 0), 2_990)
+    assert next(iter(consumer)).offset == 2_990
+    consumer.seek(("plain", 0), 3_000)
+    assert next(iter(consumer)).offset == 3_000
+
+
 def test_markers_and_aborted_records_at_the_end_do_not_keep_it_waiting(address, consumer):
     assert offsets_of(consumer, ("transactional", 0), 0, 8) == [0, 1, 2, 4, 5, 6]
     with KafkaConsumer(bootstrap_servers=address, auto_offset_reset="none", isolation_level="read_committed") as committed:
