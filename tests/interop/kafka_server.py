@@ -65,15 +65,26 @@ def _alone(where: Path) -> Iterator[None]:
 
 
 def fetch_jars() -> Path:
-    """Fetch the jars by Maven unless they are there; a half-finished fetch is never taken for a whole one."""
-    where = jar_directory()
+    """Kafka's jars, fetched by Maven unless they are there."""
+    return fetched(jar_directory(), ARTIFACTS)
+
+
+def fetched(where: Path, artifacts: Sequence[tuple[str, str, str]], *, alone: bool = False) -> Path:
+    """A directory with these jars, filled by Maven unless it is; a half-finished fetch is never taken for a whole one.
+
+    Args:
+        where: the directory.
+        artifacts: (group, name, version) of each.
+        alone: nothing of what they depend on.
+    """
     if (where / "done").exists():
         return where
     with _alone(where):
         if not (where / "done").exists():
+            without = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>" if alone else ""
             dependencies = "".join(
-                f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-                for group, name, version in ARTIFACTS
+                f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>{without}</dependency>"
+                for group, name, version in artifacts
             )
             (where / "pom.xml").write_text(
                 '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>kafkacore.test</groupId>'

@@ -1,0 +1,388 @@
+"""Spark with kafkacore and with its own Kafka connector, in one session, on one Apache Kafka 4.3.1: CPU and wall clock per row.
+
+    python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger] [--conf NAME=VALUE ...]
+
+The cases of a comparison take turns, after a round that warms the JVM up and is thrown away. CPU is user and system time of the JVM and of
+all Python processes, the driver's too; the broker's is apart and in no sum. `ready batches` is a data source in Python that has its Arrow
+batches ready: the ceiling of every reader in Python. Topics have 4 partitions and batches of 16 KiB, Kafka's default; keys have 10 bytes.
+Needs Java, Maven, Kafka's jars and the connector's, as the tests on a real Kafka do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+from harness import Table, Timing, add_arguments, report
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic  # noqa: E402
+from kafkacore import spark as kafkacore_spark  # noqa: E402
+from tests.interop.kafka_server import KafkaServer, why_unavailable  # noqa: E402
+from tests.interop.spark_connector import connector_jars  # noqa: E402
+
+OURS, FAST, THEIRS, CEILING = "kafkacore", "kafkacore.spark", "connector", "ready batches"
+PARTITIONS = 4
+KAFKA_SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+JSON_SCHEMA = "id bigint, price double, name string"
+TRIGGER_ROWS = 200
+TRIGGERS = 25
+FIRST_TRIGGERS = 5
+KINDS = ("wall", "JVM and Python", "JVM", "Python", "broker")
+
+
+class RealKafka(KafkaServer):
+    """A Kafka with the JVM that Kafka's own scripts give it."""
+
+    IS_FAST = False
+
+
+@dataclass
+class Run:
+    """One run of one case: nanoseconds of wall clock and CPU, and what the case itself has to tell (milliseconds by name)."""
+
+    took: dict[str, float]
+    told: dict[str, float] = field(default_factory=dict)
+
+
+class Meter:
+    """CPU of Spark's processes and of the broker."""
+
+    def __init__(self, spark: Any, broker: KafkaServer) -> None:
+        assert broker.process is not None
+        self._root = spark.sparkContext._gateway.proc.pid
+        self._broker = broker.process.pid
+
+    def cpu_ns(self) -> dict[str, float]:
+        """So far, by kind. Processes that ended are in what their parent has waited for."""
+        tick = 1e9 / os.sysconf("SC_CLK_TCK")
+        children: dict[int, list[int]] = defaultdict(list)
+        found: dict[int, tuple[str, float]] = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{name}/stat").read_text()
+                rest = text[text.rindex(")") + 2 :].split()
+                own_ns = time.clock_gettime((~int(name) << 3) | 2) * 1e9  # CLOCK_PROCESS_CPUTIME_ID of that process
+                found[int(name)] = (text[text.index("(") + 1 :], own_ns + (int(rest[13]) + int(rest[14])) * tick)
+                children[int(rest[1])].append(int(name))
+        used = {"JVM": 0.0, "Python": time.process_time() * 1e9, "broker": found[self._broker][1]}
+        left = [self._root]
+        while left:
+            pid = left.pop()
+            left += children[pid]
+            used["JVM" if found[pid][0].startswith("java") else "Python"] += found[pid][1]
+        return used
+
+    def measured(self, case: Callable[[], dict[str, float] | None]) -> Run:
+        """Runs it once."""
+        gc.collect()
+        before, start = self.cpu_ns(), time.perf_counter_ns()
+        told = case() or {}
+        wall = time.perf_counter_ns() - start
+        after = self.cpu_ns()
+        took = {kind: after[kind] - before[kind] for kind in after}
+        return Run({"wall": wall, "JVM and Python": took["JVM"] + took["Python"], **took}, told)
+
+
+class Bench:
+    """What the cases share: a session, a broker with topics, and the options."""
+
+    def __init__(self, spark: Any, broker: KafkaServer, options: argparse.Namespace) -> None:
+        self.spark = spark
+        self.servers = broker.bootstrap_servers
+        self.meter = Meter(spark, broker)
+        self.rounds, self.rows = options.rounds, options.rows
+        self.trigger_rows = options.trigger_rows or max(1, self.rows // 4)
+        self.scratch = Path(tempfile.mkdtemp(prefix="kafkacore-bench-spark-"))
+        self._count = 0
+
+    # ---- topics
+
+    def topic(self, name: str) -> str:
+        with KafkaAdminClient(bootstrap_servers=self.servers) as admin:
+            admin.create_topics([NewTopic(name, PARTITIONS)]).check()
+        return name
+
+    def filled(self, name: str, rows: int, value: Callable[[int], bytes], keys: bool) -> str:
+        """A topic with so many rows, spread evenly; its values repeat after 20,000."""
+        progress(f"filling {name}")
+        self.topic(name)
+        distinct = min(20_000, rows // PARTITIONS)
+        values = [value(i) for i in range(distinct)]
+        names = [b"key-%06d" % i for i in range(distinct)] if keys else None
+        with KafkaProducer(bootstrap_servers=self.servers) as producer:
+            for partition in range(PARTITIONS):
+                left = rows // PARTITIONS
+                while left:
+                    take = min(left, distinct)
+                    where = numpy.full(take, partition, "int32")
+                    producer.send_many(name, values[:take], names and names[:take], partitions=where)
+                    left -= take
+            producer.flush()
+        return name
+
+    # ---- rows
+
+    def read(self, kind: str, topic: str, schema: str | None = None, **options: str) -> Any:
+        """A batch read of the whole topic."""
+        reader = self.spark.read.format("kafka" if kind == THEIRS else "kafkacore")
+        if schema is not None and kind == OURS:
+            reader = reader.schema(schema)
+        frame = reader.options(**self._common(topic), **options).load()
+        return frame if schema is None or kind == OURS else frame.selectExpr(*[each.split()[0] for each in schema.split(", ")])
+
+    def _common(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.servers, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def ready(self, rows: int, value_bytes: int, schema: str) -> Any:
+        options = {"rows": rows, "parts": PARTITIONS, "value_bytes": value_bytes}
+        return self.spark.read.format("prepared").schema(schema).options(**options).load()
+
+    def generated(self) -> Any:
+        """Rows to write, which cost next to nothing to make."""
+        frame = self.spark.range(0, self.rows, 1, 2)
+        return frame.selectExpr("cast(lpad(cast(id % 1000000 as string), 10, 'k') as binary) key", "unhex(repeat('61', 100)) value")
+
+    def write(self, frame: Any, kind: str, topic: str, **options: str) -> None:
+        writer = frame.write.format("kafka" if kind == THEIRS else "kafkacore").mode("append")
+        writer.options(**{"kafka.bootstrap.servers": self.servers, "topic": topic, **options}).save()
+
+    def stream(self, kind: str, topic: str, per_trigger: int, sink: Callable[[Any], Any]) -> dict[str, float]:
+        """A stream over the whole topic; medians of its triggers in ms, without the first ones."""
+        self._count += 1
+        options = {**self._common(topic), "maxOffsetsPerTrigger": str(per_trigger)}
+        if kind == FAST:
+            frame = kafkacore_spark.stream(self.spark, **options)
+        else:
+            frame = self.spark.readStream.format("kafka" if kind == THEIRS else "kafkacore").options(**options).load()
+        writer = sink(frame).option("checkpointLocation", str(self.scratch / f"checkpoint-{self._count}"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        triggers = [each.durationMs for each in query.recentProgress if each.numInputRows]
+        kept = triggers[FIRST_TRIGGERS:] or triggers[1:] or triggers
+        parts = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+        return {part: statistics.median(each.get(part, 0) for each in kept) for part in parts}
+
+    # ---- turns
+
+    def in_turns(self, title: str, cases: dict[str, Callable[[], Any]]) -> dict[str, list[Run]]:
+        """The runs of every case, in turns; the first round is thrown away."""
+        runs: dict[str, list[Run]] = {name: [] for name in cases}
+        for number in range(self.rounds + 1):
+            for name, case in cases.items():
+                progress(f"{title}: round {number}/{self.rounds}: {name}")
+                run = self.meter.measured(case)
+                if number:
+                    runs[name].append(run)
+        return runs
+
+    def table(self, title: str, rows: int, cases: dict[str, Callable[[], Any]]) -> Table:
+        """What each case takes per row."""
+        return per_row(title, rows, self.in_turns(title, cases))
+
+
+def per_row(title: str, rows: int, runs: dict[str, list[Run]]) -> Table:
+    table = Table(f"{title}, {rows:,} rows", "ns per row")
+    for kind in KINDS:
+        table.add(kind, {name: timing([run.took[kind] / rows for run in each]) for name, each in runs.items()})
+    return table
+
+
+def timing(values: list[float]) -> Timing:
+    return Timing(statistics.median(values), min(values))
+
+
+def noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def fast_read(bench: Bench, topic: str, schema: str) -> dict[str, Callable[[], None]]:
+    """The case of `kafkacore.spark.read`."""
+    read = getattr(kafkacore_spark, "read", None)
+    if read is None:
+        return {}
+    options = bench._common(topic)
+    return {FAST: lambda: noop(read(bench.spark, schema, **options))}
+
+
+def check_same(bench: Bench, topic: str) -> None:
+    """Both formats read the same rows, or nothing here means anything."""
+    what = ["count(*)", "bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType))"]
+    ours, theirs = (bench.read(kind, topic).selectExpr(*what).first() for kind in (OURS, THEIRS))
+    if ours != theirs:
+        raise SystemExit(f"{topic}: kafkacore read {ours}, the connector {theirs}")
+
+
+def reading(bench: Bench, label: str, value_bytes: int, rows: int, keys: bool) -> list[Table]:
+    topic = bench.filled(f"read-{value_bytes}", rows, lambda i: (b"%012d" % i).ljust(value_bytes, b"x"), keys)
+    check_same(bench, topic)
+    tables = []
+    for what, schema in (("all columns", None), ("key and value", "key binary, value binary")):
+        cases: dict[str, Callable[[], None]] = {OURS: lambda schema=schema: noop(bench.read(OURS, topic, schema))}
+        cases |= fast_read(bench, topic, schema or KAFKA_SCHEMA)
+        cases[THEIRS] = lambda schema=schema: noop(bench.read(THEIRS, topic, schema))
+        cases[CEILING] = lambda schema=schema: noop(bench.ready(rows, value_bytes, schema or KAFKA_SCHEMA))
+        tables.append(bench.table(f"read {label}, {what}, to noop", rows, cases))
+    return tables
+
+
+def json_value(i: int) -> bytes:
+    """88 bytes."""
+    return (b'{"id": %d, "price": %.3f, "name": "customer %06d", "note": "' % (1_000_000 + i, 100 + i / 64, i)).ljust(86, b"x") + b'"}'
+
+
+def typed_json(bench: Bench) -> list[Table]:
+    rows = bench.rows // 2
+    topic = bench.filled("json", rows, json_value, keys=False)
+
+    def ours() -> None:
+        options = {**bench._common(topic), "value.format": "json"}
+        noop(bench.spark.read.format("kafkacore").schema(JSON_SCHEMA).options(**options).load())
+
+    def theirs() -> None:
+        noop(bench.read(THEIRS, topic).selectExpr(f"from_json(cast(value as string), '{JSON_SCHEMA}') j").selectExpr("j.*"))
+
+    cases: dict[str, Callable[[], Any]] = {OURS: ours, f"{THEIRS}, from_json": theirs}
+    return [bench.table("typed columns of JSON, to noop", rows, cases)]
+
+
+def writing(bench: Bench) -> list[Table]:
+    tuned = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
+    cases: dict[str, Callable[[], Any]] = {}
+    for name, kind, options in ((OURS, OURS, {}), (THEIRS, THEIRS, {}), (f"{THEIRS}, tuned", THEIRS, tuned)):
+        topic = bench.topic(f"write-{len(cases)}")
+        cases[name] = lambda kind=kind, options=options, topic=topic: bench.write(bench.generated(), kind, topic, **options)
+    cases["generator alone"] = lambda: noop(bench.generated())
+    return [bench.table("write 100 B", bench.rows, cases)]
+
+
+def passing(bench: Bench) -> list[Table]:
+    source = bench.filled("pass", bench.rows, lambda i: (b"%012d" % i).ljust(100, b"x"), True)
+    cases: dict[str, Callable[[], Any]] = {}
+    for kind in (OURS, THEIRS):
+        topic = bench.topic(f"passed-{kind}")
+        cases[kind] = lambda kind=kind, topic=topic: bench.write(bench.read(kind, source, "key binary, value binary"), kind, topic)
+    return [bench.table("pass-through 100 B, key and value", bench.rows, cases)]
+
+
+def streaming(bench: Bench) -> list[Table]:
+    topic = bench.filled("stream", bench.rows, lambda i: (b"%012d" % i).ljust(100, b"x"), True)
+
+    def to_noop(frame: Any) -> Any:
+        return frame.writeStream.format("noop")
+
+    cases: dict[str, Callable[[], Any]] = {
+        kind: lambda kind=kind: bench.stream(kind, topic, bench.trigger_rows, to_noop) for kind in (OURS, FAST, THEIRS)
+    }
+    if not hasattr(kafkacore_spark, "stream"):
+        del cases[FAST]
+    title = f"stream 100 B, {bench.trigger_rows:,} rows a trigger, to noop"
+    runs = bench.in_turns(title, cases)
+    table = per_row(title, bench.rows, runs)
+    trigger_ns = {name: [run.told["triggerExecution"] * 1e6 / bench.trigger_rows for run in each] for name, each in runs.items()}
+    table.add("a trigger's", {name: timing(values) for name, values in trigger_ns.items()})
+    return [table]
+
+
+def small_triggers(bench: Bench) -> list[Table]:
+    topic = bench.filled("small", TRIGGER_ROWS * TRIGGERS, lambda i: (b"%012d" % i).ljust(100, b"x"), True)
+
+    def to_noop(frame: Any) -> Any:
+        return frame.writeStream.format("noop")
+
+    def to_sink(kind: str) -> Callable[[Any], Any]:
+        out = bench.topic(f"small-{kind}")
+        options = {"kafka.bootstrap.servers": bench.servers, "topic": out}
+        return lambda frame: frame.select("key", "value").writeStream.format("kafka" if kind == THEIRS else "kafkacore").options(**options)
+
+    tables = []
+    for title, sinks in (("noop", dict.fromkeys((OURS, THEIRS), to_noop)), ("a topic", {kind: to_sink(kind) for kind in (OURS, THEIRS)})):
+        cases = {kind: lambda kind=kind, sink=sink: bench.stream(kind, topic, TRIGGER_ROWS, sink) for kind, sink in sinks.items()}
+        runs = bench.in_turns(f"triggers to {title}", cases)
+        table = Table(f"triggers of {TRIGGER_ROWS} rows, to {title}", "ms")
+        for part in runs[OURS][0].told:
+            table.add(part, {name: timing([run.told[part] for run in each]) for name, each in runs.items()})
+        tables.append(table)
+    return tables
+
+
+PARTS: dict[str, Callable[[Bench], list[Table]]] = {
+    "read100": lambda bench: reading(bench, "100 B", 100, bench.rows, True),
+    "read1k": lambda bench: reading(bench, "1 KiB", 1024, bench.rows // 4, False),
+    "json": typed_json,
+    "write": writing,
+    "pass": passing,
+    "stream": streaming,
+    "trigger": small_triggers,
+}
+
+
+def progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def session(memory: str, conf: list[str]) -> Iterator[Any]:
+    """`local[2]` with the connector's jars."""
+    from pyspark.sql import SparkSession
+
+    kafkacore_spark.ensure_java()
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", connector_jars()).config("spark.driver.memory", memory)
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
+        builder = builder.config(name, "false")
+    for each in conf:
+        builder = builder.config(*each.split("=", 1))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    from spark_ceiling import PreparedSource
+
+    spark.dataSource.register(PreparedSource)
+    yield spark
+    spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser, rounds=3)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}, with commas")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of a topic with values of 100 B; half of it JSON, a quarter 1 KiB")
+    parser.add_argument("--trigger-rows", type=int, help="of a streaming trigger (default: a quarter of --rows)")
+    parser.add_argument("--memory", default="1g", help="of the driver, which has the executor in it")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="more settings of the session")
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    if unknown := set(wanted) - set(PARTS):
+        parser.error(f"--only: {', '.join(sorted(unknown))} is not one of {', '.join(PARTS)}")
+    if reason := why_unavailable():
+        raise SystemExit(reason)
+    options.rows -= options.rows % (PARTITIONS * 4)
+    tables: list[Table] = []
+    with RealKafka() as broker, session(options.memory, options.conf) as spark:
+        bench = Bench(spark, broker, options)
+        for part in wanted:
+            tables += PARTS[part](bench)
+    progress("")
+    report(tables, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
