@@ -5,7 +5,8 @@ What Spark does with these classes, and what follows from it:
 1. Constructors run several times, on the driver and in planner processes: they do no I/O.
 2. Options are checked in `DataSource.schema`, because an error raised by `streamReader()` is masked by Spark 4.3.
 3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of arguments and options.
-4. While nothing arrives Spark asks `latestOffset` about every 12 ms: it is answered from memory for IDLE_POLL_MS.
+4. While nothing arrives Spark asks `latestOffset` about every 12 ms: the longer nothing has come, the longer it waits there, up to
+   IDLE_POLL_MS. It never waits while there is something to read.
 5. `commit(end)` never comes for the last batch, but `latestOffset(start)` comes when the batch before is in Spark's commit log.
 6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else.
 
@@ -30,7 +31,8 @@ from kafkacore.spark.options import SourceOptions, source_options
 
 log = logging.getLogger(__name__)
 
-IDLE_POLL_MS = 100
+IDLE_POLL_MS = 50
+IDLE_SHARE = 0.1
 KAFKA_SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -206,7 +208,8 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._initial: dict[Partition, int] | None = None
         self._goal: dict[Partition, int] | None = None            # of AvailableNow
         self._newest: dict[Partition, int] = {}
-        self._asked_at = 0.0
+        self._asked_at = self._news_at = 0.0
+        self._idle = False
         self._batch_at = time.monotonic()
         self._restarts: dict[Partition, tuple[int, int]] = {}
         self._committed: dict[Partition, int] = {}
@@ -247,7 +250,8 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         fresh = [each for each in target if each not in effective]
         effective.update(self._source.earliest(fresh))
         grown = sum(max(0, offset - effective[each]) for each, offset in target.items())
-        if target == begin or self._too_little(grown):
+        self._idle = target == begin or self._too_little(grown)
+        if self._idle:
             return start
         self._batch_at = time.monotonic()
         most = limit.max_rows if ADMISSION_CONTROL and isinstance(limit, ReadMaxRows) else self.options.max_offsets
@@ -280,13 +284,16 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     # ---- how it is found out
 
     def _look(self) -> None:
-        """Asks Kafka, unless it has just been asked."""
+        """Asks Kafka; waits before that if what it said last time was not worth a batch."""
         now = time.monotonic()
-        left = self._asked_at + IDLE_POLL_MS / 1000 - now
-        if self._newest and left > 0:
-            time.sleep(left)
-        self._newest = self._source.latest(self._source.partitions())
+        wait_s = min(IDLE_POLL_MS / 1000, (now - self._news_at) * IDLE_SHARE) - (now - self._asked_at)
+        if self._idle and wait_s > 0:
+            time.sleep(wait_s)
+        before, self._newest = self._newest, self._source.latest(self._source.partitions())
         self._asked_at = time.monotonic()
+        if self._newest != before:
+            self._news_at = self._asked_at
+        self._idle = self._newest == before
 
     def _effective(self, begin: dict[Partition, int]) -> dict[Partition, int]:
         """Where reading goes on: at `begin`, unless records have been lost and the query tolerates it.
