@@ -479,6 +479,40 @@ def test_log_append_time_and_leader_epochs():
 # ---- columns ----
 
 
+SPARKS_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+header_lists = st.lists(st.tuples(st.text(max_size=6), st.none() | st.binary(max_size=6)), max_size=4)
+
+
+@given(st.lists(header_lists, max_size=12), st.sampled_from(["none", "zstd"]), st.booleans())
+def test_headers_to_arrow_without_objects(lists, codec, none_is_null):
+    """Against the headers as Python objects."""
+    half = len(lists) // 2
+    parts = fetched(
+        *(
+            build([(b"v", None, one, 0) for one in some], compression=codec, base_offset=offset)
+            for offset, some in ((0, lists[:half]), (half, lists[half:]))
+            if some
+        )
+    )
+    columns = PartitionReader(parts).columns()
+    made = columns.headers_to_arrow(SPARKS_HEADERS, none_is_null)
+    made.validate(full=True)
+    rows = [[{"key": key, "value": value} for key, value in one] for one in columns.headers]
+    assert made.equals(pa.array([one or None if none_is_null else one for one in rows], SPARKS_HEADERS))
+    assert columns.headers == [tuple(one) for one in lists]
+
+
+def test_header_keys_that_are_not_utf8_to_arrow():
+    batch = bytearray(build([(b"v", None, [("abcd", b"x"), ("\u00e9", None)], 0)]))
+    at = batch.index(b"abcd")
+    batch[at : at + 4] = b"a\xff\xfe\xe2"
+    columns = PartitionReader(bytes(batch), check_crcs=False).columns()
+    made = columns.headers_to_arrow(SPARKS_HEADERS)
+    made.validate(full=True)
+    assert made.to_pylist() == [[{"key": "a\ufffd\ufffd\ufffd", "value": b"x"}, {"key": "\u00e9", "value": None}]]
+    assert columns.headers == [(("a\ufffd\ufffd\ufffd", b"x"), ("\u00e9", None))]
+
+
 def test_columns_to_arrow():
     parts = fetched(build(SAMPLE), build(SAMPLE, compression="zstd", base_offset=200), build(SAMPLE, base_offset=400))
     columns = PartitionReader(parts, topic="t", partition=4).columns()

@@ -194,16 +194,58 @@ typedef struct {
     const uint8_t *key, *value, *headers;        /* headers: at their count, NULL when there is none */
 } kc_record;
 
+typedef struct {
+    const uint8_t *key, *value;
+    int32_t key_len, value_len;                  /* value_len -1: null */
+} kc_header;
+
+typedef struct { int64_t count, key_bytes, value_bytes; } kc_header_sizes;
+
+/* The number of headers at p and what follows it, or NULL. */
+static const uint8_t *kc_header_count(const uint8_t *p, const uint8_t *end, int64_t *count) {
+    p = kc_get_varint(p, end, KC_MAX_VARINT, count);
+    return p && *count >= 0 && *count <= (end - p) / 2 ? p : NULL;
+}
+
+/* Reads a header; returns what follows it, or NULL when it leaves the memory. */
+static const uint8_t *kc_get_header(const uint8_t *p, const uint8_t *end, kc_header *h) {
+    int64_t n;
+    if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < 0 || n > end - p) return NULL;
+    h->key = p;
+    h->key_len = (int32_t)n;
+    if (!(p = kc_get_varint(p + n, end, KC_MAX_VARINT, &n)) || n < -1 || n > end - p) return NULL;
+    h->value = p;
+    h->value_len = (int32_t)n;
+    return n > 0 ? p + n : p;
+}
+
+KC_INLINE int kc_is_ascii(const uint8_t *p, int32_t n) {
+    uint8_t any = 0;
+    while (n-- > 0) any |= *p++;
+    return any < 0x80;
+}
+
+/* Adds up the headers at p, whose count precedes them; false when they leave the memory. A key that is not ASCII may grow threefold: each
+ * of its bytes may be replaced by U+FFFD. */
+static int kc_measure_headers(const uint8_t *p, const uint8_t *end, kc_header_sizes *sizes) {
+    int64_t count;
+    kc_header h;
+    if (!(p = kc_header_count(p, end, &count))) return 0;
+    sizes->count += count;
+    while (count-- > 0) {
+        if (!(p = kc_get_header(p, end, &h))) return 0;
+        sizes->key_bytes += kc_is_ascii(h.key, h.key_len) ? h.key_len : 3 * (int64_t)h.key_len;
+        if (h.value_len > 0) sizes->value_bytes += h.value_len;
+    }
+    return 1;
+}
+
 /* Checks count headers at p; they must end at end exactly. */
 static int kc_check_headers(const uint8_t *p, const uint8_t *end, int64_t count) {
-    int64_t n;
+    kc_header h;
     if (count < 0 || count > (end - p) / 2) return KC_RECORD_HEADERS;
-    while (count--) {
-        if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < 0 || n > end - p) return KC_RECORD_HEADERS;
-        p += n;
-        if (!(p = kc_get_varint(p, end, KC_MAX_VARINT, &n)) || n < -1 || n > end - p) return KC_RECORD_HEADERS;
-        if (n > 0) p += n;
-    }
+    while (count-- > 0)
+        if (!(p = kc_get_header(p, end, &h))) return KC_RECORD_HEADERS;
     return p == end ? KC_RECORD_OK : KC_RECORD_LENGTH;
 }
 

@@ -6,6 +6,22 @@ from cpython.list cimport PyList_Append
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
 
+cdef extern from "batch.h" nogil:
+    ctypedef struct kc_header:
+        const uint8_t* key
+        const uint8_t* value
+        int32_t key_len
+        int32_t value_len
+    ctypedef struct kc_header_sizes:
+        int64_t count
+        int64_t key_bytes
+        int64_t value_bytes
+    const uint8_t* kc_header_count(const uint8_t* p, const uint8_t* end, int64_t* count)
+    const uint8_t* kc_get_header(const uint8_t* p, const uint8_t* end, kc_header* header)
+    int kc_is_ascii(const uint8_t* p, int32_t n)
+    int kc_measure_headers(const uint8_t* p, const uint8_t* end, kc_header_sizes* sizes)
+
+
 @cython.final
 @cython.no_gc
 cdef class RecordContext:
@@ -115,27 +131,18 @@ def _record_of(topic, partition, offset, timestamp_ms, timestamp_type, key, valu
 cdef tuple decode_headers(const uint8_t* p, const uint8_t* end):
     """Headers at their count. Keys that are not UTF-8 keep their place with replacement characters, as Java reads them."""
     cdef int64_t count = 0
-    cdef int64_t n = 0
     cdef list out = []
-    cdef const uint8_t* key
-    cdef int64_t key_len
-    p = kc_get_varint(p, end, KC_MAX_VARINT, &count)
-    if p == NULL or count < 0 or count > (end - p) // 2:
+    cdef kc_header header
+    p = kc_header_count(p, end, &count)
+    if p == NULL:
         raise _CorruptDataError(f"header count {count} does not fit the record")
     while count > 0:
         count -= 1
-        p = kc_get_varint(p, end, KC_MAX_VARINT, &n)
-        if p == NULL or n < 0 or n > end - p:
-            raise _CorruptDataError("header key leaves the record")
-        key = p
-        key_len = n
-        p = kc_get_varint(p + n, end, KC_MAX_VARINT, &n)
-        if p == NULL or n > end - p:
-            raise _CorruptDataError("header value leaves the record")
-        out.append((PyUnicode_DecodeUTF8(<const char*>key, key_len, "replace"),
-                    None if n < 0 else PyBytes_FromStringAndSize(<const char*>p, n)))
-        if n > 0:
-            p += n
+        p = kc_get_header(p, end, &header)
+        if p == NULL:
+            raise _CorruptDataError("a header leaves the record")
+        out.append((PyUnicode_DecodeUTF8(<const char*>header.key, header.key_len, "replace"),
+                    None if header.value_len < 0 else PyBytes_FromStringAndSize(<const char*>header.value, header.value_len)))
     return tuple(out)
 
 

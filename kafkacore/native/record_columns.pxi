@@ -271,6 +271,18 @@ cdef class RecordColumns:
                 return True
         return False
 
+    def headers_to_arrow(self, kind, bint none_is_null=False):
+        """The headers as an Array, without an object per record.
+
+        Args:
+            kind: its type: a list of structs of a string and a binary.
+            none_is_null: a record without headers is null, not an empty list.
+
+        Raises:
+            OverflowError: all keys or all values together take 2 GiB or more.
+        """
+        return arrow_headers(self, kind, none_is_null)
+
     def to_records(self):
         """The rows as a list of ConsumerRecords."""
         cdef list out = []
@@ -327,8 +339,6 @@ cdef class RecordColumns:
         import pyarrow as pa
         cdef Py_ssize_t n = self.store.count
         header_type = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
-        headers = pa.array(self.headers, header_type) if self.has_headers else pa.Array.from_buffers(
-            header_type, n, [None, pa.py_buffer(numpy.zeros(n + 1, "int32"))], children=[pa.array([], header_type.value_type)])
         columns = {
             "key": self.keys.to_arrow(view),
             "value": self.values.to_arrow(view),
@@ -337,7 +347,7 @@ cdef class RecordColumns:
             "offset": pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(self.offsets)]),
             "timestamp": pa.Array.from_buffers(pa.timestamp("ms", "UTC"), n, [None, pa.py_buffer(self.timestamps_ms)]),
             "timestamp_type": pa.array(self.timestamp_types),
-            "headers": headers,
+            "headers": arrow_headers(self, header_type, False),
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -387,6 +397,87 @@ cdef object arrow_binary(ByteColumn column):
         row = stop
     return pa.Array.from_buffers(pa.binary(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(offsets),
                                                   pa.py_buffer(data)[:total]], nulls)
+
+
+cdef object arrow_headers(RecordColumns of, object kind, bint none_is_null):
+    """Lists of (key, value), measured first and copied once; keys that are not UTF-8 as `decode_headers` reads them."""
+    import pyarrow as pa
+    cdef const int32_t* starts = of.store.rows.header_starts
+    cdef Py_ssize_t n = of.store.count
+    cdef Py_ssize_t nulls = 0
+    cdef Py_ssize_t value_nulls = 0
+    cdef Py_ssize_t row, s, stop
+    cdef HeldBuffer region
+    cdef const uint8_t* base
+    cdef const uint8_t* end
+    cdef kc_header_sizes sizes
+    memset(&sizes, 0, sizeof(sizes))
+    row = 0
+    for s in range(len(of.segments)):
+        stop = of.segment_stop(s)
+        region = (<Segment>of.segments[s]).region
+        base = <const uint8_t*>region.view.buf
+        while row < stop:
+            if starts[row] >= 0 and not kc_measure_headers(base + starts[row], base + region.view.len, &sizes):
+                raise _CorruptDataError("a header leaves the record")
+            row += 1
+    if max(sizes.key_bytes, sizes.value_bytes) > 0x7fffffff:
+        raise OverflowError(f"{sizes.key_bytes + sizes.value_bytes} bytes of headers do not fit a column: take fewer records")
+    cdef PooledBuffer bits = validity_bitmap(starts, n, &nulls) if none_is_null else None
+    cdef PooledBuffer value_bits = PooledBuffer((sizes.count + 7) // 8)
+    cdef PooledBuffer lists = PooledBuffer(4 * (n + 1))
+    cdef PooledBuffer key_offsets = PooledBuffer(4 * (sizes.count + 1))
+    cdef PooledBuffer value_offsets = PooledBuffer(4 * (sizes.count + 1))
+    cdef PooledBuffer keys = PooledBuffer(sizes.key_bytes)
+    cdef PooledBuffer values = PooledBuffer(sizes.value_bytes)
+    cdef int32_t* list_ends = <int32_t*>lists.ptr
+    cdef int32_t* key_ends = <int32_t*>key_offsets.ptr
+    cdef int32_t* value_ends = <int32_t*>value_offsets.ptr
+    cdef const uint8_t* p
+    cdef int64_t count = 0
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t key_size
+    cdef const char* key
+    cdef kc_header header
+    memset(value_bits.ptr, 0xff, value_bits.nbytes)
+    list_ends[0] = key_ends[0] = value_ends[0] = 0
+    row = 0
+    for s in range(len(of.segments)):
+        stop = of.segment_stop(s)
+        region = (<Segment>of.segments[s]).region
+        base = <const uint8_t*>region.view.buf
+        end = base + region.view.len
+        while row < stop:
+            if starts[row] >= 0:
+                p = kc_header_count(base + starts[row], end, &count)
+                while count > 0:
+                    count -= 1
+                    p = kc_get_header(p, end, &header)
+                    key = <const char*>header.key
+                    key_size = header.key_len
+                    if not kc_is_ascii(header.key, header.key_len):
+                        text = PyUnicode_DecodeUTF8(key, key_size, "replace")
+                        key = PyUnicode_AsUTF8AndSize(text, &key_size)
+                    memcpy(keys.ptr + key_ends[i], key, key_size)
+                    key_ends[i + 1] = key_ends[i] + <int32_t>key_size
+                    value_ends[i + 1] = value_ends[i]
+                    if header.value_len > 0:
+                        memcpy(values.ptr + value_ends[i], header.value, header.value_len)
+                        value_ends[i + 1] += header.value_len
+                    elif header.value_len < 0:
+                        value_bits.ptr[i >> 3] &= ~(1 << (i & 7))
+                        value_nulls += 1
+                    i += 1
+            list_ends[row + 1] = <int32_t>i
+            row += 1
+    fields = kind.value_type
+    children = [
+        pa.Array.from_buffers(pa.string(), i, [None, pa.py_buffer(key_offsets), pa.py_buffer(keys)[:key_ends[i]]], 0),
+        pa.Array.from_buffers(pa.binary(), i, [pa.py_buffer(value_bits) if value_nulls else None, pa.py_buffer(value_offsets),
+                                               pa.py_buffer(values)], value_nulls),
+    ]
+    pairs = pa.Array.from_buffers(fields, i, [None], 0, children=children)
+    return pa.Array.from_buffers(kind, n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(lists)], nulls, children=[pairs])
 
 
 cdef object arrow_views(ByteColumn column):

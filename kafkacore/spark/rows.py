@@ -93,14 +93,8 @@ class RowBuilder:
         if name == "timestampType":
             return pa.array(columns.timestamp_types)
         if name == "headers":
-            return self._headers(columns)
+            return columns.headers_to_arrow(HEADERS, none_is_null=True)
         made = self._made.get(name)
         if made is None or len(made) < count:
             made = self._made[name] = self._constants[name](max(count, MAX_BATCH_ROWS))
         return made.slice(0, count)
-
-    @staticmethod
-    def _headers(columns: RecordColumns) -> Any:
-        if not columns.has_headers:
-            return pa.nulls(len(columns), HEADERS)
-        return pa.array([[{"key": key, "value": value} for key, value in each] if each else None for each in columns.headers], HEADERS)
