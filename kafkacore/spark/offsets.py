@@ -78,6 +78,26 @@ def _malformed(option: str, data: object) -> ConfigError:
     return ConfigError(f'option {option}: expected JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}')
 
 
+def behind_latest(consumed: Offsets, latest: Offsets) -> dict[str, str]:
+    """How far a query is behind, as text under the names of Spark's own source.
+
+    Args:
+        consumed: where it stands.
+        latest: the ends of the partitions; one that it has not met yet counts from offset 0.
+
+    Returns:
+        minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest; empty without partitions.
+    """
+    behind = [end - consumed.get(each, 0) for each, end in latest.items()]
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }
+
+
 def limited(start: Offsets, end: Offsets, max_offsets: int) -> dict[Partition, int]:
     """Where a batch ends that takes at most so many offsets, shared out by each partition's backlog.
 

@@ -9,6 +9,7 @@ Source: org.apache.spark.sql.kafka010.KafkaSourceProvider.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -97,8 +98,6 @@ def _names(name: str, value: str) -> tuple[str, ...]:
 
 
 def _assigned(name: str, value: str) -> tuple[Partition, ...]:
-    import json
-
     try:
         data = json.loads(value)
         found = tuple(sorted((str(topic), int(partition)) for topic, partitions in data.items() for partition in partitions))
@@ -152,13 +151,34 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "schema.registry.url": (_text, _READ),
     "mode": (_choice(*CORRUPT_MODES), _READ),
     "deadLetterTopic": (_text, _READ),
-    "emit": (_choice("rows", "ranges"), ("stream",)),
+    "emit": (_choice("rows", "ranges"), _READ),
     "topic": (_text, ("sink",)),
     "partitioner": (_choice("murmur2", "sticky", "round_robin"), ("sink",)),
     "deliveryGuarantee": (_choice("at_least_once", "exactly_once"), ("sink",)),
 }
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+
+
+def option_text(given: Mapping[str, Any]) -> dict[str, str]:
+    """Options as Spark keeps them, from Python values; in names underscores stand for dots.
+
+    Raises:
+        ConfigError: a value that is neither text nor number nor boolean, or a name given twice.
+    """
+    out: dict[str, str] = {}
+    for written, value in given.items():
+        name = written.replace("_", ".")
+        if isinstance(value, bool):
+            value = str(value).lower()
+        elif isinstance(value, Mapping):
+            value = json.dumps(value)
+        elif not isinstance(value, (str, int, float)):
+            raise ConfigError(f"option {name} must be text, a number, a boolean or, for offsets, a dict, not {type(value).__name__}")
+        if name.lower() in map(str.lower, out):
+            raise ConfigError(f"option {name} is given twice")
+        out[name] = str(value)
+    return out
 
 
 def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], dict[str, str]]:
@@ -236,7 +256,7 @@ class SourceOptions:
         emit: "rows", or "ranges" for the fast path.
     """
 
-    client: dict[str, str]
+    client: dict[str, str] = field(repr=False)
     assign: tuple[Partition, ...] = ()
     subscribe: tuple[str, ...] = ()
     pattern: str | None = None
@@ -369,10 +389,15 @@ class SinkOptions:
     Attributes:
         client: settings for KafkaProducer, under dotted names; secrets are references still.
         topic: goes before the topic column.
+        guarantee: of delivery.
     """
 
-    client: dict[str, str]
+    client: dict[str, str] = field(repr=False)
     topic: str | None = None
+    guarantee: str = "at_least_once"
+
+
+_JAVA_PARTITIONERS = {"DefaultPartitioner": "murmur2", "UniformStickyPartitioner": "sticky", "RoundRobinPartitioner": "round_robin"}
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -382,12 +407,31 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         ConfigError: says which option and what is wrong.
     """
     found, client = _read_all(given, "sink")
-    if found.get("deliveryGuarantee", "at_least_once") == "exactly_once":
-        raise ConfigError("deliveryGuarantee=exactly_once is not implemented yet; at_least_once is")
-    partitioner = found.get("partitioner", "murmur2")
+    guarantee = found.get("deliveryGuarantee", "at_least_once")
+    if guarantee != "at_least_once":
+        raise ConfigError(f"deliveryGuarantee={guarantee} is not implemented yet; at_least_once is")
     extra = [("client.id", "spark-kafkacore")]
-    if partitioner == "sticky":
-        extra.append(("partitioner.ignore.keys", "true"))
-    elif partitioner == "round_robin":
-        extra.append(("partitioner", "round_robin"))
-    return SinkOptions(_client_settings(client, ProducerConfig, extra), found.get("topic"))
+    return SinkOptions(_client_settings(client, ProducerConfig, extra + _partitioner(found, client)), found.get("topic"), guarantee)
+
+
+def _partitioner(found: Mapping[str, Any], client: dict[str, str]) -> list[tuple[str, str]]:
+    """The client settings for the option partitioner, or for the Java class that an existing job names."""
+    chosen = found.get("partitioner")
+    java = client.pop("partitioner.class", None)
+    if java is not None:
+        meant = _JAVA_PARTITIONERS.get(java.removeprefix("org.apache.kafka.clients.producer.").removeprefix("internals."))
+        if meant is None:
+            raise ConfigError(f"option kafka.partitioner.class: {java} cannot run here; use partitioner=murmur2, sticky or round_robin")
+        if chosen not in (None, meant):
+            raise ConfigError(f"options partitioner={chosen} and kafka.partitioner.class={java} contradict each other")
+        chosen = meant
+    if chosen is None:
+        return []
+    for name in ("partitioner", "partitioner.ignore.keys"):
+        if name in client:
+            raise ConfigError(f"options partitioner={chosen} and kafka.{name} exclude each other")
+    return {
+        "murmur2": [("partitioner", "murmur2")],
+        "sticky": [("partitioner.ignore.keys", "true")],
+        "round_robin": [("partitioner", "round_robin")],
+    }[chosen]

