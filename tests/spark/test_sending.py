@@ -159,18 +159,15 @@ def test_two_megabytes_go_where_they_may_and_are_refused_where_not(cluster: Embe
 
 
 def test_the_first_record_that_fails_is_the_error_and_no_memory_is_kept(cluster: EmbeddedCluster) -> None:
-    cluster.create_topic("gone")
-    hasty = {"linger_ms": 0, "delivery_timeout_ms": 2_000, "request_timeout_ms": 500}
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **hasty) as producer:
-        sender = RowSender(producer, "gone")
-        batch = pa.RecordBatch.from_pydict({"value": [b"x" * 100] * 1_000})
-        for _ in range(50):
-            sender.send(batch)
+    cluster.create_topic("narrow", configs={"max.message.bytes": "500"})
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, batch_size=400) as producer:
+        sender = RowSender(producer, "narrow")
+        for _ in range(20):
+            sender.send(pa.RecordBatch.from_pydict({"value": [b"x" * 100] * 20}))
             producer.flush()
         assert len(sender._open) <= 1                              # what is known of is not kept
-        cluster.delete_topic("gone")
-        sender.send(batch)
-        with pytest.raises(errors.KafkaError) as caught:
+        sender.send(pa.RecordBatch.from_pydict({"value": [b"fits", b"y" * 600, b"fits", b"z" * 700]}))
+        with pytest.raises(errors.RecordTooLarge) as caught:
             sender.finish()
-    assert caught.value.topic == "gone"
-    assert "of the 1000 records sent with this one to gone failed" in caught.value.__notes__[0]
+    assert (caught.value.topic, caught.value.partition) == ("narrow", 0)
+    assert caught.value.__notes__ == ["2 of the 4 records sent with this one to narrow failed"]

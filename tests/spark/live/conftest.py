@@ -21,6 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark/live" in str(item.path):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"))
             if importlib.util.find_spec("pyspark") is None:
                 item.add_marker(pytest.mark.skip("no pyspark: pip install kafkacore[spark]"))
 
