@@ -253,6 +253,16 @@ def test_split_keeps_records_order_and_futures(items: list[bytes], target: int) 
     assert [f.result().offset for f in sent] == list(range(500, 500 + len(items)))
 
 
+def test_a_split_divides_even_where_one_record_leaves_room_in_its_buffer() -> None:
+    core = Core(partitions=1, batch_bytes=1_000)
+    for item in (b"y" * 600, b"fits", b"z" * 20):
+        core.send("t", item)
+    (batch,) = core.batches()
+    batch.close()
+    parts = batch.split(400, lambda nbytes: ProducerBatch(batch.queue, PooledBuffer(nbytes), nbytes, None, 0))
+    assert [part.count for part in parts] == [1, 2]
+
+
 def test_a_kept_future_is_small_and_holds_no_buffer() -> None:
     core = Core(partitions=1, batch_bytes=1 << 16)
     future = core.send("t", b"x" * 100)

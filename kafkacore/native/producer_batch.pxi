@@ -248,6 +248,7 @@ cdef class ProducerBatch:
         cdef ProducerBatch batch = None
         cdef list batches = [], parts = []
         cdef int32_t index = 0
+        cdef bint alone = False                # else what is left over of a large record's buffer could take the rest, and nothing be split
         while p < end:
             body = kc_get_varint(p, end, 5, &length)
             if body == NULL or length < 3 or length > end - body:
@@ -263,9 +264,10 @@ cdef class ProducerBatch:
             while True:
                 if batch is not None:
                     body_size = 1 + kc_varint_size(timestamp_ms - batch.base_timestamp_ms) + kc_varint_size(batch.count) + rest
-                    if <size_t> (batch.limit - batch.pos) >= body_size + kc_varint_size(<int64_t> body_size):
+                    if batch.count == 0 or not alone and <size_t> (batch.limit - batch.pos) >= body_size + kc_varint_size(<int64_t> body_size):
                         break
                     batch.close_open()
+                alone = BATCH_BYTES_MIN + <Py_ssize_t> rest + 16 > target_bytes
                 batch = make_batch(max(target_bytes, BATCH_BYTES_MIN + <Py_ssize_t> rest + 16))
                 batch.base_timestamp_ms = batch.max_timestamp_ms = timestamp_ms
                 batches.append(batch)
