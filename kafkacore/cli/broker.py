@@ -5,14 +5,40 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafkacore.broker.emulation import EMULATIONS
-from kafkacore.cli.options import Json, assignments, print_json
+from kafkacore.cli.options import Failure, Json, assignments, print_json
 from kafkacore.testing import EmbeddedCluster
+
+HOST = "127.0.0.1"
+LAST_PORT = 65_535
+
+
+def _check_ports(port: int, brokers: int) -> None:
+    """Names the port that cannot be had before anything is started: the system's own words leave it out."""
+    if port + brokers - 1 > LAST_PORT:
+        raise typer.BadParameter(f"{brokers} brokers from {port} on would need ports above {LAST_PORT}", param_hint="--port")
+    for each in range(port, port + brokers):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, each))
+            except OSError as failed:
+                raise Failure(f"{HOST}:{each}: {failed.strerror}; -p takes another port, -p 0 any that is free") from None
+
+
+def _tell_of_idle_data(data_dir: Path, brokers: int) -> None:
+    """Says when the directory holds data of brokers that will not run: their partitions would be without a leader, silently."""
+    ids = (entry.name.removeprefix("broker-") for entry in data_dir.glob("broker-*") if entry.is_dir())
+    idle = sorted(int(each) for each in ids if each.isdecimal() and int(each) > brokers)
+    if idle:
+        named = ", ".join(map(str, idle))
+        typer.echo(f"{data_dir} also holds data of broker {named}, which --brokers {brokers} leaves out", err=True)
 
 
 def broker(
@@ -31,15 +57,20 @@ def broker(
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once."""
+    if emulate is not None and emulate not in EMULATIONS:
+        raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
+    config = assignments(setting, "--set")
+    if port:
+        _check_ports(port, brokers)
+    if data_dir is not None:
+        _tell_of_idle_data(data_dir, brokers)
+    cluster = EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate)
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or files < most:  # every partition on disk keeps a file open
         resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else max(files, 65_536), most))
     end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
     signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
-    if emulate is not None and emulate not in EMULATIONS:
-        raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
-    config = assignments(setting, "--set")
-    with EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate) as cluster:
+    with cluster:
         if json:
             print_json({"bootstrap_servers": cluster.bootstrap_servers})
         else:

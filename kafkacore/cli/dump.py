@@ -65,9 +65,9 @@ def dump_log(
 ) -> None:
     """Show the record batches of log segments, check their CRCs, and with --records every record."""
     for file in files:
+        content = _content(file)  # before the heading: no table of what cannot be opened
         if not json:
             typer.echo(f"{file}\n{LINE.format(*HEAD)}")
-        content = _content(file)
         position = _dump(str(file), content, records, json)
         if position < len(content) and any(content[position:]):
             raise Failure(f"{file}: the last {len(content) - position:,} bytes are no whole batch")

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, print_json, told
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json, told
 from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
@@ -107,6 +107,10 @@ def reset(
     if (to is None) == (by is None):
         raise typer.BadParameter("say where to: either --to or --by")
     with admin_client(bootstrap_server, setting) as admin:
+        found = admin.describe_groups([group]).succeeded.get(group)  # one that is not there yet may be given offsets
+        if found is not None and found.members and not dry_run:
+            inside = ", ".join(sorted({member.client_id for member in found.members}))
+            raise Failure(f"group {group} is {found.state} with {len(found.members)} member(s) ({inside}): stop them first")
         committed = _committed(admin, group)
         names = topics or sorted({tp.topic for tp in committed})
         if not names:
@@ -165,6 +169,6 @@ def delete(
     with admin_client(bootstrap_server, setting) as admin:
         checked(admin.describe_groups(groups))
         if not yes and not json:
-            typer.confirm(f"Delete {', '.join(groups)} and all their offsets?", abort=True)
+            confirm(f"Delete {', '.join(groups)} and all their offsets?")
         checked(admin.delete_groups(groups))
     told("deleted", groups, json)

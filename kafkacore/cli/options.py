@@ -71,6 +71,17 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
     return results.succeeded
 
 
+def confirm(question: str) -> None:
+    """Asks before something is lost for good; where nobody can answer, says which option stands for yes."""
+    try:
+        typer.confirm(question, abort=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo()  # the question's line has no end yet
+        raise Failure("nothing deleted: not confirmed; --yes does not ask") from None
+
+
 def told(done: str, names: list[str], json: bool) -> None:
     """Says what a command has done, and to what."""
     if json:

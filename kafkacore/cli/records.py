@@ -46,7 +46,7 @@ def _split_keys(lines: list[bytes], separator: bytes, name: str, first_line: int
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files of lines, one record each; standard input when none is named.")
     ] = None,
@@ -111,8 +111,7 @@ def _text(data: bytes | None, name: str) -> dict[str, str | None]:
 def as_json(record: ConsumerRecord) -> dict[str, Any]:
     """A record as `consume --format json` prints it."""
     return {
-        "topic": record.topic,
-        "partition": record.partition,
+        **({"topic": record.topic, "partition": record.partition} if record.topic else {}),  # a file does not name its own
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         **_text(record.key, "key"),
@@ -122,7 +121,7 @@ def as_json(record: ConsumerRecord) -> dict[str, Any]:
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in every partition.")] = "latest",
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,

@@ -9,7 +9,18 @@ from rich.table import Table
 
 from kafkacore import KafkaAdminClient, NewTopic, TopicPartition
 from kafkacore.admin import ConfigEntry, TopicDescription
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Settings, admin_client, assignments, checked, print_json, told
+from kafkacore.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Json,
+    Settings,
+    admin_client,
+    assignments,
+    checked,
+    confirm,
+    print_json,
+    told,
+)
 from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
@@ -152,6 +163,6 @@ def delete(
     with admin_client(bootstrap_server, setting) as admin:
         if not yes and not json:
             checked(admin.describe_topics(topics))  # what is not there need not be asked about
-            typer.confirm(f"Delete {', '.join(topics)} and all records in them?", abort=True)
+            confirm(f"Delete {', '.join(topics)} and all records in them?")
         checked(admin.delete_topics(topics))
     told("deleted", topics, json)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +195,7 @@ def test_from_an_offset_and_no_more_than_asked(at: str, capsys: pytest.CaptureFi
         (["topics", "list", "-b", "no-port"], 2, "no-port"),
         (["dump-log", "no-such-file"], 1, "no-such-file"),
         (["frobnicate"], 2, "frobnicate"),
+        (["broker", "-p", "65535", "--brokers", "2"], 2, "above 65535"),
     ],
 )
 def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str], command: list[str], status: int, words: str) -> None:
@@ -238,6 +240,65 @@ def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytes
     (tmp_path / "bad.log").write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
     assert run(["dump-log", str(tmp_path / "bad.log"), "--json"]) == 1
     assert "bad.log" in failure(capsys)
+
+
+def test_dump_log_of_records_names_no_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from kafkacore.records import BatchBuilder
+
+    builder = BatchBuilder()
+    assert builder.append(b"v", timestamp_ms=1)
+    (tmp_path / "a.log").write_bytes(bytes(builder.build()))
+    assert run(["dump-log", str(tmp_path / "a.log"), "--records", "--json"]) == 0
+    (record,) = json.loads(capsys.readouterr().out)["content"]
+    assert record == {"offset": 0, "timestamp_ms": 1, "key": None, "value": "v", "headers": []}
+    assert run(["dump-log", str(tmp_path / "none.log")]) == 1
+    assert "none.log" in failure(capsys)  # and no heading before it
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        assert run(["broker", "-p", str(port)]) == 1
+        assert f"127.0.0.1:{port}: Address already in use" in failure(capsys)
+        assert run(["broker", "-p", str(port - 1), "--brokers", "2", "--processes"]) == 1
+        assert re.search(rf"127\.0\.0\.1:({port - 1}|{port}): Address already in use", failure(capsys))
+
+
+def test_a_broker_alone_on_the_directory_of_several_says_whose_data_it_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("broker-1", "broker-2", "broker-3", "broker-x"):
+        (tmp_path / name).mkdir()
+    command = ["broker", "-p", "0", "--data-dir", str(tmp_path), "--brokers", "2", "--set", "no.such.setting=1"]
+    assert run(command) == 2  # for the setting, so that nothing starts
+    assert "broker 3, which --brokers 2 leaves out" in capsys.readouterr().err
+
+
+def test_deleting_without_anybody_to_ask_says_how(at: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(["topics", "create", "cli-ask"]) == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    capsys.readouterr()
+    assert run(["topics", "delete", "cli-ask"]) == 1
+    assert "--yes" in capsys.readouterr().err
+    assert run(["topics", "describe", "cli-ask", "--json"]) == 0
+
+
+def test_a_group_with_members_is_not_reset(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    assert run(["topics", "create", "cli-inside"]) == 0
+    member = confluent_kafka.Consumer(
+        {"bootstrap.servers": at, "group.id": "cli-members", "client.id": "somebody", "enable.auto.commit": False}
+    )
+    try:
+        member.subscribe(["cli-inside"])
+        for _ in range(100):
+            member.poll(0.1)
+            if member.assignment():
+                break
+        assert member.assignment()
+        capsys.readouterr()
+        assert run(["groups", "reset", "cli-members", "cli-inside", "--to", "earliest"]) == 1
+        assert "cli-members is Stable with 1 member(s) (somebody): stop them first" in failure(capsys)
+    finally:
+        member.close()
 
 
 @pytest.mark.slow
