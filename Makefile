@@ -19,7 +19,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-b HOST:PORT": a real Kafka)
-	$(SETUP) demo
+	$(SETUP) demo $(if $(filter --spark,$(ARGS)),spark)
 	@$(VENV) -m kafkacore demo $(ARGS)
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn

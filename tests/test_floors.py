@@ -8,8 +8,8 @@
     5 faces    the package itself, aio, testing, legacy, compat, spark, cli, __main__
 
 A file imports only from the floors below, or from its own room where no circle may form. Faces may use each other, except that nobody
-imports cli (but __main__) or spark (but pyspark_kafkacore). Foreign packages: the run-time dependencies anywhere from floor 1 on; those
-of the extras only in faces, and there inside functions, so that the package imports without them; the exceptions are listed below.
+imports cli (but __main__) or spark (but pyspark_kafkacore and cli). Foreign packages: the run-time dependencies anywhere from floor 1 on;
+those of the extras only in faces, and there inside functions, so that the package imports without them; the exceptions are listed below.
 """
 
 import ast
@@ -33,7 +33,7 @@ FLOORS: dict[str, int] = {
 }
 """Floor of each room; "" is kafkacore/__init__.py."""
 
-PRIVATE = {"cli": {"__main__"}, "spark": {"pyspark_kafkacore"}}
+PRIVATE = {"cli": {"__main__"}, "spark": {"pyspark_kafkacore", "cli"}}
 """Rooms that only these may import."""
 
 DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}

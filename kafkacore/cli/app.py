@@ -25,6 +25,7 @@ COMMANDS = {
     "perf": ("perf", "app"),
     "dump-log": ("dump", "dump_log"),
     "demo": ("demo", "demo"),
+    "pipeline": ("pipeline", "app"),
 }
 """Each command's module and what stands for it there."""
 

@@ -14,10 +14,12 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, RecordMetadata, TopicPartition, errors
+from kafkacore.cli.demo_pipeline import pipeline_demo
 from kafkacore.cli.flights import Flights, load_flights
 from kafkacore.cli.options import Failure, Json, Settings, client_settings, print_json
 from kafkacore.cli.terminal import console, messages, record_progress
 from kafkacore.records import RecordColumns
+from kafkacore.spark.pipeline.running import missing as pipelines_missing
 from kafkacore.testing import EmbeddedCluster
 
 PARTITIONS = 4
@@ -149,10 +151,18 @@ def demo(
     plot: Annotated[Path, typer.Option("--plot", help="Where the picture goes.")] = Path("demo-output/flights.png"),
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many flights.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the topic there.")] = False,
+    spark: Annotated[
+        bool | None, typer.Option("--spark/--no-spark", help="Also the pipeline on Spark, on a broker of its own; default if it is there.")
+    ] = None,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
-    """Send the 336,776 flights that left New York City in 2013 through a broker, read them back and compare them with their source."""
+    """Send the 336,776 flights that left New York City in 2013 through a broker, read them back and compare them with their source.
+
+    Then run January through the pipeline that `kafkacore pipeline init` writes, if Spark is there."""
+    no_pipeline = "asked for" if spark is False else pipelines_missing()
+    if spark and no_pipeline:
+        raise Failure(no_pipeline)
     flights = load_flights(limit)
     topic = f"kafkacore-demo-{time.time_ns():x}"
     with _cluster(bootstrap_server) as (address, name):
@@ -170,10 +180,13 @@ def demo(
                     admin.delete_topics([topic])
     wrong = _differences(flights, by_carrier)
     _plot(legs, days, plot)
+    with_pipeline = not wrong and no_pipeline is None
     if json:
+        pipeline = pipeline_demo(plot.with_name("pipeline.png"), False) if with_pipeline else None
         rates = [{"leg": leg.name, "records": leg.records, "bytes": leg.size_bytes, "seconds": round(leg.seconds, 6)} for leg in legs]
         equal = len(flights.documents) - wrong
-        print_json({"cluster": address, "legs": rates, "records_equal": equal, "records_wrong": wrong, "plot": str(plot)})
+        figures = {"cluster": address, "legs": rates, "records_equal": equal, "records_wrong": wrong, "plot": str(plot)}
+        print_json({**figures, "pipeline": pipeline})
     else:
         table = Table("", "records", "MB", "seconds", "records/s", "MB/s")
         for column in table.columns[1:]:
@@ -188,3 +201,10 @@ def demo(
         raise Failure(f"{wrong:,} records differ from their source")
     if not json:
         console.print(f"all {len(flights.documents):,} records equal their source, each carrier's in its order")
+        if with_pipeline:
+            pipeline = pipeline_demo(plot.with_name("pipeline.png"), True)
+            updates = ", ".join(f"{seconds:.1f} s" for seconds in pipeline["updates"])
+            console.print(f"pipeline on Spark: {pipeline['records']:,} flights in {len(pipeline['updates'])} updates ({updates})")
+            console.print(f"{pipeline['checked'].rpartition(';')[0]}; plot: {pipeline['plot']}")
+        elif spark is None:
+            console.print(f"left out, the pipeline on Spark: {no_pipeline} (from a checkout: make demo ARGS=--spark)")

@@ -45,6 +45,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
     [
         *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume"),
         *("broker", "dump-log", "demo", "perf", "perf timers"),
+        *("pipeline", "pipeline init", "pipeline run", "pipeline dry-run", "pipeline status"),
     ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +305,7 @@ def test_a_group_with_members_is_not_reset(at: str, capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_the_demo_on_a_few_flights(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot = tmp_path / "flights.png"
-    assert run(["demo", "-b", at, "--limit", "20000", "--plot", str(plot), "--json"]) == 0
+    assert run(["demo", "-b", at, "--limit", "20000", "--plot", str(plot), "--json", "--no-spark"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["records_equal"], summary["records_wrong"]) == (20_000, 0)
     assert plot.read_bytes()[:4] == b"\x89PNG"

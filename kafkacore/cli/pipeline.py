@@ -1,0 +1,327 @@
+"""`kafkacore pipeline`: projects of Spark's declarative pipelines: made, checked, run once or without end, asked how they are."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafkacore.cli.options import Failure, Json, print_json
+from kafkacore.spark.pipeline.project import TEMPLATES, Project, create
+from kafkacore.spark.pipeline.status import Status, flow_name, lag, partitions_of
+
+if TYPE_CHECKING:
+    from kafkacore.spark.pipeline.running import Recorder, Session
+
+app = typer.Typer(no_args_is_help=True, help="Pipelines on Spark's own declarative pipelines: init, run, dry-run, status.")
+
+Where = Annotated[Path, typer.Option("--project", metavar="DIR", help="The project, or a directory inside it; or the spec file.")]
+HERE = Path(".")
+Kafka = Annotated[
+    str | None,
+    typer.Option(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        envvar="KAFKACORE_BOOTSTRAP_SERVERS",
+        help="The Kafka to use; default the spec's, or else a broker of the project's own.",
+    ),
+]
+Remote = Annotated[
+    str | None, typer.Option("--remote", metavar="sc://HOST:PORT", help="Run on this Spark Connect server; default one is started here.")
+]
+ASK_PATIENCE_MS = 3_000
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The directory to make; its name becomes the pipeline's.")],
+    example: Annotated[str, typer.Option("--example", metavar="EXAMPLE", help=f"What to begin with: {', '.join(TEMPLATES)}.")] = "flights",
+    json: Json = False,
+) -> None:
+    """Write a project that runs as it is: flights from Kafka, counted by the hour, joined, written to Parquet and a topic."""
+    written = create(Path(name), example)
+    if json:
+        print_json({"project": str(Path(name).absolute()), "files": [str(path) for path in written]})
+        return
+    for path in written:
+        typer.echo(f"wrote {path}")
+    typer.echo(f"next: cd {name} && kafkacore pipeline run && kafkacore pipeline status")
+
+
+@app.command()
+def run(
+    project: Where = HERE,
+    bootstrap_server: Kafka = None,
+    continuous: Annotated[bool, typer.Option("--continuous", help="One update after the other, until Ctrl+C.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="One update: everything there is now (the default).")] = False,
+    pause: Annotated[
+        float, typer.Option("--pause", min=0, metavar="SECONDS", help="Between the updates of --continuous that found something to do.")
+    ] = 1.0,
+    full_refresh: Annotated[
+        list[str] | None, typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it anew; may be repeated.")
+    ] = None,
+    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Compute all tables anew.")] = False,
+    remote: Remote = None,
+    json: Json = False,
+) -> None:
+    """Run the pipeline: once, or until Ctrl+C. Where it got to is in its checkpoints; the next run goes on there.
+
+    Ctrl+C in a continuous run lets the update finish; a second one ends it at once, and the next run does that update again."""
+    if continuous and once:
+        raise typer.BadParameter("--continuous and --once exclude each other")
+    if full_refresh and full_refresh_all:
+        raise typer.BadParameter("--full-refresh and --full-refresh-all exclude each other")
+    if continuous and (full_refresh or full_refresh_all):
+        raise typer.BadParameter("--continuous would refresh without end: run once with the refresh, then continuously")
+    found = Project.find(project)
+    refresh = {"full_refresh": full_refresh or [], "full_refresh_all": full_refresh_all}
+    with session(found, bootstrap_server, remote, not json) as (running, feed, recorder):
+        stop = _Stop(continuous, not json)
+        with stop:
+            while True:
+                fed = feed()
+                took = update(running, recorder, not json, refresh)
+                if json:
+                    print_json(_summary(recorder.status, took, fed))
+                else:
+                    typer.echo(told(recorder.status, took))
+                if not continuous or stop.wait(pause):
+                    break
+
+
+@app.command("dry-run")
+def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remote = None, json: Json = False) -> None:
+    """Check that the flows fit together: names, columns, types. Nothing is read or written."""
+    found = Project.find(project)
+    with session(found, bootstrap_server, remote, not json, dry=True) as (running, _, _):
+        with _spinning("checking the flows", not json) as tell:
+            flows: dict[str, None] = {}
+
+            def event(message: str) -> None:
+                tell(message)
+                words = message.split("'")
+                if message.startswith("Flow '") and len(words) > 1:
+                    flows[flow_name(words[1])] = None
+
+            running.update(event, dry=True)
+    if json:
+        print_json({"pipeline": found.name, "valid": True, "flows": list(flows)})
+    else:
+        typer.echo(f"pipeline {found.name} is valid" + (f": {', '.join(flows)}" if flows else ""))
+
+
+@app.command()
+def status(project: Where = HERE, bootstrap_server: Kafka = None, json: Json = False) -> None:
+    """Show each flow's lag, rate and expectations, and the last error, as the last run recorded them; the lag of now if Kafka answers."""
+    found = Project.find(project)
+    recorded = Status.read(found.status, found.name)
+    if recorded.state == "running" and not found.is_running():
+        recorded.state = "killed"
+    named = bootstrap_server or found.bootstrap_servers
+    ends, why = _ends_now(named, recorded) if named is not None and recorded.flows else ({}, None)
+    behind = {name: _behind(flow.read_to, ends) if ends else flow.behind for name, flow in recorded.flows.items()}
+    if json:
+        _print_status_json(recorded, behind, bool(ends), why)
+    else:
+        _print_status(recorded, behind, bool(ends), why)
+
+
+# ---- a run
+
+
+@contextmanager
+def session(
+    project: Project, bootstrap_server: str | None, remote: str | None, visible: bool, dry: bool = False
+) -> Iterator[tuple[Session, Callable[[], int], Recorder]]:
+    """Everything a run needs, and what it leaves behind: Kafka, Spark, the project's lock, its status.
+
+    Yields:
+        The session; what feeds a broker of the project's own before an update (it says how many records that were); the recorder.
+    """
+    from kafkacore.spark.pipeline.running import Recorder, Session, missing
+
+    reason = missing()
+    if reason is not None:
+        raise Failure(reason)
+    with project.locked(), project.kafka(bootstrap_server) as address:
+        own = bootstrap_server is None and project.bootstrap_servers is None
+        seed = project.feeder() if own else None
+        recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
+
+        def feed() -> int:
+            return 0 if seed is None else seed(address)
+
+        if not dry:
+            recorder.started()
+        try:
+            if dry and own:
+                feed()                                            # the flows ask for their topics
+            with _spinning("starting Spark", visible):
+                running = Session(project, address, remote).__enter__()
+            try:
+                with running.watched(recorder.progressed):
+                    yield running, feed, recorder
+            finally:
+                with _spinning("ending Spark", visible):
+                    running.__exit__()
+        except Exception as error:
+            if not dry:
+                recorder.failed(error)
+            raise
+        except BaseException:
+            if not dry:
+                recorder.stopped()
+            raise
+        if not dry:
+            recorder.stopped()
+
+
+def update(running: Session, recorder: Recorder, visible: bool, refresh: dict[str, Any]) -> float:
+    """One update, with its progress shown; the seconds it took."""
+    began = time.monotonic()
+    rows = {name: flow.rows for name, flow in recorder.status.flows.items()}
+    with _spinning("update", visible) as tell:
+
+        def event(message: str) -> None:
+            done = ", ".join(f"{name} {flow.rows - rows.get(name, 0):,}" for name, flow in dict(recorder.status.flows).items())
+            tell(f"{message}  {done}" if done else message)
+
+        running.update(event, **refresh)
+    took = time.monotonic() - began
+    recorder.updated(took)
+    return took
+
+
+def told(status: Status, seconds: float) -> str:
+    """An update in one line."""
+    behind = {name: "" if flow.behind is None else f", {flow.behind:,} behind" for name, flow in status.flows.items()}
+    flows = "; ".join(f"{name} {flow.rows:,} rows{behind[name]}" for name, flow in status.flows.items())
+    return f"update {status.updates} done in {seconds:.1f} s" + (f": {flows}" if flows else "")
+
+
+def _summary(status: Status, seconds: float, fed: int) -> dict[str, Any]:
+    return {
+        "update": status.updates,
+        "seconds": round(seconds, 3),
+        "seeded": fed,
+        "flows": {name: {"rows": flow.rows, "behind": flow.behind, "late_rows": flow.late_rows} for name, flow in status.flows.items()},
+    }
+
+
+class _Stop:
+    """What Ctrl+C and SIGTERM do: the first ends a continuous run after its update, the second (and the first of a single one) at once."""
+
+    def __init__(self, gentle: bool, visible: bool) -> None:
+        self._wanted = threading.Event()
+        self._gentle = gentle
+        self._visible = visible
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if not self._gentle or self._wanted.is_set():
+            raise KeyboardInterrupt
+        self._wanted.set()
+        if self._visible:
+            typer.echo("stopping after this update; once more ends it at once", err=True)
+
+    def wait(self, seconds: float) -> bool:
+        """Pauses; whether to stop. Waits in short steps: a handler must be able to set the event that its own thread waits for."""
+        until = time.monotonic() + seconds
+        while not self._wanted.is_set() and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+        return self._wanted.is_set()
+
+
+@contextmanager
+def _spinning(what: str, visible: bool) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what goes on and for how long, only where a person looks."""
+    from kafkacore.cli.terminal import record_progress
+
+    with record_progress(what, None, visible=visible) as bar:
+        yield lambda message: bar.update(bar.task_ids[0], description=f"{what}: {message[:100]}")
+
+
+# ---- what status shows
+
+
+def _ends_now(bootstrap_server: str, recorded: Status) -> tuple[dict[str, dict[str, int]], str | None]:
+    """The ends of the partitions that the flows read, asked now; or why they cannot be asked."""
+    from kafkacore import KafkaAdminClient, errors
+
+    wanted = partitions_of(recorded.flows.values())
+    if not wanted:
+        return {}, None
+    ends: dict[str, dict[str, int]] = {}
+    try:
+        with KafkaAdminClient({"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": ASK_PATIENCE_MS}) as admin:
+            results = admin.list_offsets(dict.fromkeys(sorted(wanted), "latest"))
+    except errors.KafkaError as error:
+        return {}, str(error)
+    for partition, found in results.succeeded.items():
+        ends.setdefault(partition.topic, {})[str(partition.partition)] = found.offset
+    return ends, "; ".join(f"{partition}: {error}" for partition, error in results.errors.items()) or None
+
+
+def _behind(read_to: dict[str, dict[str, int]], ends: dict[str, dict[str, int]]) -> int | None:
+    known = {topic: {each: ends[topic][each] for each in parts if each in ends[topic]} for topic, parts in read_to.items() if topic in ends}
+    return lag(read_to, known) if known else None
+
+
+def _print_status_json(recorded: Status, behind: dict[str, int | None], asked: bool, why: str | None) -> None:
+    from dataclasses import asdict
+
+    data = asdict(recorded)
+    for name, flow in data["flows"].items():
+        flow["lag"] = behind[name]
+    print_json({**data, "lag_is_of_now": asked, "kafka_error": why})
+
+
+def _print_status(recorded: Status, behind: dict[str, int | None], asked: bool, why: str | None) -> None:
+    from rich.table import Table
+
+    from kafkacore.cli.terminal import console, messages
+
+    since = f" since {recorded.started_at}" if recorded.started_at else ""
+    console.print(f"pipeline {recorded.pipeline}: {recorded.state}{since}, {recorded.updates} updates")
+    if not recorded.flows:
+        console.print("no flow has reported yet: `kafkacore pipeline run`")
+    else:
+        table = Table("flow", "rows", "rows/s", "batch ms", "lag" if asked else "lag (recorded)", "late rows", "watermark")
+        for column in table.columns[1:-1]:
+            column.justify = "right"
+        for name, flow in recorded.flows.items():
+            rate = "" if flow.rows_per_second is None else f"{flow.rows_per_second:,.0f}"
+            left = "" if behind[name] is None else f"{behind[name]:,}"
+            took = "" if flow.batch_ms is None else f"{flow.batch_ms:,}"
+            table.add_row(name, f"{flow.rows:,}", rate, took, left, f"{flow.late_rows:,}", flow.watermark or "")
+        console.print(table)
+        expected = Table("flow", "expectation", "failing rows", "failed", "of rows")
+        for name, flow in recorded.flows.items():
+            for expectation, each in flow.expectations.items():
+                does = {"count": "pass", "drop": "are dropped", "fail": "fail the flow", "dead_letter": "go to a topic"}[each.action]
+                expected.add_row(name, expectation, does, f"{each.failed:,}", f"{each.rows:,}")
+        if expected.row_count:
+            console.print(expected)
+    if why is not None:
+        messages.print(f"Kafka cannot be asked, so the lag is the recorded one: {why}")
+    if recorded.last_error is not None:
+        with suppress(KeyError):
+            console.print(f"last error, {recorded.last_error['at']}: {recorded.last_error.get('flow', '')} {recorded.last_error['text']}")

@@ -1,0 +1,249 @@
+"""A pipeline's directory: its spec, which is Spark's own `spark-pipeline.yml`, and what kafkacore keeps beside it.
+
+    spark-pipeline.yml   name, storage, libraries, configuration: Spark's, so that `spark-pipelines run` takes the project too
+    transformations/     the flows
+    seed.py              optional: what to send when the pipeline runs on a broker of its own
+    .kafkacore/          status.json, spark.log, lock, broker/ (the broker of its own)
+
+No pyspark here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from kafkacore.errors import ConfigError, UsageError
+from kafkacore.spark.pipeline.topics import BOOTSTRAP
+
+SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
+TEMPLATES = ("flights",)
+_FIELDS = {"name": str, "storage": str, "catalog": str, "database": str, "schema": str, "configuration": dict, "libraries": list}
+_SUFFIX = ".tmpl"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A pipeline as its spec describes it.
+
+    Attributes:
+        root: the directory of the spec.
+        spec: the spec's path.
+        name: of the pipeline.
+        configuration: settings for Spark.
+    """
+
+    root: Path
+    spec: Path
+    name: str
+    configuration: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        """Where kafkacore keeps its own files."""
+        return self.root / ".kafkacore"
+
+    @property
+    def status(self) -> Path:
+        """What the last run has recorded."""
+        return self.state / "status.json"
+
+    @property
+    def log(self) -> Path:
+        """What Spark's processes say."""
+        return self.state / "spark.log"
+
+    @property
+    def bootstrap_servers(self) -> str | None:
+        """The Kafka that the spec names."""
+        return self.configuration.get(BOOTSTRAP)
+
+    @classmethod
+    def find(cls, where: Path) -> Project:
+        """The project in a directory or in one above it, or the one whose spec this is.
+
+        Raises:
+            ConfigError: there is none, or its spec cannot be read.
+        """
+        if where.is_file():
+            return cls.read(where)
+        if not where.exists():
+            raise ConfigError(f"{where}: there is no such directory")
+        for directory in (where.absolute(), *where.absolute().parents):
+            found = [directory / name for name in SPEC_NAMES if (directory / name).is_file()]
+            if len(found) > 1:
+                raise ConfigError(f"{directory} holds both {' and '.join(SPEC_NAMES)}: name the one to run with --spec")
+            if found:
+                return cls.read(found[0])
+        raise ConfigError(f"no {SPEC_NAMES[0]} in {where.absolute()} or above it; `kafkacore pipeline init NAME` makes a project")
+
+    @classmethod
+    def read(cls, spec: Path) -> Project:
+        """The project of this spec.
+
+        Raises:
+            ConfigError: says which field and what is wrong.
+        """
+        data = _yaml(spec)
+        for name, value in data.items():
+            kind = _FIELDS.get(name)
+            if kind is None:
+                raise ConfigError(f"{spec}: unknown field {name!r}; a pipeline has {', '.join(_FIELDS)}")
+            if not isinstance(value, kind):
+                raise ConfigError(f"{spec}: field {name} must be {_word(kind)}, not {_word(type(value))}")
+        for name in ("name", "storage"):
+            if name not in data:
+                raise ConfigError(f"{spec}: field {name} is missing")
+        configuration = data.get("configuration", {})
+        for name, value in configuration.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ConfigError(f"{spec}: configuration {name} must be text: put it into quotes")
+        if re.match(r"[a-z][a-z0-9+.-]*:/", data["storage"]) is None:
+            raise ConfigError(f"{spec}: storage must be an absolute location such as file:///data/pipeline, not {data['storage']!r}")
+        for number, entry in enumerate(data.get("libraries", ()), 1):
+            if not (isinstance(entry, dict) and isinstance(entry.get("glob"), dict) and isinstance(entry["glob"].get("include"), str)):
+                raise ConfigError(f"{spec}: entry {number} of libraries must be `glob: {{include: transformations/**}}`")
+        return cls(spec.absolute().parent, spec.absolute(), data["name"], configuration)
+
+    # ---- one run at a time
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the project for a run: two would write the same checkpoints.
+
+        Raises:
+            UsageError: another run holds it.
+        """
+        self.state.mkdir(exist_ok=True)
+        with (self.state / "lock").open("a") as file:
+            if not _try_lock(file.fileno()):
+                raise UsageError(f"pipeline {self.name} in {self.root} is running already")
+            yield
+
+    def is_running(self) -> bool:
+        """Whether a run holds the project now."""
+        try:
+            with (self.state / "lock").open() as file:
+                return not _try_lock(file.fileno())
+        except FileNotFoundError:
+            return False
+
+    # ---- a broker of its own
+
+    @contextlib.contextmanager
+    def broker(self) -> Iterator[str]:
+        """The project's own broker, while the block runs; its records stay in the project. Yields its address."""
+        from kafkacore.testing import EmbeddedCluster
+
+        self.state.mkdir(exist_ok=True)
+        with EmbeddedCluster(brokers=1, data_dir=self.state / "broker") as cluster:
+            yield cluster.bootstrap_servers
+
+    @contextlib.contextmanager
+    def kafka(self, bootstrap_servers: str | None) -> Iterator[str]:
+        """The Kafka to use: the one named, the spec's, or the project's own broker."""
+        named = bootstrap_servers or self.bootstrap_servers
+        if named is not None:
+            yield named
+        else:
+            with self.broker() as address:
+                yield address
+
+    def script(self, name: str) -> Any:
+        """One of the project's own scripts as a module; None if there is none."""
+        path = self.root / name
+        if not path.is_file():
+            return None
+        found = importlib.util.spec_from_file_location(f"_kafkacore_pipeline_{path.stem}", path)
+        if found is None or found.loader is None:
+            raise ConfigError(f"{path} cannot be loaded")
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        return module
+
+    def feeder(self) -> Callable[[str], int]:
+        """`seed` of the project's seed.py, which sends what comes next and says how many records that were; else one that sends none."""
+        module = self.script("seed.py")
+        if module is None:
+            return lambda bootstrap_servers: 0
+        if not callable(getattr(module, "seed", None)):
+            raise ConfigError(f"{self.root / 'seed.py'} has no function seed(bootstrap_servers)")
+        seed: Callable[[str], int] = module.seed
+        return seed
+
+
+def create(directory: Path, template: str = "flights") -> list[Path]:
+    """Writes a new project.
+
+    Args:
+        directory: must not exist yet, or be empty; its name becomes the pipeline's.
+        template: one of `TEMPLATES`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ConfigError: the name will not do, there is something already, or there is no such template.
+    """
+    name = directory.absolute().name
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is None:
+        raise ConfigError(f"{name!r} will not do as a pipeline's name: letters, digits, - and _, beginning with a letter")
+    if template not in TEMPLATES:
+        raise ConfigError(f"there is no example {template!r}; there is {', '.join(TEMPLATES)}")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(f"{directory} exists already; a new project needs a directory of its own")
+    words = {"NAME": name, "STORAGE": (directory.absolute() / "storage").as_uri(), "ROOT": str(directory.absolute())}
+    written: list[Path] = []
+    _copy(resources.files(__package__) / "templates" / template, directory, words, written)
+    return written
+
+
+def _copy(source: Traversable, target: Path, words: Mapping[str, str], written: list[Path]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in sorted(source.iterdir(), key=lambda each: each.name):
+        if entry.is_dir():
+            _copy(entry, target / entry.name, words, written)
+        elif entry.name.endswith(_SUFFIX):
+            text = re.sub(r"\{\{(\w+)\}\}", lambda match: words[match[1]], entry.read_text(encoding="utf-8"))
+            path = target / entry.name.removesuffix(_SUFFIX).replace("dot_", ".")
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    if importlib.util.find_spec("yaml") is None:
+        raise UsageError("pipelines need Spark and PyYAML, which are not installed: pip install 'kafkacore[spark]'")
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where is not None else ""
+        raise ConfigError(f"{path}{line} is not YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a pipeline's spec is a mapping with the fields {', '.join(_FIELDS)}")
+    return data
+
+
+def _word(kind: type) -> str:
+    return {str: "text", dict: "a mapping", list: "a list", int: "a number", type(None): "empty"}.get(kind, kind.__name__)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Whether nobody else held it; held until the file is closed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+

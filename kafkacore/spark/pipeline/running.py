@@ -1,0 +1,290 @@
+"""Running a pipeline: one Spark session, and in it updates by Spark's own declarative pipelines, one or one after the other.
+
+An update reads everything there was when it began and ends (Spark's AvailableNow); "continuous" is updates without end in the same session,
+so that the second does not pay for the start. Each update registers the flows anew, as `spark-pipelines run` does.
+
+Source: pyspark.pipelines.cli.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kafkacore.errors import KafkaError, UsageError
+from kafkacore.spark.java import ensure_java
+from kafkacore.spark.pipeline.project import Project
+from kafkacore.spark.pipeline.status import Status, flow_name, one_line
+from kafkacore.spark.pipeline.topics import BOOTSTRAP
+
+NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "1g",
+    "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
+}
+"""What a session of ours has unless the pipeline's configuration says otherwise.
+
+One flow after the other: queries that start at the same time and read the same view share parts of its plan, one of which Spark 4.3 changes
+without a lock; all of them then fail with "Task not serializable ... Illegal size 5 of collection, expected 6"."""
+REMOTE_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
+
+
+class PipelineFailed(UsageError):
+    """An update failed; the text is the reason alone, `flow` the flow that failed first, if Spark told."""
+
+    flow: str | None = None
+
+
+def missing() -> str | None:
+    """What keeps pipelines from running here, and what to do about it; None if nothing does. Starts nothing."""
+    for name in NEEDED:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return f"Spark is not installed ({name} is missing): pip install 'kafkacore[spark]'"
+    if importlib.util.find_spec("pyspark.pipelines") is None:
+        return "declarative pipelines need pyspark 4.1 or later: pip install -U 'kafkacore[spark]'"
+    try:
+        ensure_java()
+    except KafkaError as error:
+        return str(error)
+    return None
+
+
+class Session:
+    """A Spark session with its Connect server, in which pipelines can be run. A context manager; one per process at a time."""
+
+    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None = None) -> None:
+        """Prepares one; `__enter__` starts it.
+
+        Args:
+            project: whose configuration the session gets.
+            bootstrap_servers: the Kafka for `kafka_options`.
+            remote: a Connect server that runs already, as sc://HOST:PORT; default one that is started here.
+        """
+        self.project = project
+        self.remote = remote
+        self.configuration = {**DEFAULTS, **project.configuration, BOOTSTRAP: bootstrap_servers}
+        self.spark: Any = None
+        self._context: Any = None
+
+    def __enter__(self) -> Session:
+        reason = missing()
+        if reason is not None:
+            raise UsageError(reason)
+        self.project.state.mkdir(exist_ok=True)
+        try:
+            self._start()
+        except BaseException as error:
+            self._stop()
+            if isinstance(error, Exception):
+                raise UsageError(f"Spark does not start: {one_line(error)} (its own words are in {self.project.log})") from error
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        if self.remote is None:
+            self._start_server()
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"            # pyspark.sql.functions then speak Connect
+        from pyspark.sql.connect.session import SparkSession
+
+        builder = SparkSession.builder.config(map={**self.configuration, "spark.remote": self.remote or self._address})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")                       # of settings that only a new server would take
+            self.spark = builder.getOrCreate()
+
+    def _start_server(self) -> None:
+        """The JVM, with a Connect server on a port of its own: `spark-pipelines` takes 15002, and only one can."""
+        from pyspark import SparkConf, SparkContext
+
+        parent = str(Path(__file__).resolve().parents[3])
+        os.environ["PYTHONPATH"] = os.pathsep.join([parent, *filter(None, [os.environ.get("PYTHONPATH")])])
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_CONNECT_AUTHENTICATE_TOKEN", os.urandom(16).hex())
+        conf = SparkConf().setMaster("local[*]").setAppName(self.project.name)
+        conf.setAll(list(self.configuration.items()))
+        conf.set("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin").set("spark.connect.grpc.binding.port", "0")
+        conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
+        with _said_into(self.project.log), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._context = SparkContext(conf=conf)
+        service = getattr(self._context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        self._address = f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
+        os.environ["SPARK_LOCAL_REMOTE"] = "1"
+
+    def _stop(self) -> None:
+        with contextlib.suppress(Exception):
+            if self.spark is not None:
+                self.spark.stop()
+        for name in REMOTE_VARIABLES:
+            os.environ.pop(name, None)
+        with contextlib.suppress(Exception):
+            if self._context is not None:
+                self._context.stop()
+                gateway = self._context._gateway
+                gateway.shutdown()
+                gateway.proc.stdin.close()                        # the JVM ends with its input
+                gateway.proc.wait(30)
+        self.spark = self._context = None
+
+    # ---- what goes on in it
+
+    @contextlib.contextmanager
+    def watched(self, progressed: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
+        """Calls `progressed` with every progress report of the session's queries, from another thread."""
+        import json
+
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None:
+                pass
+
+            def onQueryProgress(self, event: Any) -> None:
+                progressed(json.loads(event.progress.json))
+
+            def onQueryIdle(self, event: Any) -> None:
+                pass
+
+            def onQueryTerminated(self, event: Any) -> None:
+                pass
+
+        listener = Listener()
+        self.spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                self.spark.streams.removeListener(listener)       # waits for the reports that are on their way
+
+    def update(
+        self,
+        event: Callable[[str], None],
+        *,
+        dry: bool = False,
+        full_refresh: Sequence[str] = (),
+        full_refresh_all: bool = False,
+    ) -> None:
+        """One update: everything there is now, through all flows.
+
+        Args:
+            event: is called with each line Spark says about it.
+            dry: only check that the flows fit together.
+            full_refresh: tables to empty and compute anew.
+            full_refresh_all: all of them.
+
+        Raises:
+            PipelineFailed: says which flow and why.
+        """
+        from pyspark.pipelines import cli
+        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+        from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+
+        failed: str | None = None
+        try:
+            spec = cli.load_pipeline_spec(self.project.spec)
+            graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
+            registry = SparkConnectGraphElementRegistry(self.spark, graph)
+            with contextlib.redirect_stdout(io.StringIO()):       # it prints the files it loads
+                cli.register_definitions(self.project.spec, registry, spec, self.spark, graph)
+            results = start_run(
+                self.spark,
+                graph,
+                full_refresh=list(full_refresh),
+                full_refresh_all=full_refresh_all,
+                refresh=[],
+                dry=dry,
+                storage=spec.storage,
+            )
+            for result in results:
+                if "pipeline_event_result" in result:
+                    message = result["pipeline_event_result"].event.message
+                    failed = failed or _failed_flow(message)
+                    event(message)
+        except KafkaError:
+            raise
+        except Exception as error:
+            wrong = PipelineFailed(one_line(error))
+            wrong.flow = failed
+            raise wrong from error
+
+
+def _failed_flow(message: str) -> str | None:
+    """The flow of a line such as "Flow 'a.b.c' has FAILED."."""
+    words = message.split("'")
+    return flow_name(words[1]) if len(words) > 2 and words[0] == "Flow " and "FAILED" in message else None
+
+
+class Recorder:
+    """Keeps a status up to date while its pipeline runs, and on disk. Thread-safe: reports come from Spark's thread."""
+
+    def __init__(self, project: Project, now: Callable[[], str]) -> None:
+        self.status = Status.read(project.status, project.name)
+        self.status.pipeline = project.name
+        self._path = project.status
+        self._now = now
+        self._lock = threading.Lock()
+
+    def started(self) -> None:
+        """A run begins."""
+        with self._lock:
+            self.status.state, self.status.started_at = "running", self._now()
+            self.status.write(self._path)
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """A query has reported."""
+        with self._lock:
+            self.status.progressed(progress)
+            self.status.write(self._path)
+
+    def updated(self, seconds: float) -> None:
+        """An update has succeeded."""
+        with self._lock:
+            self.status.updates += 1
+            self.status.finished_at, self.status.seconds, self.status.last_error = self._now(), round(seconds, 3), None
+            self.status.write(self._path)
+
+    def failed(self, error: BaseException) -> None:
+        """The run ends with an error."""
+        with self._lock:
+            told = {"at": self._now(), "text": one_line(error)}
+            flow = getattr(error, "flow", None)
+            self.status.state, self.status.last_error = "failed", told if flow is None else {**told, "flow": flow}
+            self.status.write(self._path)
+
+    def stopped(self) -> None:
+        """The run ends."""
+        with self._lock:
+            self.status.state = "stopped"
+            self.status.write(self._path)
+
+
+@contextlib.contextmanager
+def _said_into(log: Path) -> Iterator[None]:
+    """What processes started meanwhile say on stderr goes into a file, for as long as they live."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
