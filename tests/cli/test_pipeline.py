@@ -173,7 +173,7 @@ def test_without_spark_a_run_says_what_to_do(project: Project, capsys: pytest.Ca
     monkeypatch.setattr(running, "NEEDED", ("pyspark_that_is_not_there",))
     for command in ("run", "dry-run"):
         assert run(["pipeline", command, "--project", str(project.root)]) == 1
-        assert "pip install 'kafkacore[spark]'" in failure(capsys)
+        assert 'pip install "kafkacore[spark]"' in failure(capsys)
     assert not project.state.exists()
 
 

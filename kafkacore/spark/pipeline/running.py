@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import KafkaError, UsageError
-from kafkacore.spark.java import ensure_java
+from kafkacore.spark.java import NO_SPARK, ensure_java
 from kafkacore.spark.pipeline.project import Project
 from kafkacore.spark.pipeline.status import Status, flow_name, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP
@@ -55,7 +55,7 @@ def missing() -> str | None:
         except ModuleNotFoundError:
             found = None
         if found is None:
-            return f"Spark is not installed ({name} is missing): pip install 'kafkacore[spark]'"
+            return f"{NO_SPARK} ({name} is missing)"
     if importlib.util.find_spec("pyspark.pipelines") is None:
         return "declarative pipelines need pyspark 4.1 or later: pip install -U 'kafkacore[spark]'"
     try:
