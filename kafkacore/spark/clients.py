@@ -18,7 +18,7 @@ from kafkacore.admin import KafkaAdminClient
 from kafkacore.clock import SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.spark import secrets
+from kafkacore.spark import secrets, workers
 from kafkacore.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
@@ -88,6 +88,7 @@ def read(options: SourceOptions, wanted: OffsetRange, names: tuple[str, ...]) ->
                 partition=wanted.partition,
                 offset=error.offset,
             ) from error
+    workers.settle()
 
 
 class OffsetSource:

@@ -29,7 +29,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Stri
 
 from kafkacore import errors
 from kafkacore.producer import KafkaProducer
-from kafkacore.spark import secrets
+from kafkacore.spark import secrets, workers
 from kafkacore.spark.options import SinkOptions, sink_options
 from kafkacore.spark.sending import RowSender
 
@@ -222,10 +222,12 @@ class Writer:
             sender = RowSender(producer, self.options.topic)
             for batch in iterator:
                 sender.send(batch)
-            return self.guarantee.finish(task, producer, sender.finish(), started_ms)
+            written = self.guarantee.finish(task, producer, sender.finish(), started_ms)
         except BaseException:
             self.guarantee.failed(task)
             raise
+        workers.settle()
+        return written
 
 
 class BatchWriter(Writer, datasource.DataSourceArrowWriter):
@@ -270,4 +272,6 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
     """
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise errors.UsageError("streaming writes need pyspark 4.1 or later; with 4.0 use kafkacore.spark.foreach_batch")
-    return StreamWriter(checked(given, schema, overwrite=False))
+    made = StreamWriter(checked(given, schema, overwrite=False))
+    workers.settle()                                                # Spark plans and commits every batch in workers, too
+    return made
