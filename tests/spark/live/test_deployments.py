@@ -36,7 +36,6 @@ def run(kind: str, cluster: EmbeddedCluster, directory: Path, **environment: str
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PYSPARK_PYTHON": sys.executable,
         "PLANTED": PLANTED,
-        "SPARK_WORKER_DIR": str(directory / "work"),
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         **environment,
     }
@@ -71,12 +70,19 @@ def shows(directory: Path, what: str) -> list[str]:
 
 
 def test_executors_of_their_own(tmp_path: Path) -> None:
+    import pyspark
+
+    home = tmp_path / "home"                                        # executors write their logs to SPARK_HOME/work
+    home.mkdir()
+    for each in Path(pyspark.__file__).parent.iterdir():
+        if each.name != "work":
+            (home / each.name).symlink_to(each)
     with EmbeddedCluster() as cluster:
-        answer = run("cluster", cluster, tmp_path)
+        answer = run("cluster", cluster, tmp_path, SPARK_HOME=str(home))
         check(answer, cluster)
     assert answer["daemons"] == 2                                   # each executor has its own worker processes
     assert "kafkacore" in answer["plan"] and PLANTED not in answer["plan"] and "secret://" not in answer["plan"]
-    assert list((tmp_path / "work").rglob("stderr"))               # the executors' logs are among what is looked through
+    assert list((home / "work").rglob("stderr"))                    # the executors' logs are among what is looked through
     assert shows(tmp_path, PLANTED) == []
 
 
