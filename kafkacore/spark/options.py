@@ -21,6 +21,7 @@ from kafkacore.spark import offsets, secrets
 from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
 
 READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
+SINK_BATCH_BYTES = 131_072          # rows come ten thousand at a time: with Kafka's 16 KiB a record costs client and broker about twice as much
 CORRUPT_MODES = ("permissive", "dropmalformed", "failfast")
 FORBIDDEN = {
     "auto.offset.reset": "startingOffsets says where a query begins",
@@ -410,7 +411,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     guarantee = found.get("deliveryGuarantee", "at_least_once")
     if guarantee != "at_least_once":
         raise ConfigError(f"deliveryGuarantee={guarantee} is not implemented yet; at_least_once is")
-    extra = [("client.id", "spark-kafkacore")]
+    extra = [("client.id", "spark-kafkacore"), ("batch.size", str(SINK_BATCH_BYTES))]
     return SinkOptions(_client_settings(client, ProducerConfig, extra + _partitioner(found, client)), found.get("topic"), guarantee)
 
 

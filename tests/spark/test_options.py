@@ -123,6 +123,11 @@ def test_partitioners_that_cannot_be(given: dict[str, str], says: str) -> None:
         sink_options({**SERVERS, **given})
 
 
+def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:
+    assert sink_options(SERVERS).client["batch.size"] == "131072"
+    assert sink_options({**SERVERS, "kafka.batch.size": "16384"}).client["batch.size"] == "16384"
+
+
 def test_options_from_python() -> None:
     numbers = {"includeHeaders": True, "minPartitions": 4, "startingOffsets": {"t": {"0": 5}}}
     assert option_text({"kafka_bootstrap_servers": "b:1", **numbers, "value.format": "json"}) == {
