@@ -19,6 +19,7 @@ from kafkacore.clock import SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.spark import secrets, workers
+from kafkacore.spark.decoded import DecodedRows
 from kafkacore.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
@@ -64,18 +65,25 @@ class Lent:
         consumer.close()
 
 
-def read(options: SourceOptions, wanted: OffsetRange, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def read(options: SourceOptions, wanted: OffsetRange, columns_wanted: tuple[str, ...] | pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range: what a task does.
 
     Args:
         options: of the read.
         wanted: which offsets.
-        names: the columns, in order.
+        columns_wanted: the names of Kafka's columns, in order; or, of a decoded read, the schema of its rows.
 
     Raises:
         errors.KafkaError: with topic, partition and offset; OffsetOutOfRange says what has been lost.
     """
-    builder = RowBuilder(wanted.topic, wanted.partition, names)
+    if isinstance(columns_wanted, pa.Schema):
+        with DecodedRows(options, wanted.topic, wanted.partition, columns_wanted) as rows:
+            yield from _read(options, wanted, rows)
+    else:
+        yield from _read(options, wanted, RowBuilder(wanted.topic, wanted.partition, columns_wanted))
+
+
+def _read(options: SourceOptions, wanted: OffsetRange, builder: RowBuilder | DecodedRows) -> Iterator[pa.RecordBatch]:
     with Lent(options.client) as consumer:
         try:
             for columns in consumer.read_range((wanted.topic, wanted.partition), wanted.start, wanted.end, options.poll_timeout_ms / 1000):

@@ -41,6 +41,13 @@ def _text(name: str, value: str) -> str:
     return value
 
 
+def _character(name: str, value: str) -> str:
+    character = {"\\t": "\t", "tab": "\t"}.get(value, value)
+    if len(character) != 1 or not character.isascii() or character in '"\r\n':
+        raise ConfigError(f"option {name} must be one ASCII character other than a quote or a line end, not {value!r}")
+    return character
+
+
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ConfigError(f"option {name} must be true or false, not {value!r}")
@@ -149,7 +156,12 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "value.format": (_choice(*READ_FORMATS), _READ),
     "value.schema": (_text, _READ),
     "value.message": (_text, _READ),
+    "value.delimiter": (_character, _READ),
+    "value.framing": (_choice("plain", "confluent"), _READ),
     "schema.registry.url": (_text, _READ),
+    "schema.registry.subject": (_text, _READ),
+    "schema.registry.basic.auth.user.info": (_text, _READ),
+    "schema.registry.bearer.auth.token": (_text, _READ),
     "mode": (_choice(*CORRUPT_MODES), _READ),
     "deadLetterTopic": (_text, _READ),
     "emit": (_choice("rows", "ranges"), _READ),
@@ -206,7 +218,7 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
         if where not in places:
             place = {"batch": "a batch read", "stream": "a streaming read", "sink": "a write"}[where]
             raise ConfigError(f"option {name} has no effect in {place}: leave it out")
-        found[name] = reader(name, secrets.resolve(name, value) if name == "schema.registry.url" else value)
+        found[name] = reader(name, value)
     for name in client:
         if name in FORBIDDEN:
             raise ConfigError(f"option kafka.{name} is not supported: {FORBIDDEN[name]}")
@@ -252,7 +264,9 @@ class SourceOptions:
         retries, retry_interval_ms: for asking about offsets.
         metadata_ttl_ms: for how long the list of partitions holds.
         commit_group: a group that gets the offsets of finished batches.
-        value_format, value_schema, value_message, registry_url: how values are decoded.
+        value_format, value_schema, value_message, delimiter: how values are decoded.
+        framed: values begin with the schema registry's prefix.
+        registry_url, registry_user_info, registry_token, registry_subject: where schemas are; secrets are references still.
         mode, dead_letter_topic: what becomes of values that cannot be decoded.
         emit: "rows", or "ranges" for the fast path.
     """
@@ -281,7 +295,12 @@ class SourceOptions:
     value_format: str = "binary"
     value_schema: str | None = None
     value_message: str | None = None
+    delimiter: str = ","
+    framed: bool = False
     registry_url: str | None = field(default=None, repr=False)
+    registry_user_info: str | None = field(default=None, repr=False)
+    registry_token: str | None = field(default=None, repr=False)
+    registry_subject: str | None = None
     mode: str = "permissive"
     dead_letter_topic: str | None = None
     emit: str = "rows"
@@ -358,29 +377,55 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         value_format=found.get("value.format", "binary"),
         value_schema=found.get("value.schema"),
         value_message=found.get("value.message"),
+        delimiter=found.get("value.delimiter", ","),
+        framed=found.get("value.framing", "confluent" if "schema.registry.url" in found else "plain") == "confluent",
         registry_url=found.get("schema.registry.url"),
-        mode=found.get("mode", "permissive"),
+        registry_user_info=found.get("schema.registry.basic.auth.user.info"),
+        registry_token=found.get("schema.registry.bearer.auth.token"),
+        registry_subject=found.get("schema.registry.subject"),
+        mode=found.get("mode", "dropmalformed" if "deadLetterTopic" in found else "permissive"),
         dead_letter_topic=found.get("deadLetterTopic"),
         emit=found.get("emit", "rows"),
     )
 
 
+_REGISTRY = ("schema.registry.url", "schema.registry.subject", "schema.registry.basic.auth.user.info", "schema.registry.bearer.auth.token")
+_DECODES: dict[str, tuple[str, ...]] = {
+    "value.schema": ("json", "csv", "avro", "protobuf"),
+    "value.message": ("protobuf",),
+    "value.delimiter": ("csv",),
+    "value.framing": ("json", "avro", "protobuf"),
+    **dict.fromkeys(_REGISTRY, ("avro", "protobuf")),
+    **dict.fromkeys(("mode", "deadLetterTopic"), tuple(each for each in READ_FORMATS if each != "binary")),
+}
+"""Options of decoding and the formats for which they mean something."""
+
+
 def _check_decoding(found: Mapping[str, Any]) -> None:
     kind = found.get("value.format", "binary")
-    if kind in ("binary", "string"):
-        for name in ("value.schema", "schema.registry.url", "mode", "deadLetterTopic", "value.message"):
-            if name in found:
-                raise ConfigError(f"option {name} has no effect with value.format={kind}")
-    if "value.schema" in found and "schema.registry.url" in found:
-        raise ConfigError("options value.schema and schema.registry.url exclude each other: the schema comes from one place")
+    for name, formats in _DECODES.items():
+        if name in found and kind not in formats:
+            hint = "; value.framing=confluent takes the prefix off" if kind == "json" and name in _REGISTRY else ""
+            raise ConfigError(f"option {name} has no effect with value.format={kind}{hint}")
+    if found.get("includeHeaders") and kind not in ("binary", "string"):
+        raise ConfigError(f"option includeHeaders has no effect with value.format={kind}: name the column _headers in the schema")
+    if "schema.registry.url" in found:
+        if "value.schema" in found:
+            raise ConfigError("options value.schema and schema.registry.url exclude each other: the schema comes from one place")
+        if found.get("value.framing") == "plain":
+            raise ConfigError("with schema.registry.url each value names its schema: value.framing=plain contradicts it")
+        if "value.message" in found:
+            raise ConfigError("option value.message has no effect with schema.registry.url: each value names its message")
+    elif any(name in found for name in _REGISTRY):
+        raise ConfigError(f"option {next(name for name in _REGISTRY if name in found)} has no effect without schema.registry.url")
     if kind == "avro" and "value.schema" not in found and "schema.registry.url" not in found:
         raise ConfigError("value.format=avro needs value.schema (the writer's schema as JSON) or schema.registry.url")
     if kind == "protobuf" and "schema.registry.url" not in found and not ("value.schema" in found and "value.message" in found):
         raise ConfigError("value.format=protobuf needs value.schema (a descriptor set file) with value.message, or schema.registry.url")
-    if kind != "protobuf" and "value.message" in found:
-        raise ConfigError(f"option value.message has no effect with value.format={kind}")
-    if "deadLetterTopic" in found and found.get("mode", "permissive") == "failfast":
+    if "deadLetterTopic" in found and found.get("mode", "dropmalformed") == "failfast":
         raise ConfigError("option deadLetterTopic has no effect with mode=failfast")
+    if "schema.registry.basic.auth.user.info" in found and "schema.registry.bearer.auth.token" in found:
+        raise ConfigError("options schema.registry.basic.auth.user.info and schema.registry.bearer.auth.token exclude each other")
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from kafkacore import errors
 from kafkacore.spark import clients, offsets
+from kafkacore.spark.decode import formats
 from kafkacore.spark.offsets import OffsetRange, Partition
 from kafkacore.spark.options import SourceOptions, source_options
 
@@ -87,7 +89,7 @@ class KafkaSource(DataSource):
         return "kafkacore"
 
     def schema(self) -> StructType:
-        """The columns of Spark's own Kafka source."""
+        """The columns of Spark's own Kafka source; of a decoded read, those of the value."""
         # Whether it is to be a stream is not known here: what is wrong for both is said now.
         options = None
         for streaming in (True, False):
@@ -97,9 +99,15 @@ class KafkaSource(DataSource):
             except errors.ConfigError:
                 if not streaming:
                     raise
-        if options is not None and options.emit == "ranges":
+        assert options is not None
+        if options.emit == "ranges":
             return RANGES_SCHEMA
-        return WITH_HEADERS if options is not None and options.include_headers else KAFKA_SCHEMA
+        if options.value_format == "binary":
+            return WITH_HEADERS if options.include_headers else KAFKA_SCHEMA
+        if options.value_format == "string":
+            fields = (WITH_HEADERS if options.include_headers else KAFKA_SCHEMA).fields
+            return StructType([StructField("value", StringType()) if each.name == "value" else each for each in fields])
+        return from_arrow_schema(formats.derived(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
@@ -125,12 +133,16 @@ class KafkaSource(DataSource):
         return writer.stream_writer(self.options, schema, overwrite)
 
 
-def column_names(schema: StructType) -> tuple[str, ...]:
-    """The columns a read is to have.
+def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
+    """The columns a read is to have: names, or the Arrow schema of a decoded read.
 
     Raises:
         errors.ConfigError: there is no such column, or it has another type.
     """
+    if options.value_format != "binary":
+        made = to_arrow_schema(schema, timezone="UTC")
+        formats.value_fields(made, options)
+        return made
     types = {each.name: each.dataType for each in WITH_HEADERS.fields}
     for each in schema.fields:
         if each.name not in types:
@@ -160,7 +172,7 @@ class _Reading:
         self.options = options
         if options.emit == "ranges" and schema != RANGES_SCHEMA:
             raise errors.ConfigError(f"with emit=ranges the columns are {RANGES_SCHEMA.simpleString()}, not {schema.simpleString()}")
-        self.names = () if options.emit == "ranges" else column_names(schema)
+        self.columns = () if options.emit == "ranges" else wanted_columns(schema, options)
 
     def planned(self, ranges: list[OffsetRange]) -> list[RangePartition]:
         """The tasks. One at least: Spark takes no plan without partitions."""
@@ -173,7 +185,7 @@ class _Reading:
             return iter(())
         if self.options.emit == "ranges":
             return iter([pa.RecordBatch.from_pylist([partition.wanted._asdict()], RANGES)])
-        return clients.read(self.options, partition.wanted, self.names)
+        return clients.read(self.options, partition.wanted, self.columns)
 
     def tolerate(self, start: dict[Partition, int], lost: Sequence[offsets.Loss]) -> dict[Partition, int]:
         """The offsets to read from instead of those that are lost.

@@ -56,12 +56,37 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "value.format": "xml"}, False, "must be one of binary, string, json"),
         ({**READ, "value.format": "avro"}, False, "needs value.schema"),
         ({**READ, "mode": "failfast"}, False, "option mode has no effect with value.format=binary"),
+        ({**READ, "value.format": "json", "schema.registry.url": "http://r"}, False, "value.framing=confluent takes the prefix off"),
+        ({**READ, "value.format": "json", "value.delimiter": ";"}, False, "option value.delimiter has no effect with value.format=json"),
+        ({**READ, "value.format": "csv", "value.delimiter": ";;"}, False, "option value.delimiter must be one ASCII character"),
+        ({**READ, "value.format": "csv", "value.framing": "confluent"}, False, "option value.framing has no effect with value.format=csv"),
+        ({**READ, "value.format": "json", "includeHeaders": "true"}, False, "name the column _headers"),
+        ({**READ, "value.format": "json", "mode": "failfast", "deadLetterTopic": "d"}, False, "no effect with mode=failfast"),
+        ({**READ, "value.format": "avro", "schema.registry.url": "http://r", "value.schema": "{}"}, False, "exclude each other"),
+        ({**READ, "value.format": "avro", "schema.registry.url": "http://r", "value.framing": "plain"}, False, "contradicts it"),
+        ({**READ, "value.format": "avro", "value.schema": "{}", "schema.registry.subject": "s"}, False, "without schema.registry.url"),
+        ({**READ, "value.format": "protobuf", "schema.registry.url": "http://r", "value.message": "M"}, False, "value names its message"),
+        ({**READ, "value.format": "protobuf", "value.schema": "f"}, False, "needs value.schema .* with value.message"),
         ({**READ, "deliveryGuarantee": "at_least_once"}, False, "has no effect in a batch read"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], streaming: bool, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         source_options(given, streaming=streaming)
+
+
+def test_dead_letters_are_dropped_from_the_rows_unless_a_mode_says_otherwise() -> None:
+    given = {**READ, "value.format": "json"}
+    modes = [{}, {"deadLetterTopic": "d"}, {"deadLetterTopic": "d", "mode": "permissive"}]
+    assert [source_options({**given, **each}, streaming=False).mode for each in modes] == ["permissive", "dropmalformed", "permissive"]
+
+
+def test_the_registrys_secrets_stay_references_and_are_not_shown() -> None:
+    url = "http://me:hush@r"
+    given = {**READ, "value.format": "avro", "schema.registry.url": url, "schema.registry.basic.auth.user.info": "secret://env/NOWHERE"}
+    options = source_options(given, streaming=False)
+    assert options.registry_user_info == "secret://env/NOWHERE" and options.framed
+    assert "hush" not in repr(options) and "NOWHERE" not in repr(options)
 
 
 def test_exactly_once_is_refused_until_it_exists() -> None:

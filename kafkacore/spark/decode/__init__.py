@@ -1,0 +1,1 @@
+"""Values as typed columns: one file per format; `formats` chooses among them."""

@@ -1,0 +1,236 @@
+"""JSON objects as columns.
+
+Arrow reads a whole batch at once, from text that is joined first. It does not care where one value ends and the next begins, so a value
+like `{"a":1}{"a":2}` would shift all that follow, to other offsets. Each value is therefore put into an object of its own under a name
+that nobody outside this process can know: as many rows as values, and each with something under that name, means that row i is value i.
+(It also keeps a top-level null from Arrow, which crashes there.)
+
+What Arrow refuses, or reads as no Spark would, goes row by row through Python's json and `_convert`, which say what is right for the types.
+
+Source: org.apache.spark.sql.catalyst.json.JacksonParser.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from kafkacore.errors import ConfigError
+from kafkacore.spark.ddl import name_of
+from kafkacore.spark.decode import values as v
+from kafkacore.spark.decode.base import BlockDecoder
+
+NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "INF": "inf", "+INF": "inf", "-Infinity": "-inf", "-INF": "-inf"}
+INTEGERS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
+
+
+_ROW = re.compile(r"in row (\d+)$")
+_NO_PLAIN_DECIMAL = r'[:,\[]\s*"?[+-]?[0-9.]+[eE]|[0-9]{20}|\.[0-9]{19}|\\u'
+"""Where a decimal may be one that Arrow must not get (see `values.ARROW_SCALE`): also in a string, also written by escapes."""
+
+
+class _Number(str):
+    """A number with a point or an exponent, as it was written."""
+
+
+def _text(value: Any) -> str:
+    """JSON text of a part of a value: what a string column gets when there is no string."""
+    if type(value) is _Number:
+        return str.__str__(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _load(value: bytes) -> Any:
+    return json.loads(value.decode("utf-8"), parse_float=_Number)
+
+
+class JsonDecoder(BlockDecoder):
+    """Values that are JSON objects."""
+
+    def __init__(self, fields: Sequence[Any]) -> None:
+        """Plans the columns.
+
+        Raises:
+            ConfigError: a column's type has no meaning in JSON.
+        """
+        super().__init__(fields)
+        self._converts = [_convert(field.name, field.type) for field in fields]
+        self._has_decimals = any(_holds_decimals(field.type) for field in fields)
+        self._by_arrow = all(_arrow_reads(field.type) for field in fields)
+        self._name = secrets.token_hex(16)
+        whole = pa.struct([pa.field(field.name, v.raw_type(field.type)) for field in fields])
+        self._parsing = arrow_json.ParseOptions(
+            explicit_schema=pa.schema([(self._name, whole)]), newlines_in_values=True, unexpected_field_behavior="ignore"
+        )
+        self._around = (pa.scalar(f'{{"{self._name}":'.encode(), pa.binary()), pa.scalar(b"}\n", pa.binary()), pa.scalar(b"", pa.binary()))
+        self._kind = pa.struct(self.fields)
+
+    def _block(self, values: Any) -> Any:
+        if not self._by_arrow:
+            raise v.Undecodable("not by Arrow")
+        text = values.cast(pa.string())                        # is it UTF-8
+        if self._has_decimals:
+            doubtful = pc.index(pc.match_substring_regex(text, _NO_PLAIN_DECIMAL), True).as_py()
+            if doubtful >= 0:
+                raise pa.ArrowInvalid(f"perhaps a number that Arrow cannot take in row {doubtful}")
+        before, after, between = self._around
+        text = pc.binary_join_element_wise(before, values, after, between).buffers()[2]
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=text.size + 1)
+        column = arrow_json.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parsing).column(self._name)
+        if len(column) != len(values) or column.null_count or column.num_chunks != 1:
+            raise v.Undecodable("some values are not one object each")
+        if self._has_decimals:
+            column.chunk(0).validate(full=True)                # Arrow does not look whether a decimal fits
+        return v.typed(column.chunk(0), self._kind)
+
+    @staticmethod
+    def _row_of(error: BaseException) -> int | None:
+        match = _ROW.search(str(error)) if isinstance(error, pa.ArrowInvalid) else None
+        return None if match is None else int(match[1])
+
+    def _row(self, value: bytes) -> Sequence[Any] | None:
+        try:
+            data = _load(value)
+        except ValueError:
+            if b"Inf" not in value:
+                raise
+            try:                                               # Arrow alone reads Inf as a number
+                row = self._block(pa.array([value], pa.binary()))
+                return [row.field(at)[0].as_py() for at in range(len(self.fields))]
+            except v.FAULTS:             # its text would tell the name
+                pass
+            raise
+        if data is None:
+            return None
+        if not isinstance(data, dict):
+            raise v.Undecodable(f"a JSON object is expected, not {type(data).__name__}")
+        get = data.get
+        return [
+            None if (each := get(field.name)) is None else convert(each) for field, convert in zip(self.fields, self._converts, strict=True)
+        ]
+
+
+def _arrow_reads(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_arrow_reads(each.type) for each in kind)
+    if pa.types.is_list(kind):
+        return _arrow_reads(kind.value_type)
+    return not (pa.types.is_map(kind) or pa.types.is_binary(kind) or (pa.types.is_decimal(kind) and kind.scale > v.ARROW_SCALE))
+
+
+def _holds_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_decimals(each.type) for each in kind)
+    return _holds_decimals(kind.value_type) if pa.types.is_list(kind) else pa.types.is_decimal(kind)
+
+
+def _convert(path: str, kind: pa.DataType) -> v.Convert:
+    """The conversion of one JSON value, not null, to what Arrow takes for a type."""
+    for test, make in (
+        (pa.types.is_struct, _structs),
+        (pa.types.is_list, _lists),
+        (pa.types.is_map, _maps),
+        (pa.types.is_integer, _integers),
+        (pa.types.is_floating, _floats),
+        (pa.types.is_decimal, _decimals),
+        (pa.types.is_timestamp, _timestamps),
+    ):
+        if test(kind):
+            return make(path, kind)
+    if pa.types.is_string(kind):
+        return lambda value: value if type(value) is str else _text(value)
+    if pa.types.is_boolean(kind):
+        return lambda value: value if type(value) is bool else v.refuse(path, value, "boolean")
+    if pa.types.is_date32(kind):
+        return lambda value: v.day(path, value) if type(value) is str else v.refuse(path, value, "date")
+    if pa.types.is_binary(kind):
+        return lambda value: _from_base64(path, value)
+    raise ConfigError(f"column {path}: JSON has nothing that could be read as {name_of(kind)}")
+
+
+def _from_base64(path: str, value: Any) -> bytes:
+    try:
+        if type(value) is str:
+            return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    v.refuse(path, value, "binary in base 64")
+
+
+def _integers(path: str, kind: pa.DataType) -> v.Convert:
+    limit, name = 1 << INTEGERS.get(kind, 0), name_of(kind)
+    if limit == 1:
+        raise ConfigError(f"column {path}: Spark has no type {kind}")
+    return lambda value: value if type(value) is int and -limit <= value < limit else v.refuse(path, value, name)
+
+
+def _floats(path: str, kind: pa.DataType) -> v.Convert:
+    def convert(value: Any) -> float:
+        if type(value) is str:
+            return float(NOT_FINITE.get(value) or v.refuse(path, value, name_of(kind)))
+        return float(value) if type(value) in (int, float, _Number) else v.refuse(path, value, name_of(kind))
+
+    return convert
+
+
+def _decimals(path: str, kind: pa.DataType) -> v.Convert:
+    return lambda value: v.scaled(path, value, kind) if type(value) in (int, str, _Number) else v.refuse(path, value, name_of(kind))
+
+
+def _timestamps(path: str, kind: pa.DataType) -> v.Convert:
+    zoned = kind.tz is not None
+
+    def convert(value: Any) -> int:
+        if type(value) is str:
+            return v.instant_us(path, value, zoned)
+        return v.seconds_us(path, value) if zoned and type(value) is int else v.refuse(path, value, name_of(kind))
+
+    return convert
+
+
+def _structs(path: str, kind: pa.DataType) -> v.Convert:
+    parts = [(each.name, _convert(f"{path}.{each.name}", each.type)) for each in kind]
+
+    def convert(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            v.refuse(path, value, "struct")
+        return {name: None if (each := value.get(name)) is None else make(each) for name, make in parts}
+
+    return convert
+
+
+def _lists(path: str, kind: pa.DataType) -> v.Convert:
+    make = _convert(f"{path}[]", kind.value_type)
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is not list:
+            v.refuse(path, value, "array")
+        return [None if each is None else make(each) for each in value]
+
+    return convert
+
+
+def _maps(path: str, kind: pa.DataType) -> v.Convert:
+    if not pa.types.is_string(kind.key_type):
+        raise ConfigError(f"column {path}: the keys of JSON objects are strings, not {name_of(kind.key_type)}")
+    make = _convert(f"{path}{{}}", kind.item_type)
+
+    def convert(value: Any) -> list[tuple[str, Any]]:
+        if type(value) is not dict:
+            v.refuse(path, value, "map")
+        return [(key, None if each is None else make(each)) for key, each in value.items()]
+
+    return convert

@@ -1,0 +1,230 @@
+"""Schemas from a schema registry, by Confluent's HTTP interface, kept by id: a schema never changes under its id.
+
+A value in the registry's wire format is a zero byte, the schema's id in four bytes, for Protobuf a list of message indexes, and the data.
+
+Source: io.confluent.kafka.schemaregistry.client.rest.RestService, io.confluent.kafka.serializers.AbstractKafkaSchemaSerDe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from kafkacore import errors
+from kafkacore.spark import secrets
+from kafkacore.spark.decode.values import Undecodable
+
+PREFIX_BYTES = 5
+TRIES = 4
+BACKOFF_S = 0.2
+TIMEOUT_S = 10.0
+RETRIED = (408, 425, 429, 500, 502, 503, 504)
+UNKNOWN_IDS = 10_000
+UNKNOWN_S = 30.0
+NOT_FRAMED = "not in the schema registry's wire format: a zero byte and a schema's id are expected first"
+
+
+class UnknownSchema(Undecodable):
+    """The registry has no such id: the bytes are not what they claim to be."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A registered schema.
+
+    Attributes:
+        kind: AVRO, PROTOBUF or JSON.
+        text: as registered; for Protobuf a serialized FileDescriptorProto in base 64.
+        references: names under which it uses other schemas, and those.
+    """
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, Schema], ...] = ()
+
+
+@dataclass(frozen=True)
+class RegistryOptions:
+    """Where the registry is and who asks; secrets are references still.
+
+    Attributes:
+        url: one or several, separated by commas, with or without user:password@.
+        user_info: user:password.
+        token: a bearer token.
+    """
+
+    url: str
+    user_info: str | None = None
+    token: str | None = None
+
+
+class Registry:
+    """A registry and what it has answered. Threads may share it."""
+
+    def __init__(
+        self, options: RegistryOptions, sleep: Callable[[float], object] = time.sleep, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepares; asks nothing yet.
+
+        Args:
+            options: where it is.
+            sleep: waits between tries, in seconds.
+            clock: seconds; an id that was unknown is asked for again after UNKNOWN_S, since it may be registered then.
+
+        Raises:
+            errors.ConfigError: a URL is not http or https, or a secret is not there.
+        """
+        self._bases: list[tuple[str, Any]] = []
+        login = None if options.user_info is None else secrets.resolve("schema.registry.basic.auth.user.info", options.user_info)
+        token = None if options.token is None else secrets.resolve("schema.registry.bearer.auth.token", options.token)
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        for each in secrets.resolve("schema.registry.url", options.url).split(","):
+            parts = urlsplit(each.strip())
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise errors.ConfigError("option schema.registry.url must be like https://host:8081, or several separated by commas")
+            info, _, place = parts.netloc.rpartition("@")
+            user, _, password = (info or login or "").partition(":")
+            # Userinfo is taken out: httpx writes URLs into its log.
+            base = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+            auth = (unquote(user), unquote(password)) if info else (user, password)
+            self._bases.append((base, auth if user else None))
+        self._sleep, self._clock = sleep, clock
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._by_id: dict[tuple[int, str], Schema] = {}
+        self._unknown: dict[int, float] = {}
+
+    def close(self) -> None:
+        """Lets go of the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def by_id(self, number: int, kind: str) -> Schema:
+        """The schema behind an id; asked once.
+
+        Args:
+            number: from a value.
+            kind: AVRO, PROTOBUF or JSON: what it must be.
+
+        Raises:
+            UnknownSchema: there is none, or it is of another kind.
+            errors.KafkaError: the registry does not answer, or refuses.
+        """
+        with self._lock:
+            found = self._by_id.get((number, kind))
+            if found is None:
+                if self._clock() - self._unknown.get(number, -UNKNOWN_S) < UNKNOWN_S:
+                    raise UnknownSchema(f"the schema registry has no schema {number}")
+                answer = self._get(f"/schemas/ids/{number}{_form(kind)}")
+                if answer is None:
+                    if len(self._unknown) >= UNKNOWN_IDS:
+                        self._unknown.clear()
+                    self._unknown[number] = self._clock()
+                    raise UnknownSchema(f"the schema registry has no schema {number}")
+                found = self._by_id[number, kind] = self._schema(answer, kind, f"schema {number}")
+            if found.kind != kind:
+                raise UnknownSchema(f"schema {number} is of the type {found.kind}, not {kind}")
+            return found
+
+    def latest(self, subject: str, kind: str) -> Schema:
+        """The newest schema of a subject; asked every time.
+
+        Raises:
+            errors.ConfigError: there is no such subject, or its schema is of another kind.
+            errors.KafkaError: as `by_id`.
+        """
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}")
+        if answer is None:
+            raise errors.ConfigError(
+                f"the schema registry has no subject {subject!r}: use the option schema.registry.subject, or .schema(...)"
+            )
+        found = self._schema(answer, kind, f"subject {subject!r}")
+        if found.kind != kind:
+            raise errors.ConfigError(f"the schema of subject {subject!r} is of the type {found.kind}, and value.format wants {kind}")
+        return found
+
+    def _schema(self, answer: Any, kind: str, what: str, depth: int = 0) -> Schema:
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            raise errors.CorruptDataError(f"the schema registry's answer for {what} holds no schema")
+        if depth > 32:
+            raise errors.CorruptDataError(f"the schema registry's {what} has references more than 32 deep")
+        references = []
+        for each in answer.get("references") or ():
+            name, subject, version = each["name"], each["subject"], each["version"]
+            found = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{int(version)}{_form(kind)}")
+            if found is None:
+                raise errors.CorruptDataError(f"{what} refers to subject {subject!r} version {version}, which the schema registry lacks")
+            references.append((str(name), self._schema(found, kind, f"subject {subject!r}", depth + 1)))
+        return Schema(str(answer.get("schemaType") or "AVRO"), answer["schema"], tuple(references))
+
+    def _get(self, path: str) -> Any:
+        """Asks; None when the registry knows no such thing. Tries again what may pass, at each address."""
+        import httpx
+
+        if self._client is None:
+            self._client = httpx.Client(timeout=TIMEOUT_S, headers=self._headers, follow_redirects=False)
+        why = ""
+        for attempt in range(TRIES):
+            if attempt:
+                self._sleep(BACKOFF_S * 2 ** (attempt - 1))
+            for base, auth in self._bases:
+                try:
+                    answer = self._client.get(base + path, auth=auth)
+                except httpx.TransportError as error:
+                    why = f"{base}: {type(error).__name__}: {error}"
+                    continue
+                if answer.status_code == 200:
+                    return _json(answer, base)
+                if answer.status_code == 404 and _json(answer, base).get("error_code") in (40401, 40402, 40403, 404):
+                    return None
+                why = f"{base}: HTTP status {answer.status_code} for {path}"
+                if answer.status_code in (401, 403):
+                    raise errors.AuthenticationFailedError(f"the schema registry does not let us in: {why}")
+                if answer.status_code not in RETRIED:
+                    raise errors.UsageError(f"the schema registry refuses: {why}")
+        raise errors.KafkaTimeoutError(f"the schema registry could not be asked, {TRIES} tries: {why}")
+
+
+def _form(kind: str) -> str:
+    return "?format=serialized" if kind == "PROTOBUF" else ""
+
+
+def _json(answer: Any, base: str) -> Any:
+    try:
+        data = answer.json()
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise errors.CorruptDataError(f"{base} answers with something else than a schema registry's JSON (status {answer.status_code})")
+    return data
+
+
+_kept: dict[RegistryOptions, Registry] = {}
+_lock = threading.Lock()
+
+
+def shared(options: RegistryOptions) -> Registry:
+    """The registry of this process: tasks that follow each other ask for a schema once."""
+    with _lock:
+        found = _kept.get(options)
+        if found is None:
+            found = _kept[options] = Registry(options)
+        return found
+
+
+def split(value: bytes) -> tuple[int, bytes]:
+    """A value's schema id and data.
+
+    Raises:
+        UnknownSchema: it does not begin like the wire format.
+    """
+    if len(value) < PREFIX_BYTES or value[0]:
+        raise UnknownSchema(NOT_FRAMED)
+    return int.from_bytes(value[1:PREFIX_BYTES], "big"), value[PREFIX_BYTES:]

@@ -1,0 +1,154 @@
+"""Decoded reads in a Spark session: the rows Spark itself would make of the values, derived columns, dead letters, errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+
+def produce(cluster: EmbeddedCluster, topic: str, values: list[bytes | None]) -> dict[str, str]:
+    cluster.create_topic(topic)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(topic, value)
+    return {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
+
+
+def both(spark: Any, given: dict[str, str], kind: str, schema: str) -> tuple[list[Any], list[Any]]:
+    """The rows as decoded in the reader, and as Spark's own function makes them of the values."""
+    plain = spark.read.format("kafkacore").options(**given).load()
+    theirs = plain.orderBy("offset").selectExpr(f"from_{kind}(cast(value AS string), '{schema}') AS r").collect()
+    ours = spark.read.format("kafkacore").schema(f"{schema}, _offset LONG").options(**given, **{"value.format": kind}).load()
+    width = len(ours.columns) - 1
+    nothing = (None,) * width
+    return [tuple(row)[:width] for row in ours.orderBy("_offset").collect()], [nothing if r is None else tuple(r) for (r,) in theirs]
+
+
+SCHEMA = (
+    "a INT, d DOUBLE, s STRING, b BOOLEAN, p DECIMAL(6,2), y DATE, t TIMESTAMP, n TIMESTAMP_NTZ, "
+    "l ARRAY<STRUCT<x: BIGINT>>, m MAP<STRING,DOUBLE>, r STRUCT<u: BINARY>"
+)
+ALIKE = [
+    '{"a":1,"d":1.5,"s":"x","b":true,"p":1.5,"y":"2020-01-02","t":"2020-01-01T10:00:00.5+02:00","n":"2020-01-01T10:00:00","r":{"u":"AP8="}}',
+    '{"l":[{"x":1},null,{"y":2}],"m":{"k":1,"z":null}}',
+    "{}",
+    "null",
+    '{"a":null,"foreign":[{"a":1}]}',
+    '{"s":{"q": [1.5,null,"ä"]}}',
+    '{"s":12}',
+    '{"d":7}',
+    '{"d":"NaN"}',
+    '{"d":"-Infinity"}',
+    '{"p":"12.345"}',
+    '{"p":-0.005}',
+    '{"t":1577836800}',
+    '{"t":"2020-01-01"}',
+    '{"t":"2020-01-01 01:02:03.1234567Z"}',
+    '{"y":"2020-1-2"}',
+    '{"s":"\\u00e4\\ud83d\\ude00\\u0000"}',
+    '{"a":1,"a":2}',
+    '  {"a" :\n 5 } ',
+    "{",
+    '"text"',
+    '[{"s":"x"}]',
+]
+PARTLY = [
+    '{"a":"1","s":"x"}',
+    '{"a":3000000000,"s":"x"}',
+    '{"a":1.0,"s":"x"}',
+    '{"b":"true","s":"x"}',
+    '{"y":"2020-02-30","s":"x"}',
+    '{"l":{},"s":"x"}',
+    '{"p":12345.67,"s":"x"}',
+    '{"n":"2020-01-01T00:00:00Z","s":"x"}',
+]
+"""One field is wrong: Spark keeps the others, kafkacore gives up the value."""
+MORE = ['{"s":"x"} {"s":"y"}']
+"""Spark takes the first of several values, kafkacore none: which one was meant is not known."""
+
+
+def test_json_is_read_as_from_json_does(spark: Any, cluster: EmbeddedCluster) -> None:
+    values = [each.encode() for each in [*ALIKE, *PARTLY, *MORE]]
+    ours, theirs = both(spark, produce(cluster, "json", values), "json", SCHEMA)
+    for at, text in enumerate(ALIKE):
+        assert repr(ours[at]) == repr(theirs[at]), text
+    for at, text in enumerate(PARTLY + MORE, len(ALIKE)):
+        assert ours[at] == (None,) * 11, text
+        assert theirs[at][2] == "x", text
+
+
+def test_csv_is_read_as_from_csv_does(spark: Any, cluster: EmbeddedCluster) -> None:
+    schema = "a INT, s STRING, d DOUBLE, b BOOLEAN, p DECIMAL(6,2), y DATE, t TIMESTAMP"
+    values = [
+        "1,x,1.5,true,1.5,2020-01-02,2020-01-01T10:00:00Z",
+        ",,,,,,",
+        '2,"x,y",,false,,,',
+        "3,,,,12.345,,",
+        "-4, x ,1e3,,,,2020-01-01 05:00:00",
+    ]
+    ours, theirs = both(spark, produce(cluster, "csv", [each.encode() for each in values]), "csv", schema)
+    for mine, spark_row, text in zip(ours, theirs, values, strict=True):
+        assert repr(mine) == repr(spark_row), text
+
+
+def test_csv_is_read_otherwise_where_the_docs_say_so(spark: Any, cluster: EmbeddedCluster) -> None:
+    values = [b'1,""', b"2", b'3,"a""b"', b"x,y"]
+    ours, theirs = both(spark, produce(cluster, "csv_otherwise", values), "csv", "a INT, s STRING")
+    assert ours == [(1, ""), (None, None), (3, 'a"b'), (None, None)]
+    assert theirs[0] == (1, None) and theirs[1] == (2, None) and theirs[3] == (None, "y")
+
+
+def test_avro_of_a_registry_as_a_stream_with_dead_letters(
+    spark: Any, cluster: EmbeddedCluster, registry_server: Any, tmp_path: Path
+) -> None:
+    import fastavro
+
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": ["null", "string"]}]}
+    number = registry_server.add("avro-value", json.dumps(schema))
+
+    def value(at: int) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"a": at, "s": None if at % 2 else "x"})
+        return struct.pack(">bI", 0, number) + out.getvalue()
+
+    given = produce(cluster, "avro", [value(at) if at % 10 else b"junk" for at in range(100)])
+    cluster.create_topic("dead")
+    more = {"value.format": "avro", "schema.registry.url": registry_server.url, "startingOffsets": "earliest", "deadLetterTopic": "dead"}
+    stream = spark.readStream.format("kafkacore").options(**given, **more).load()
+    assert stream.schema.simpleString() == "struct<a:int,s:string>"
+    query = (
+        stream.writeStream.format("memory").queryName("avro").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    assert sorted(row.a for row in spark.table("avro").collect()) == [at for at in range(100) if at % 10]
+    with KafkaConsumer("dead", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        found: list[Any] = []
+        while len(found) < 10:
+            found += [record for records in consumer.poll(10).values() for record in records]
+    assert [dict(each.headers)["__kafkacore.errors.offset"] for each in found] == [b"%d" % at for at in range(0, 100, 10)]
+
+
+@pytest.mark.parametrize(
+    ("more", "schema", "says"),
+    [
+        ({"value.format": "json", "mode": "failfast"}, "a INT", r"json_bad-0.*@1|json_bad.*offset.*1"),
+        ({"value.format": "json"}, None, "value.format=json does not name the columns"),
+        ({"value.format": "json"}, "a INT NOT NULL", "column a is NOT NULL"),
+    ],
+)
+def test_what_is_wrong_is_said(spark: Any, cluster: EmbeddedCluster, more: dict[str, str], schema: str | None, says: str) -> None:
+    try:
+        given = produce(cluster, "json_bad", [b"{}", b"{"])
+    except Exception:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "json_bad"}
+    reader = spark.read.format("kafkacore").options(**given, **more)
+    with pytest.raises(Exception, match=says):
+        (reader if schema is None else reader.schema(schema)).load().count()

@@ -1,0 +1,366 @@
+"""Avro and Protobuf as columns, with and without the schema registry, against what fastavro and protobuf write."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import io
+import json
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("google.protobuf")
+
+from google.protobuf import descriptor_pb2, message_factory  # noqa: E402
+
+from kafkacore.errors import ConfigError  # noqa: E402
+from kafkacore.spark import ddl  # noqa: E402
+from kafkacore.spark.decode import avro, protobuf, registry  # noqa: E402
+from tests.spark.support import rows  # noqa: E402
+
+UTC = dt.UTC
+ITEM = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "q", "type": "double"}, {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}}],
+}
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "n.R",
+    "fields": [
+        {"name": "i", "type": "int"},
+        {"name": "n", "type": ["int", "null", "long"]},
+        {"name": "s", "type": ["null", "string"]},
+        {"name": "b", "type": "bytes"},
+        {"name": "f", "type": {"type": "fixed", "name": "F", "size": 2}},
+        {"name": "ms", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "us", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}]},
+        {"name": "d", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "p", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
+        {"name": "m", "type": {"type": "map", "values": ["null", {"type": "long", "logicalType": "timestamp-millis"}]}},
+        {"name": "l", "type": {"type": "array", "items": ITEM}},
+        {"name": "again", "type": ["null", "Item"]},
+        {"name": "u", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "x", "type": ["float", "double"]},
+    ],
+}
+MOMENT = dt.datetime(2020, 1, 1, 12, 30, 0, 250_000)
+RECORD: dict[str, Any] = {
+    "i": -1,
+    "n": 2**40,
+    "s": "häuser",
+    "b": b"\xff",
+    "f": b"ab",
+    "ms": MOMENT.replace(tzinfo=UTC),
+    "us": MOMENT,
+    "d": dt.date(1969, 12, 31),
+    "p": Decimal("-12.34"),
+    "m": {"k": MOMENT.replace(tzinfo=UTC), "z": None},
+    "l": [{"q": 1.5, "e": "B"}],
+    "again": None,
+    "u": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    "x": 2.5,
+}
+
+
+def written(schema: Any, record: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
+    return out.getvalue()
+
+
+def avro_decoder(schema: Any, columns: str | None = None) -> avro.AvroDecoder:
+    writer = avro.AvroSchema(json.dumps(schema), (), "the schema")
+    return avro.AvroDecoder(list(writer.derived() if columns is None else ddl.parse(columns, "o")), writer, None, framed=False)
+
+
+def record_of(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+
+
+def test_avro_as_fastavro_writes_it() -> None:
+    decoder = avro_decoder(SCHEMA)
+    value = written(SCHEMA, RECORD)
+    found, faults = rows(decoder, [value, None, value + b"x", value[:-1], b"", value])
+    assert dict(zip([each.name for each in decoder.fields], found[0], strict=True)) == {**RECORD, "m": list(RECORD["m"].items())}
+    assert found[5] == found[0] and found[1] == (None,) * 14
+    assert sorted(faults) == [2, 3, 4] and "1 bytes too many" in faults[2]
+
+
+def test_columns_are_chosen_and_types_are_widened() -> None:
+    columns = "l ARRAY<STRUCT<e: STRING, absent: INT>>, i DOUBLE, p DECIMAL(10,1), ms BIGINT, n DOUBLE"
+    found, _ = rows(avro_decoder(SCHEMA, columns), [written(SCHEMA, RECORD)])
+    millis = 1_577_881_800_250
+    assert found == [([{"e": "B", "absent": None}], -1.0, Decimal("-12.3"), millis, 2.0**40)]
+    found, faults = rows(
+        avro_decoder(record_of("long"), "a SMALLINT"), [written(record_of("long"), {"a": each}) for each in (5, 40_000, 6)]
+    )
+    assert found == [(5,), (None,), (6,)] and list(faults) == [1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "columns", "says"),
+    [
+        ("int", None, "a value must be a record"),
+        (record_of("nope"), None, "is no Avro schema"),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}, "b INT", "contains itself in R"),
+        (record_of({"type": "array", "items": "null"}), "b INT", "items that take no bytes"),
+        (record_of({"type": "array", "items": {"type": "record", "name": "Z", "fields": []}}), None, "items that take no bytes"),
+        (record_of({"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}}), None, "items that take no bytes"),
+        (record_of(["int", "string"]), None, "field a is one of several types"),
+        (record_of("null"), None, "field a is always null"),
+        (record_of("int"), "b INT", "there is no field b in the schema; its fields are a"),
+        (record_of("string"), "a INT", "field a is of the Avro type string and cannot be read as int"),
+        (record_of("int"), "a STRING", "cannot be read as string"),
+        (record_of("long"), "a TIMESTAMP", "field a is of the Avro type long and cannot be read as timestamp"),
+        (record_of({"type": "array", "items": "int"}), "a ARRAY<DATE>", r"field a\[\] is of the Avro type int and cannot be read as date"),
+    ],
+)
+def test_schemas_that_are_refused(schema: Any, columns: str | None, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        avro_decoder(schema, columns)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=5), st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4))
+def test_avro_garbage_raises_nothing(values: list[bytes], flips: list[tuple[int, int]]) -> None:
+    good = bytearray(written(SCHEMA, RECORD))
+    for at, byte in flips:
+        good[at % len(good)] = byte
+    found, _ = rows(avro_decoder(SCHEMA), [*values, bytes(good), written(SCHEMA, RECORD)])
+    assert found[-1][0] == -1
+
+
+_AVRO = {
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "double": st.floats(allow_nan=False),
+    "string": st.text(max_size=5),
+    "bytes": st.binary(max_size=5),
+    "boolean": st.booleans(),
+}
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(_AVRO)), min_size=1, max_size=5).flatmap(
+        lambda kinds: st.tuples(st.just(kinds), st.lists(st.tuples(*[st.none() | _AVRO[kind] for kind in kinds]), max_size=5))
+    )
+)
+def test_avro_round_trips(drawn: tuple[list[str], list[tuple[Any, ...]]]) -> None:
+    kinds, records = drawn
+    schema = {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": ["null", kind]} for at, kind in enumerate(kinds)]}
+    found, faults = rows(avro_decoder(schema), [written(schema, {f"f{at}": each for at, each in enumerate(record)}) for record in records])
+    assert found == records and not faults
+
+
+# ---- Protobuf ------------------------------------------------------------------------------------------------------------------------
+
+FIELD = descriptor_pb2.FieldDescriptorProto
+
+
+def add(message: Any, name: str, kind: int, label: int = 1, of: str = "", optional: bool = False) -> None:
+    field = message.field.add(name=name, number=len(message.field) + 1, type=kind, label=label, type_name=of or None)
+    if optional:
+        field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+        message.oneof_decl.add(name="_" + name)
+
+
+def proto_file() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="t.proto", package="p", syntax="proto3", dependency=["google/protobuf/timestamp.proto"])
+    other = file.message_type.add(name="Other")
+    add(other, "z", FIELD.TYPE_SINT64)
+    message = file.message_type.add(name="M")
+    add(message, "i", FIELD.TYPE_INT32)
+    add(message, "s", FIELD.TYPE_STRING)
+    add(message, "u", FIELD.TYPE_UINT64)
+    add(message, "ts", FIELD.TYPE_MESSAGE, of=".google.protobuf.Timestamp")
+    add(message, "e", FIELD.TYPE_ENUM, of=".p.E")
+    add(message, "rep", FIELD.TYPE_UINT32, 3)
+    add(message, "sub", FIELD.TYPE_MESSAGE, of=".p.M.Sub")
+    add(message, "map", FIELD.TYPE_MESSAGE, 3, ".p.M.MapEntry")
+    add(message, "o", FIELD.TYPE_INT32, optional=True)
+    add(message, "b", FIELD.TYPE_BYTES)
+    add(message, "subs", FIELD.TYPE_MESSAGE, 3, ".p.M.Sub")
+    add(message.nested_type.add(name="Sub"), "x", FIELD.TYPE_DOUBLE)
+    entry = message.nested_type.add(name="MapEntry")
+    entry.options.map_entry = True
+    add(entry, "key", FIELD.TYPE_STRING)
+    add(entry, "value", FIELD.TYPE_INT32)
+    file.enum_type.add(name="E").value.extend(
+        [descriptor_pb2.EnumValueDescriptorProto(name=name, number=at) for at, name in enumerate("AB")]
+    )
+    loop = file.message_type.add(name="Loop")
+    add(loop, "again", FIELD.TYPE_MESSAGE, of=".p.Loop")
+    add(loop, "i", FIELD.TYPE_INT32)
+    return file
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> str:
+    path = tmp_path / "t.desc"
+    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[proto_file()]).SerializeToString())
+    return str(path)
+
+
+def proto_decoder(path: str, columns: str | None = None, message: str = "p.M") -> protobuf.ProtobufDecoder:
+    found = protobuf.from_file(path, message)
+    return protobuf.ProtobufDecoder(
+        list(protobuf.derived(found) if columns is None else ddl.parse(columns, "o")), found, None, framed=False
+    )
+
+
+def test_protobuf_as_protobuf_writes_it(described: str) -> None:
+    decoder = proto_decoder(described)
+    make = message_factory.GetMessageClass(protobuf.from_file(described, "p.M"))
+    full = make(i=-1, s="häuser", u=2**63, e=1, rep=[2**32 - 1], sub={"x": 1.5}, map={"k": 5}, o=0, b=b"\xff", subs=[{"x": 0.0}, {}])
+    full.ts.FromDatetime(MOMENT)
+    unknown = make(e=7)
+    found, faults = rows(decoder, [full.SerializeToString(), b"", None, b"\xff", unknown.SerializeToString(), b"\x12\x01\xff"])
+    moment = MOMENT.replace(tzinfo=UTC)
+    assert found[0] == (
+        -1,
+        "häuser",
+        Decimal(2**63),
+        moment,
+        "B",
+        [2**32 - 1],
+        {"x": 1.5},
+        [("k", 5)],
+        0,
+        b"\xff",
+        [{"x": 0.0}, {"x": 0.0}],
+    )
+    assert found[1] == (0, "", Decimal(0), None, "A", [], None, [], None, b"", [])
+    assert found[4][4] == "7"
+    assert sorted(faults) == [3, 5] and "no p.M" in faults[3]
+
+
+def test_a_message_that_contains_itself_is_read_without_that_field(described: str) -> None:
+    with pytest.raises(ConfigError, match=r"field again: message p.Loop contains itself"):
+        proto_decoder(described, message="p.Loop")
+    deep = b"\x10\x05"
+    for _ in range(500):
+        deep = b"\x0a" + protobuf_varint(len(deep)) + deep
+    found, faults = rows(proto_decoder(described, "i INT", "p.Loop"), [b"\x10\x05", deep])
+    assert found == [(5,), (None,)] and list(faults) == [1]
+
+
+def protobuf_varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + protobuf_varint(number >> 7)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message", "says"),
+    [
+        ("nope INT", "p.M", "there is no field nope in the message p.M; its fields are i, s"),
+        ("s INT", "p.M", "field s is type 9 in the message p.M and cannot be read as int"),
+        ("rep INT", "p.M", "field rep is repeated type 13"),
+        ("sub STRUCT<x: STRING>", "p.M", "field sub.x is type 1"),
+        ("i INT", "p.Nope", "there is no message p.Nope in .*; there are p.Loop, p.M, p.Other"),
+    ],
+)
+def test_columns_that_a_message_does_not_have(described: str, columns: str, message: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        proto_decoder(described, columns, message)
+
+
+def test_files_that_are_no_descriptor_sets(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"value.schema: the descriptor set .* cannot be read in this process"):
+        protobuf.from_file(str(tmp_path / "absent"), "p.M")
+    (tmp_path / "text").write_bytes(b'syntax = "proto3";')
+    with pytest.raises(ConfigError, match=r"is no descriptor set"):
+        protobuf.from_file(str(tmp_path / "text"), "p.M")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=5))
+def test_protobuf_garbage_raises_nothing(values: list[bytes]) -> None:
+    pool = protobuf._pool([proto_file()], "x").FindMessageTypeByName("p.M")
+    found, _ = rows(protobuf.ProtobufDecoder(list(protobuf.derived(pool)), pool, None, framed=False), list(values))
+    assert len(found) == len(values)
+
+
+# ---- with a registry -----------------------------------------------------------------------------------------------------------------
+
+
+def framed(number: int, data: bytes) -> bytes:
+    return struct.pack(">bI", 0, number) + data
+
+
+def test_each_value_is_read_with_the_schema_it_names(registry_server: Any) -> None:
+    old, new = (
+        record_of("int"),
+        {"type": "record", "name": "R", "fields": [{"name": "b", "type": ["null", "string"]}, {"name": "a", "type": "long"}]},
+    )
+    first, second = registry_server.add("t-value", json.dumps(old)), registry_server.add("t-value", json.dumps(new))
+    other = registry_server.add("u-value", json.dumps(record_of("string")))
+    schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
+    decoder = avro.AvroDecoder(list(ddl.parse("a BIGINT, b STRING", "o")), None, schemas, framed=True)
+    values = [
+        framed(first, written(old, {"a": 5})),
+        framed(second, written(new, {"b": "x", "a": 2**40})),
+        None,
+        framed(other, written(record_of("string"), {"a": "x"})),
+        framed(77, b"x"),
+        b"\x00\x00",
+        b"{}{}{}",
+        framed(first, b""),
+        framed(first, written(old, {"a": 6})),
+    ]
+    found, faults = rows(decoder, values)
+    assert found == [(5, None), (2**40, "x"), *[(None, None)] * 6, (6, None)]
+    assert sorted(faults) == [3, 4, 5, 6, 7]
+    assert (
+        "field a is of the Avro type string and cannot be read as bigint" in faults[3]
+        and faults[4] == "the schema registry has no schema 77"
+    )
+    assert faults[5] == faults[6] == registry.NOT_FRAMED
+    rows(decoder, values)
+    assert [each for each in registry_server.asked if "/schemas/ids/" in each] == [
+        f"/schemas/ids/{number}" for number in (first, second, other, 77)
+    ]
+    schemas.close()
+
+
+def test_avro_of_the_registry_may_refer_to_other_subjects(registry_server: Any) -> None:
+    registry_server.add("item", json.dumps(ITEM))
+    number = registry_server.add("t-value", json.dumps(record_of("Item")), references=[{"name": "Item", "subject": "item", "version": 1}])
+    schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
+    value = framed(number, written(record_of(ITEM), {"a": {"q": 2.0, "e": "A"}}))
+    found, faults = rows(avro.AvroDecoder(list(ddl.parse("a STRUCT<e: STRING>", "o")), None, schemas, framed=True), [value])
+    assert found == [({"e": "A"},)] and not faults
+    schemas.close()
+
+
+def test_protobuf_of_the_registry(registry_server: Any) -> None:
+    text = base64.b64encode(proto_file().SerializeToString()).decode()
+    number = registry_server.add("t-value", text, kind="PROTOBUF")
+    plain = registry_server.add("u-value", 'syntax = "proto3";', kind="PROTOBUF")
+    schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
+    decoder = protobuf.ProtobufDecoder(list(ddl.parse("i INT, x DOUBLE, z BIGINT", "o")), None, schemas, framed=True)
+    found, faults = rows(
+        decoder,
+        [
+            framed(number, b"\x00" + b"\x08\x05"),  # the first message: Other
+            framed(number, b"\x02\x02" + b"\x08\x05"),  # the second: M
+            framed(number, b"\x04\x02\x00" + b"\x09" + struct.pack("<d", 1.5)),  # the first in it: Sub
+            framed(number, b"\x02\x12" + b"\x08\x05"),
+            framed(number, b"\x04\x02"),
+            framed(number, b"\xff" * 20),
+            framed(number, b"\xfe\xff\xff\xff\x0f"),
+            framed(plain, b"\x00"),
+        ],
+    )
+    assert found[:3] == [(None, None, -3), (5, None, None), (None, 1.5, None)]
+    assert sorted(faults) == [3, 4, 5, 6, 7]
+    assert "no message [9]" in faults[3] and "break off" in faults[4] and "as text only" in faults[7]
+    schemas.close()

@@ -1,0 +1,372 @@
+"""JSON, CSV and text as columns: right values, the bad ones found wherever they are, and nothing that one value holds touches another."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime as dt
+import io
+import json
+import math
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from kafkacore.errors import ConfigError  # noqa: E402
+from kafkacore.spark import ddl  # noqa: E402
+from kafkacore.spark.decode import base  # noqa: E402
+from kafkacore.spark.decode.csvs import CsvDecoder  # noqa: E402
+from kafkacore.spark.decode.jsons import JsonDecoder  # noqa: E402
+from kafkacore.spark.decode.strings import StringDecoder  # noqa: E402
+from tests.spark.support import rows  # noqa: E402
+
+UTC = dt.UTC
+
+
+def json_decoder(text: str) -> JsonDecoder:
+    return JsonDecoder(list(ddl.parse(text, "o")))
+
+
+def csv_decoder(text: str, delimiter: str = ",", names: tuple[str, ...] | None = None) -> CsvDecoder:
+    layout = list(ddl.parse(text, "o"))
+    return CsvDecoder(layout if names is None else [ddl.parse(text, "o").field(name) for name in names], layout, delimiter)
+
+
+# ---- JSON ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("INT", "1", 1),
+        ("TINYINT", "-128", -128),
+        ("TINYINT", "128", None),
+        ("INT", "2147483648", None),
+        ("BIGINT", "9223372036854775807", 2**63 - 1),
+        ("BIGINT", "9223372036854775808", None),
+        ("BIGINT", "1.0", None),
+        ("BIGINT", '"1"', None),
+        ("BIGINT", "true", None),
+        ("DOUBLE", "1", 1.0),
+        ("DOUBLE", "1e400", math.inf),
+        ("DOUBLE", "9007199254740993", 9007199254740992.0),
+        ("DOUBLE", '"-Infinity"', -math.inf),
+        ("DOUBLE", "-Inf", -math.inf),
+        ("DOUBLE", '"1"', None),
+        ("FLOAT", "0.1", 0.10000000149011612),
+        ("BOOLEAN", "true", True),
+        ("BOOLEAN", '"true"', None),
+        ("BOOLEAN", "1", None),
+        ("STRING", r'"a\u0000\n\"\ud83d\ude00"', 'a\0\n"\U0001f600'),
+        ("STRING", r'"\ud800"', None),
+        ("STRING", '"a\nb"', None),
+        ("STRING", "1.50", "1.50"),
+        ("STRING", "1e3", "1e3"),
+        ("STRING", '{"b": [1.0, null, "x"]}', '{"b":[1.0,null,"x"]}'),
+        ("STRING", "false", "false"),
+        ("BINARY", '"AP8="', b"\x00\xff"),
+        ("BINARY", '"!"', None),
+        ("BINARY", "1", None),
+        ("DECIMAL(5,2)", "1.5", Decimal("1.50")),
+        ("DECIMAL(5,2)", "1.005", Decimal("1.01")),
+        ("DECIMAL(5,2)", '"-999.99"', Decimal("-999.99")),
+        ("DECIMAL(5,2)", "999.995", None),
+        ("DECIMAL(5,2)", "1000", None),
+        ("DECIMAL(5,2)", r'"1\u0065-999999999"', Decimal("0.00")),
+        ("DECIMAL(5,2)", "1e999999999", None),
+        ("DECIMAL(5,2)", "1e-999999999", Decimal("0.00")),
+        ("DECIMAL(38,38)", "9" * 23, None),
+        ("DECIMAL(38,18)", "9" * 21, None),
+        ("DECIMAL(38,18)", "12345678901234567890.5", Decimal("12345678901234567890.5")),
+        ("DECIMAL(38,0)", "1" * 38, Decimal("1" * 38)),
+        ("DATE", '"2020-02-29"', dt.date(2020, 2, 29)),
+        ("DATE", '"2021-02-29"', None),
+        ("DATE", '"2020-2-9T10:00:00Z"', dt.date(2020, 2, 9)),
+        ("DATE", "5", None),
+        ("TIMESTAMP", '"2020-01-01T10:00:00Z"', dt.datetime(2020, 1, 1, 10, tzinfo=UTC)),
+        ("TIMESTAMP", '"2020-01-01 10:00:00.5+02:30"', dt.datetime(2020, 1, 1, 7, 30, 0, 500_000, tzinfo=UTC)),
+        ("TIMESTAMP", '"2020-01-01T10:00:00.1234569-0100"', dt.datetime(2020, 1, 1, 11, 0, 0, 123_456, tzinfo=UTC)),
+        ("TIMESTAMP", '"2020-01-01"', dt.datetime(2020, 1, 1, tzinfo=UTC)),
+        ("TIMESTAMP", "1577836800", dt.datetime(2020, 1, 1, tzinfo=UTC)),
+        ("TIMESTAMP", "1577836800000", None),
+        ("TIMESTAMP", '"yesterday"', None),
+        ("TIMESTAMP_NTZ", '"2020-01-01T10:00:00.25"', dt.datetime(2020, 1, 1, 10, 0, 0, 250_000)),
+        ("TIMESTAMP_NTZ", '"2020-01-01T10:00:00Z"', None),
+        ("ARRAY<INT>", "[1,null]", [1, None]),
+        ("ARRAY<INT>", "{}", None),
+        ("ARRAY<ARRAY<DATE>>", '[["2020-01-01"],null,[]]', [[dt.date(2020, 1, 1)], None, []]),
+        ("MAP<STRING,INT>", '{"x":1,"y":null}', [("x", 1), ("y", None)]),
+        ("MAP<STRING,INT>", "[]", None),
+        (
+            "STRUCT<b: INT, c: STRUCT<d: TIMESTAMP>>",
+            '{"c":{"d":"2020-01-01"},"z":0}',
+            {"b": None, "c": {"d": dt.datetime(2020, 1, 1, tzinfo=UTC)}},
+        ),
+        ("STRUCT<b: INT>", "1", None),
+    ],
+)
+def test_json_types(kind: str, text: str, value: Any) -> None:
+    found, faults = rows(json_decoder(f"a {kind}, z INT"), [b'{"a":%b,"z":7}' % text.encode()])
+    assert (found[0][0], bool(faults)) == (value, value is None)
+    if faults:
+        assert found[0][1] is None  # a value is whole or nothing
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (b"", True),
+        (b"   ", True),
+        (b"null", False),
+        (b"{", True),
+        (b"{}", False),
+        (b" \r\n\t{ }\n", False),
+        (b"[]", True),
+        (b'[{"a":1}]', True),
+        (b'"a"', True),
+        (b"7", True),
+        (b'{"a":1} {"a":2}', True),
+        (b'{"a":1}}{"a":2}', True),
+        (b'{"a":1},{"a":2}', True),
+        (b'{"a":1}\x00', True),
+        (b'{"a":1}}\x00', True),
+        (b'\xef\xbb\xbf{"a":1}', True),
+        (b'{"a":1,}', True),
+        (b"{'a':1}", True),
+        (b'{"a":01}', True),
+        (b'{"b":"\xff"}', True),
+        (b'{"b":' + b"[" * 100_000, True),
+        (b'{"b":' + b'{"b":' * 5_000 + b"1" + b"}" * 5_001, False),
+        (b'{"a":' + b"9" * 10_000 + b"}", True),
+        (b'{"a":1}\n', False),
+        (b'{"a":\n1}', False),
+    ],
+)
+def test_odd_json_is_itself_alone(value: bytes, fault: bool) -> None:
+    """Between good values in a batch, and by itself: the same, and the others are what they are."""
+    decoder = json_decoder("a BIGINT, s STRUCT<a: INT>")
+    good = b'{"a":5,"s":{"a":6}}'
+    for values in ([value], [good, value, good], [good] * 300 + [value] + [good] * 300):
+        found, faults = rows(decoder, list(values))
+        at = values.index(value)
+        assert list(faults) == ([at] if fault else [])
+        assert all(row == (5, {"a": 6}) for place, row in enumerate(found) if place != at)
+
+
+def test_values_that_complete_each_other_shift_nothing() -> None:
+    """Two broken values that read as two objects when they stand together."""
+    values: list[bytes | None] = [b'{"a":1}', b'{"a":2}{"s":', b'{"a":3}}', b'{"a":4}', b'{"a":5}}\n{"a":6', b'{"a":7}']
+    found, faults = rows(json_decoder("a INT, s STRUCT<a: INT>"), values)
+    assert sorted(faults) == [1, 2, 4]
+    assert [row[0] for row in found] == [1, None, None, 4, None, 7]
+
+
+def test_tombstones_are_rows_of_nulls_and_no_faults() -> None:
+    found, faults = rows(json_decoder("a INT"), [None, b'{"a":1}', None, b"x", None])
+    assert found == [(None,), (1,), (None,), (None,), (None,)] and list(faults) == [3]
+    assert rows(json_decoder("a INT"), [None, None]) == ([(None,), (None,)], {})
+    assert rows(json_decoder("a INT"), []) == ([], {})
+
+
+def test_the_last_of_two_members_of_one_name_counts() -> None:
+    assert rows(json_decoder("a INT"), [b'{"a":1,"a":2}']) == ([(2,)], {})
+
+
+_LEAVES = {
+    "BIGINT": st.integers(-(2**63), 2**63 - 1),
+    "DOUBLE": st.floats(allow_nan=False),
+    "STRING": st.text(max_size=8),
+    "BOOLEAN": st.booleans(),
+    "DATE": st.dates().map(str),
+    "TIMESTAMP": st.datetimes().map(lambda at: at.isoformat() + "Z"),
+}
+_SCHEMA = (
+    ", ".join(f"f{at} {kind}" for at, kind in enumerate(_LEAVES))
+    + ", l ARRAY<STRUCT<x: BIGINT, y: STRING>>, s STRUCT<t: TIMESTAMP, n: INT>"
+)
+_OBJECT = st.fixed_dictionaries(
+    {},
+    optional={
+        **{f"f{at}": st.none() | values for at, values in enumerate(_LEAVES.values())},
+        "l": st.lists(st.none() | st.fixed_dictionaries({"x": _LEAVES["BIGINT"]}, optional={"y": _LEAVES["STRING"]}), max_size=3),
+        "s": st.none() | st.fixed_dictionaries({}, optional={"t": _LEAVES["TIMESTAMP"], "n": st.integers(-(2**31), 2**31 - 1)}),
+        "foreign": st.recursive(st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2)),
+    },
+)
+_WRONG = st.sampled_from([b"{", b"", b"null", b'{"f0":"x"}', b'{"f2":5}', b'{"f0":1}{"f0":2}', b'"', b"}\n{"]) | st.binary(max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.none() | _WRONG | _OBJECT.map(lambda each: json.dumps(each, ensure_ascii=False).encode()), max_size=12))
+def test_in_a_batch_as_row_by_row(values: list[bytes | None]) -> None:
+    """Arrow for all at once, and Python for each: they agree on every value, in whatever company it is."""
+    decoder = json_decoder(_SCHEMA)
+    alone = json_decoder(_SCHEMA)
+    alone._by_arrow = False
+    found, faults = rows(decoder, values)
+    expected, wrong = rows(alone, values)
+    assert sorted(faults) == sorted(wrong)
+    assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize("wrong", [b"{", b'{"a":"x","b":1}', b'{"a":99999999999}', b""])
+@pytest.mark.parametrize("every", [1, 3, 40])
+def test_many_bad_values_cost_no_more_than_their_number(wrong: bytes, every: int) -> None:
+    """Calls of the library grow with the values and not with their square."""
+    calls = []
+
+    class Counting(JsonDecoder):
+        def _block(self, values: Any) -> Any:
+            calls.append(len(values))
+            return super()._block(values)
+
+    decoder = Counting(list(ddl.parse("a INT, b STRING", "o")))
+    count = 6_000
+    found, faults = rows(decoder, [wrong if at % every == 0 else b'{"a":%d,"b":"x"}' % at for at in range(count)])
+    assert len(faults) == -(-count // every)
+    assert all(row == (at, "x") for at, row in enumerate(found) if at % every)
+    assert len(calls) < 10 + 3 * min(len(faults), count / 64 * 4)
+    assert sum(calls) < 12 * count + len(faults) * 64 * base.PIECES
+
+
+# ---- CSV -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_csv_cells() -> None:
+    decoder = csv_decoder("a INT, s STRING, d DOUBLE, b BOOLEAN, t TIMESTAMP, y DATE, p DECIMAL(6,2), n TIMESTAMP_NTZ")
+    found, faults = rows(
+        decoder,
+        [
+            b'1,"x,""y""\nz",1.5,true,2020-01-01T01:00:00Z,2020-01-02,12.5,2020-01-01 05:00:00',
+            b",,,,,,,",
+            b',"",,,2020-01-01,,,',
+            b"1,x,1.5,true,2020-01-01T00:00:00Z,2020-01-02",
+            b"x,x,,,,,,",
+            None,
+        ],
+    )
+    midnight = dt.datetime(2020, 1, 1)
+    assert found == [
+        (1, 'x,"y"\nz', 1.5, True, dt.datetime(2020, 1, 1, 1, tzinfo=UTC), dt.date(2020, 1, 2), Decimal("12.50"), midnight.replace(hour=5)),
+        (None,) * 8,
+        (None, "", None, None, midnight.replace(tzinfo=UTC), None, None, None),
+        (None,) * 8,
+        (None,) * 8,
+        (None,) * 8,
+    ]
+    assert faults == {3: "not one line of 8 cells", 4: "field a: CSV conversion error to int32: invalid value 'x'"}
+
+
+def test_csv_columns_are_chosen_by_name_and_stand_in_the_layouts_order() -> None:
+    assert rows(csv_decoder("a INT, b STRING, c INT", names=("c", "a")), [b"1,x,3"]) == ([(3, 1)], {})
+    assert rows(csv_decoder("a INT, b STRING", "\t"), [b"1\tx"]) == ([(1, "x")], {})
+    assert rows(csv_decoder("a INT"), [b"5", b"", b'"', b"1,2"])[0] == [(5,), (None,), (None,), (None,)]
+
+
+@pytest.mark.parametrize("value", [b"1,x\n2,y", b'1,"x', b"1,x\n", b"\n1,x", b"1", b"1,x,2", b"\xff,x", b'"\n"', b'1,"x"y"', b"a,b"])
+def test_odd_csv_is_itself_alone(value: bytes) -> None:
+    decoder = csv_decoder("a INT, b STRING")
+    values = [b"5,good"] * 20 + [value] + [b'6,"also, good"'] * 20 + [value, value, b"7,end"]
+    found, faults = rows(decoder, list(values))
+    alone, wrong = rows(decoder, [value])
+    bad = [at for at, each in enumerate(values) if each == value]
+    assert sorted(faults) == (bad if wrong else [])
+    assert [found[at] for at in bad] == alone * 3
+    assert [row for at, row in enumerate(found) if at not in bad] == [(5, "good")] * 20 + [(6, "also, good")] * 20 + [(7, "end")]
+
+
+def test_what_marks_the_lines_is_never_told() -> None:
+    decoder = csv_decoder("a INT, b DATE")
+    _, faults = rows(decoder, [b"x,", b"1", b"1,2,3", b"1,x", b'1,"x', b"\xff", b"1,\n1,", b"99999999999,"])
+    assert len(faults) == 8 and not any(decoder._mark in each for each in faults.values())
+    _, faults = rows(json_decoder("a INT"), [b'{"a":Inf}', b'{"a":"Inf"}', b'{"a":Inf'])
+    assert len(faults) == 3 and not any("/" in each for each in faults.values())
+
+
+def test_csv_refuses_types_that_no_cell_holds() -> None:
+    with pytest.raises(ConfigError, match="column b: a cell of CSV cannot be array<int>"):
+        csv_decoder("a INT, b ARRAY<INT>")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-5, 5), st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)), min_size=1, max_size=8
+    ),
+    st.data(),
+)
+def test_csv_as_pythons_csv_writes_it(lines: list[tuple[int, str]], data: Any) -> None:
+    values: list[bytes | None] = []
+    for line in lines:
+        out = io.StringIO()
+        csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="").writerow(line)
+        values.append(out.getvalue().encode())
+    at = data.draw(st.integers(0, len(values)))
+    values.insert(at, data.draw(st.binary(max_size=6)))
+    found, _ = rows(csv_decoder("a INT, b STRING"), values)
+    assert found[:at] + found[at + 1 :] == lines
+
+
+# ---- text, and garbage into everything -----------------------------------------------------------------------------------------------
+
+
+def test_text_is_checked() -> None:
+    decoder = StringDecoder([pa.field("value", pa.string())])
+    found, faults = rows(decoder, ["häuser".encode(), None, b"\xff", b""])
+    assert found == [("häuser",), (None,), (None,), ("",)] and list(faults) == [2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_garbage_raises_nothing(values: list[bytes | None]) -> None:
+    for decoder in (json_decoder("a INT, m MAP<STRING,BINARY>"), json_decoder("a DOUBLE"), csv_decoder("a STRING, b TIMESTAMP")):
+        found, _ = rows(decoder, list(values))
+        assert len(found) == len(values)
+
+
+def test_a_large_value_is_read_once() -> None:
+    began = time.process_time()
+    big = b'{"a":"' + base64.b64encode(bytes(3 << 20)) + b'"}'
+    found, _ = rows(json_decoder("a STRING"), [big, b"x", big])
+    assert [len(row[0] or "") for row in found] == [4 << 20, 0, 4 << 20]
+    assert time.process_time() - began < 5
+
+
+# ---- DDL -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "a column expected and the end found"),
+        ("a", "a name expected and the end found"),
+        ("a INTT", "a type expected and 'INTT' found"),
+        ("a INT b INT", "',' or the end expected and 'b' found"),
+        ("a INT,", "a name expected"),
+        ("a ARRAY<INT", "'>' expected"),
+        ("a DECIMAL(39,0)", "must have 1 to 38 digits"),
+        ("a DECIMAL(3,4)", "must have 1 to 38 digits"),
+        ("a INT NOT NULL", "column a is NOT NULL"),
+        ("a INT, a STRING", "column a is there twice"),
+        ("a INT COMMENT b", "a comment in quotes expected"),
+        ("a " + "ARRAY<" * 100, "nested more than 64 deep"),
+        ("a INT;", "found"),
+    ],
+)
+def test_ddl_says_what_it_expected(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ddl.parse(text, "value.schema")
+
+
+def test_ddl_reads_what_it_writes() -> None:
+    kinds = "a INT,`b``c` STRUCT<x: ARRAY<DECIMAL(10,2)>,y:MAP<STRING,TIMESTAMP_NTZ>> COMMENT 'it''s',c decimal, d timestamp , e BINARY"
+    schema = ddl.parse(kinds.replace("it''s", "its"), "o")
+    assert schema.names == ["a", "b`c", "c", "d", "e"]
+    written = ", ".join(f"`{each.name.replace('`', '``')}` {ddl.name_of(each.type)}" for each in schema)
+    assert ddl.parse(written, "o") == schema

@@ -1,0 +1,178 @@
+"""What a task hands to Spark of a decoded read, and what it does with values that cannot be decoded; an embedded broker, no session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from kafkacore import KafkaConsumer, KafkaProducer, errors  # noqa: E402
+from kafkacore.spark import clients, ddl, decoded  # noqa: E402
+from kafkacore.spark.decode import formats  # noqa: E402
+from kafkacore.spark.offsets import OffsetRange  # noqa: E402
+from kafkacore.spark.options import source_options  # noqa: E402
+from kafkacore.testing import EmbeddedCluster  # noqa: E402
+
+VALUES = [b'{"a":0}', b"{", None, b'{"a":3}', b'{"a":"x"}', b'{"a":5}']
+COLUMNS = "_offset BIGINT, a INT, _corrupt BINARY"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    with EmbeddedCluster() as running:
+        running.create_topic("t", partitions=2)
+        with KafkaProducer(bootstrap_servers=running.bootstrap_servers) as producer:
+            for at, value in enumerate(VALUES):
+                producer.send("t", value, key=b"k%d" % at, partition=1, headers=[("h", b"1")] if at == 1 else None, timestamp_ms=at)
+        yield running
+        for kept in clients._kept.values():
+            for consumer in kept:
+                consumer.close()
+        clients._kept.clear()
+        for producer in decoded._kept.values():
+            producer.close()
+        decoded._kept.clear()
+
+
+def read(cluster: EmbeddedCluster, columns: str, start: int = 0, end: int = len(VALUES), **more: str) -> list[dict[str, Any]]:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "t", "value.format": "json", **more}
+    options = source_options({name.replace("__", "."): value for name, value in given.items()}, streaming=False)
+    schema = ddl.parse(columns, "o")
+    found = []
+    for batch in clients.read(options, OffsetRange("t", 1, start, end), schema):
+        assert batch.schema == schema
+        found += batch.to_pylist()
+    return found
+
+
+def test_values_beside_kafkas_columns(cluster: EmbeddedCluster) -> None:
+    found = read(
+        cluster,
+        "_topic STRING, a INT, _partition INT, _offset BIGINT, _key BINARY, _timestamp TIMESTAMP, _timestampType INT, "
+        "_headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    )
+    assert [each["a"] for each in found] == [0, None, None, 3, None, 5]
+    assert [(each["_topic"], each["_partition"], each["_offset"], each["_key"]) for each in found] == [
+        ("t", 1, at, b"k%d" % at) for at in range(6)
+    ]
+    assert [each["_timestamp"].microsecond for each in found] == [at * 1000 for at in range(6)]
+    assert [each["_headers"] for each in found] == [None, [{"key": "h", "value": b"1"}], None, None, None, None]
+
+
+def test_permissive_shows_the_corrupt_and_no_tombstone_among_them(cluster: EmbeddedCluster) -> None:
+    found = read(cluster, COLUMNS)
+    assert [(each["_offset"], each["a"], each["_corrupt"]) for each in found] == [
+        (0, 0, None), (1, None, b"{"), (2, None, None), (3, 3, None), (4, None, b'{"a":"x"}'), (5, 5, None),
+    ]  # fmt: skip
+
+
+def test_dropmalformed_drops_the_corrupt_and_no_tombstone(cluster: EmbeddedCluster) -> None:
+    assert [each["_offset"] for each in read(cluster, COLUMNS, mode="dropmalformed")] == [0, 2, 3, 5]
+
+
+def test_failfast_names_the_first(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(errors.CorruptDataError, match=r"field a: 'x' is no int") as caught:
+        read(cluster, COLUMNS, start=2, mode="failfast")
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 1, 4)
+    assert [each["a"] for each in read(cluster, COLUMNS, start=2, end=4, mode="failfast")] == [None, 3]
+
+
+def test_only_kafkas_columns_are_read_without_decoding(cluster: EmbeddedCluster) -> None:
+    assert [each["_offset"] for each in read(cluster, "_offset BIGINT")] == list(range(6))
+    assert [each["_offset"] for each in read(cluster, "_offset BIGINT", mode="dropmalformed")] == [*[0, 1, 2, 3, 4, 5][:1], 2, 3, 4, 5]
+
+
+def letters(cluster: EmbeddedCluster, topic: str, count: int) -> list[Any]:
+    with KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        found: list[Any] = []
+        while len(found) < count:
+            found += [record for records in consumer.poll(10).values() for record in records]
+    return sorted(found, key=lambda each: each.key)
+
+
+@pytest.mark.parametrize(("mode", "left"), [({}, [0, 2, 3, 5]), ({"mode": "permissive"}, list(range(6)))])
+def test_dead_letters_are_there_when_the_task_is_done(cluster: EmbeddedCluster, mode: dict[str, str], left: list[int]) -> None:
+    topic = f"letters-{len(left)}"
+    cluster.create_topic(topic)
+    assert [each["_offset"] for each in read(cluster, COLUMNS, deadLetterTopic=topic, **mode)] == left
+    assert sum(cluster.high_watermark(topic, at) for at in range(1)) == 2
+    first, second = letters(cluster, topic, 2)
+    assert (first.key, first.value) == (b"k1", b"{") and (second.key, second.value) == (b"k4", b'{"a":"x"}')
+    headers = dict(first.headers)
+    assert headers.pop(decoded.HEADER + "reason").startswith(b"JSONDecodeError")
+    assert headers == {"h": b"1", decoded.HEADER + "topic": b"t", decoded.HEADER + "partition": b"1", decoded.HEADER + "offset": b"1"}
+    assert dict(second.headers)[decoded.HEADER + "reason"] == b"field a: 'x' is no int"
+
+
+def test_a_task_fails_when_its_dead_letters_cannot_be_sent(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("small", configs={"max.message.bytes": "10"})
+    with pytest.raises(errors.DeliveryError, match=r"could not be sent to the option deadLetterTopic.*MESSAGE_TOO_LARGE") as caught:
+        read(cluster, COLUMNS, deadLetterTopic="small")
+    assert caught.value.topic == "small" and caught.value.__cause__ is not None
+
+
+def test_text_keeps_kafkas_names(cluster: EmbeddedCluster) -> None:
+    found = read(cluster, "value STRING, offset BIGINT", value__format="string")
+    assert [each["value"] for each in found] == [None if each is None else each.decode() for each in VALUES]
+    assert [each["offset"] for each in found] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("given", "columns", "says"),
+    [
+        ({}, "a INT, _offset INT", "column _offset is bigint, not int"),
+        ({}, "a INT, _corrupt STRING", "column _corrupt is binary, not string"),
+        ({}, "m MAP<INT,INT>", "column m: the keys of JSON objects are strings, not int"),
+        ({"value__format": "string"}, "a INT", "column a: value.format=string has the column value"),
+        ({"value__format": "csv"}, "a ARRAY<INT>", "a cell of CSV cannot be array<int>"),
+        ({"value__schema": "a INT, b INT"}, "a BIGINT", "column a is bigint in the schema; option value.schema: int there"),
+        ({"value__schema": "a INT"}, "b INT", "column b is int in the schema; option value.schema: not there"),
+        ({"value__format": "avro", "value__schema": '"int"'}, "a INT", "a value must be a record"),
+    ],
+)
+def test_columns_that_cannot_be(cluster: EmbeddedCluster, given: dict[str, str], columns: str, says: str) -> None:
+    with pytest.raises(errors.ConfigError, match=says):
+        read(cluster, columns, **given)
+
+
+def test_a_column_that_must_not_be_null_is_refused() -> None:
+    options = source_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "value.format": "json"}, streaming=False)
+    for kind, path in (
+        (pa.field("a", pa.int32(), nullable=False), "a"),
+        (pa.field("a", pa.struct([pa.field("b", pa.int32(), nullable=False)])), "a.b"),
+        (pa.field("a", pa.list_(pa.field("element", pa.int32(), nullable=False))), r"a\[\]"),
+        (pa.field("a", pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False))), "a{}"),
+    ):
+        with pytest.raises(errors.ConfigError, match=f"column {path} is NOT NULL"):
+            formats.value_fields(pa.schema([kind]), options)
+
+
+def derived(**more: str) -> Any:
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", **{name.replace("__", "."): value for name, value in more.items()}}
+    return formats.derived(source_options({name: value for name, value in given.items() if value}, streaming=False))
+
+
+def test_columns_that_are_derived(registry_server: Any) -> None:
+    avro = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    registry_server.add("t-value", json.dumps(avro))
+    registry_server.add("u-value", json.dumps(avro))
+    registry_server.add("v-value", json.dumps({**avro, "fields": [{"name": "b", "type": "int"}]}))
+    url = {"value__format": "avro", "schema__registry__url": registry_server.url}
+    a = pa.schema([("a", pa.int32())])
+    assert derived(**url) == derived(**url, subscribe="t,u") == derived(**url, subscribe="", assign='{"t":[0,1]}') == a
+    assert derived(**url, subscribe="", subscribePattern=".*", schema__registry__subject="v-value").names == ["b"]
+    assert derived(value__format="avro", value__schema=json.dumps(avro)) == a
+    assert derived(value__format="csv", value__schema="a INT, _offset BIGINT").names == ["a", "_offset"]
+    for given, says in (
+        ({"subscribe": "t,v"}, "the subjects t-value and v-value of the registry have different columns"),
+        ({"subscribe": "w"}, "the schema registry has no subject 'w-value'"),
+        ({"subscribe": "", "subscribePattern": ".*"}, "a pattern does not say whose schema"),
+    ):
+        with pytest.raises(errors.ConfigError, match=says):
+            derived(**url, **given)
+    with pytest.raises(errors.ConfigError, match=r"value.format=json does not name the columns"):
+        derived(value__format="json")
+    formats.registry.shared(formats.registry.RegistryOptions(registry_server.url)).close()

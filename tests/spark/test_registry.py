@@ -1,0 +1,143 @@
+"""The schema registry's client: what it asks, how often, as whom, and what it says when it gets no answer."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("pyarrow")
+
+from kafkacore import errors
+from kafkacore.spark.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnknownSchema
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Asking:
+    """A registry client whose sleeps are noted and whose clock is moved by hand."""
+
+    def __init__(self, url: str, **more: str) -> None:
+        self.slept: list[float] = []
+        self.now = 0.0
+        self.registry = Registry(RegistryOptions(url, **more), self.slept.append, lambda: self.now)
+
+
+@pytest.fixture
+def asking(registry_server: Any) -> Iterator[Asking]:
+    found = Asking(registry_server.url)
+    yield found
+    found.registry.close()
+
+
+def test_a_schema_is_asked_for_once(registry_server: Any, asking: Asking) -> None:
+    number = registry_server.add("t-value", '"int"')
+    assert asking.registry.by_id(number, "AVRO") is asking.registry.by_id(number, "AVRO")
+    assert asking.registry.latest("t-value", "AVRO").text == '"int"'
+    assert registry_server.asked == [f"/schemas/ids/{number}", "/subjects/t-value/versions/latest"]
+
+
+def test_an_unknown_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
+    for _ in range(3):
+        with pytest.raises(UnknownSchema, match=r"has no schema 1"):
+            asking.registry.by_id(1, "AVRO")
+    assert len(registry_server.asked) == 1
+    registry_server.add("t-value", '"int"')
+    asking.now += UNKNOWN_S
+    assert asking.registry.by_id(1, "AVRO").text == '"int"'
+
+
+def test_a_schema_of_another_type(registry_server: Any, asking: Asking) -> None:
+    number = registry_server.add("t-value", "{}", kind="JSON")
+    with pytest.raises(UnknownSchema, match=f"schema {number} is of the type JSON, not AVRO"):
+        asking.registry.by_id(number, "AVRO")
+    with pytest.raises(errors.ConfigError, match=r"subject 't-value' is of the type JSON, and value.format wants AVRO"):
+        asking.registry.latest("t-value", "AVRO")
+
+
+def test_what_passes_is_tried_again(registry_server: Any, asking: Asking) -> None:
+    number = registry_server.add("t-value", '"int"')
+    registry_server.answers = [(503, b""), (429, b"{}")]
+    assert asking.registry.by_id(number, "AVRO").text == '"int"'
+    assert asking.slept == [BACKOFF_S, 2 * BACKOFF_S]
+
+
+def test_another_address_is_tried_at_once(registry_server: Any) -> None:
+    number = registry_server.add("t-value", '"int"')
+    asking = Asking(f"{NOWHERE}, {registry_server.url}/")
+    assert asking.registry.by_id(number, "AVRO").text == '"int"'
+    assert asking.slept == []
+    asking.registry.close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "says"),
+    [
+        ([(500, b"")] * TRIES, errors.KafkaTimeoutError, f"could not be asked, {TRIES} tries: .*HTTP status 500 for /schemas/ids/1"),
+        ([(401, b"")], errors.AuthenticationFailedError, "does not let us in: .*HTTP status 401"),
+        ([(302, b"")], errors.UsageError, "the schema registry refuses: .*HTTP status 302"),
+        ([(404, b"<html>")], errors.CorruptDataError, "something else than a schema registry's JSON"),
+        ([(200, b"[]")], errors.CorruptDataError, "something else than a schema registry's JSON"),
+        ([(200, b"{}")], errors.CorruptDataError, "answer for schema 1 holds no schema"),
+    ],
+)
+def test_a_registry_that_gives_no_schema(registry_server: Any, asking: Asking, answers: Any, kind: Any, says: str) -> None:
+    registry_server.answers = list(answers)
+    with pytest.raises(kind, match=says):
+        asking.registry.by_id(1, "AVRO")
+
+
+def test_nobody_there() -> None:
+    asking = Asking(NOWHERE)
+    with pytest.raises(errors.KafkaTimeoutError, match=r"http://127.0.0.1:1: ConnectError"):
+        asking.registry.by_id(1, "AVRO")
+    assert len(asking.slept) == TRIES - 1
+    asking.registry.close()
+
+
+def test_who_asks_is_told_to_the_registry_and_to_nobody_else(
+    registry_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    number = registry_server.add("t-value", '"int"')
+    monkeypatch.setenv("REGISTRY", "me:hu%sh")
+    (tmp_path / "token").write_text("hush\n", encoding="utf-8")
+    secret_url = tmp_path / "url"
+    secret_url.write_text(registry_server.url.replace("//", "//me:hu%25sh@"), encoding="utf-8")
+    basic = "Basic " + base64.b64encode(b"me:hu%sh").decode()
+    for url, more, sent in (
+        (registry_server.url, {"user_info": "secret://env/REGISTRY"}, basic),
+        (registry_server.url.replace("//", "//me:hu%25sh@"), {}, basic),
+        (f"secret://file{secret_url}", {}, basic),
+        (registry_server.url, {"token": f"secret://file{tmp_path}/token"}, "Bearer hush"),
+    ):
+        asking = Asking(url, **more)
+        asking.registry.by_id(number, "AVRO")
+        assert registry_server.authorizations[-1] == sent
+        registry_server.answers = [(403, b"")]
+        with pytest.raises(errors.KafkaError) as caught:
+            asking.registry.by_id(99, "AVRO")
+        assert "hu" not in str(caught.value)
+        asking.registry.close()
+    assert "hu%" not in caplog.text and "hush" not in caplog.text
+
+
+@pytest.mark.parametrize("url", ["host:8081", "ftp://host", "http://", ""])
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(errors.ConfigError, match=r"schema.registry.url must be like https://host:8081"):
+        Registry(RegistryOptions(url))
+
+
+def test_references_that_go_in_a_circle_end(registry_server: Any, asking: Asking) -> None:
+    loop = [{"name": "x", "subject": "t-value", "version": 1}]
+    number = registry_server.add("t-value", '"int"', references=loop)
+    with pytest.raises(errors.CorruptDataError, match=r"references more than 32 deep"):
+        asking.registry.by_id(number, "AVRO")
+    absent = registry_server.add("u-value", '"int"', references=[{"name": "x", "subject": "gone", "version": 3}])
+    with pytest.raises(errors.CorruptDataError, match=r"refers to subject 'gone' version 3"):
+        asking.registry.by_id(absent, "AVRO")
