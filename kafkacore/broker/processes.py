@@ -168,6 +168,11 @@ class BrokerProcess:
         """Whether the process is alive."""
         return not self._ended(0)
 
+    @property
+    def life(self) -> int:
+        """A descriptor that becomes readable when the process ends; -1 if it has never run or was stopped."""
+        return -1 if self._life is None else self._life.fileno()
+
     def _ended(self, timeout_s: float) -> bool:
         """Waits for the end of the process's life, which shows as the end of its socket."""
         life = self._life

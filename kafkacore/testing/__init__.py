@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.host import ControllerHost
@@ -52,6 +52,18 @@ __all__ = ["CLIENTS", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
+
+
+class BrokerLife(NamedTuple):
+    """A broker's process.
+
+    Attributes:
+        pid: its number.
+        end: a descriptor that becomes readable when it ends.
+    """
+
+    pid: int
+    end: int
 
 
 class EmbeddedCluster:
@@ -207,6 +219,14 @@ class EmbeddedCluster:
     def cluster_id(self) -> str:
         """The id clients see."""
         return self._controller.cluster_id
+
+    def processes(self) -> dict[int, BrokerLife]:
+        """The processes of brokers that run as such, by broker; empty without `processes=True`."""
+        return {
+            node_id: BrokerLife(broker.pid, broker.life)
+            for node_id, broker in self._brokers.items()
+            if isinstance(broker, ProcessMember) and broker.pid is not None and broker.life >= 0
+        }
 
     def _broker(self, broker: int) -> ThreadMember | ProcessMember:
         found = self._brokers.get(broker)

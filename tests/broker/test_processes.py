@@ -220,6 +220,25 @@ def test_the_shell_s_cluster_ends_with_its_process(tmp_path, how):
         assert read_all(cluster, "t", 1) == [b"x"]
 
 
+def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
+    command = [sys.executable, "-m", "kafkacore", "broker", "--brokers", "2", "--processes", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        assert process.stdout is not None
+        try:
+            said = json.loads(process.stdout.readline())
+            pid = said["pids"]["2"]
+            os.kill(pid, signal.SIGKILL)
+            assert json.loads(process.stdout.readline()) == {"ended": 2, "pid": pid}
+            process.send_signal(signal.SIGHUP)
+            again = json.loads(process.stdout.readline())
+            assert again["started"] == 2 and again["pid"] != pid and is_alive(again["pid"])
+            with KafkaProducer(bootstrap_servers=said["bootstrap_servers"].split(",")[1]) as producer:
+                assert producer.send("t", b"x").result(30).offset == 0
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
 def test_a_nursery_that_was_killed_is_replaced():
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
         first = _nursery._process.pid
