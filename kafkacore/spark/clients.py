@@ -5,10 +5,11 @@ Python workers live longer than tasks, so consumers are kept in the process and 
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow as pa
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.clock import SystemClock
-from kafkacore.config import ClientConfig
+from kafkacore.config import AdminConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.spark import secrets, workers
 from kafkacore.spark.decoded import DecodedRows
@@ -25,6 +26,7 @@ from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 KEPT_CONSUMERS = 8
 
@@ -84,19 +86,55 @@ def read(options: SourceOptions, wanted: OffsetRange, columns_wanted: tuple[str,
 
 
 def _read(options: SourceOptions, wanted: OffsetRange, builder: RowBuilder | DecodedRows) -> Iterator[pa.RecordBatch]:
+    at = wanted.start
     with Lent(options.client) as consumer:
-        try:
-            for columns in consumer.read_range((wanted.topic, wanted.partition), wanted.start, wanted.end, options.poll_timeout_ms / 1000):
+        while at < wanted.end:
+            fetched = consumer.read_range((wanted.topic, wanted.partition), at, wanted.end, options.poll_timeout_ms / 1000)
+            while True:
+                try:                                            # of fetching alone: what decoding raises is not about these offsets
+                    columns = next(fetched, None)
+                except (errors.OffsetOutOfRange, errors.KafkaTimeoutError, errors.UnknownTopicOrPartition, errors.UnknownTopicId) as error:
+                    at = _behind_loss(consumer, options, wanted, at, error)
+                    break
+                if columns is None:
+                    at = wanted.end
+                    break
                 yield from builder.batches(columns, wanted.end)
-        except errors.OffsetOutOfRange as error:
-            raise errors.OffsetOutOfRange(
-                f"the offsets {wanted.start} to {wanted.end - 1} were to be read, and some are not there any more: they aged out, were "
-                "deleted, or the topic was created anew while the query ran",
-                topic=wanted.topic,
-                partition=wanted.partition,
-                offset=error.offset,
-            ) from error
+                at = columns.next_offset
     workers.settle()
+
+
+def _behind_loss(consumer: KafkaConsumer, options: SourceOptions, wanted: OffsetRange, at: int, error: errors.KafkaError) -> int:
+    """Where a task goes on after a read failed because records are gone.
+
+    Raises:
+        errors.OffsetOutOfRange: they are gone, and the query does not tolerate it.
+        errors.KafkaError: what failed had another reason.
+    """
+    key = wanted.topic, wanted.partition
+    error.topic, error.partition = key
+    timeout = min(options.poll_timeout_ms / 1000, 10)
+    first = last = -1
+    try:
+        if wanted.partition in consumer.partitions_for(wanted.topic, timeout):
+            [first], [last] = consumer.beginning_offsets([key], timeout).values(), consumer.end_offsets([key], timeout).values()
+    except errors.UnknownTopicOrPartition:
+        pass
+    except errors.KafkaError:
+        raise error from None
+    if last < 0:
+        fault = "the partition is gone: the topic was deleted"
+    elif at < first:
+        fault = f"offsets before {first} aged out or were deleted, or the topic was created again"
+    elif last < wanted.end:
+        fault = f"the log ends at {last}: the topic was created again, or lost records"
+    else:
+        raise error
+    text = f"the offsets {wanted.start} to {wanted.end - 1} were to be read, and from {at} on some are not there: {fault}"
+    if options.on_data_loss == "fail":
+        raise errors.OffsetOutOfRange(text, topic=wanted.topic, partition=wanted.partition, offset=at) from error
+    log.warning("%s-%d: %s; the task goes on with what there is", *key, text)
+    return first if at < first else wanted.end
 
 
 class OffsetSource:
@@ -118,6 +156,7 @@ class OffsetSource:
         self._partitions: list[Partition] | None = None
         self._asked_ms = 0
         self._topic_ids: dict[str, bytes] = {}
+        self._seen: set[str] = set()
         self.renewed: set[str] = set()
         self._clock = SystemClock()
 
@@ -137,57 +176,77 @@ class OffsetSource:
     def admin(self) -> KafkaAdminClient:
         """An admin client on the same brokers."""
         if self._admin is None:
-            known = set(ClientConfig.names())
+            known = set(AdminConfig.names())
             settings = {name: value for name, value in self._options.client.items() if name.replace(".", "_") in known}
             self._admin = KafkaAdminClient(secrets.resolve_all(settings))
         return self._admin
 
     def _retrying(self, ask: Callable[[], T]) -> T:
-        """Asks again as fetchOffset.numRetries says; after that the last error is the answer."""
+        """Asks again as fetchOffset.numRetries says; after that the last error is the answer. What took its full time is not repeated."""
         for left in range(self._options.retries, -1, -1):
             try:
                 return ask()
+            except errors.KafkaTimeoutError:
+                raise
             except errors.KafkaError as error:
                 if not (error.retriable and left):
                     raise
             time.sleep(self._options.retry_interval_ms / 1000)
         raise AssertionError
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self, known: Collection[str] = ()) -> list[Partition]:
         """The partitions that are read now, sorted.
 
+        Args:
+            known: topics that the query has read; they may be gone, and others too if it tolerates loss.
+
         Raises:
-            errors.UnknownTopicOrPartition: a topic named by subscribe or assign does not exist.
+            errors.UnknownTopicOrPartition: a topic or partition named by subscribe or assign does not exist.
         """
         now_ms = self._clock.now_ms()
         if self._partitions is None or now_ms - self._asked_ms >= self._options.metadata_ttl_ms:
-            self._partitions = self._retrying(self._look_up)
+            self._seen.update(known)
+            try:
+                self._partitions = self._retrying(lambda: self._look_up(may_be_gone=False))
+            except errors.UnknownTopicOrPartition:
+                if not self._seen:
+                    raise
+                self._partitions = self._look_up(may_be_gone=True)
+            self._seen.update(topic for topic, _ in self._partitions)
             self._asked_ms = now_ms
         return self._partitions
 
-    def _look_up(self) -> list[Partition]:
+    def _look_up(self, may_be_gone: bool) -> list[Partition]:
         options = self._options
-        if options.assign:
-            names = sorted({topic for topic, _ in options.assign})
-        elif options.pattern is not None:
+        option = "assign" if options.assign else "subscribe"
+        if options.pattern is not None:
             pattern = re.compile(options.pattern)
-            names = [name for name in self.admin().list_topics(include_internal=True) if pattern.fullmatch(name)]
+            names = [name for name in self.admin().list_topics() if pattern.fullmatch(name)]
         else:
-            names = sorted(set(options.subscribe))
+            names = sorted(set(options.subscribe) or {topic for topic, _ in options.assign})
         described = self.admin().describe_topics(names)
-        if options.pattern is None and not (self._topic_ids and options.on_data_loss != "fail"):
-            described.check()
+        for name, error in described.errors.items():
+            if not isinstance(error, errors.UnknownTopicOrPartition):
+                raise error
+            self._topic_ids.pop(name, None)                     # one of that name that comes later is not "renewed" but new
+            if options.pattern is None and not (may_be_gone and self._tolerated(name)):
+                raise errors.UnknownTopicOrPartition(f"the option {option} names a topic that does not exist", topic=name)
         for name, topic in described.succeeded.items():
             if self._topic_ids.setdefault(name, topic.topic_id) != topic.topic_id:
                 self.renewed.add(name)
                 self._topic_ids[name] = topic.topic_id
-        found = [(name, index) for name, topic in described.succeeded.items() for index in sorted(each.index for each in topic.partitions)]
+        found = {(name, each.index) for name, topic in described.succeeded.items() for each in topic.partitions}
         if options.assign:
-            absent = sorted(set(options.assign) - set(found))
-            if absent and options.on_data_loss == "fail":
-                raise errors.UnknownTopicOrPartition("named by the option assign", topic=absent[0][0], partition=absent[0][1])
-            return sorted(set(options.assign) & set(found))
+            for topic_name, partition in sorted(set(options.assign) - found):
+                if not (may_be_gone and self._tolerated(topic_name)):
+                    fault = "the option assign names a partition that does not exist"
+                    raise errors.UnknownTopicOrPartition(fault, topic=topic_name, partition=partition)
+            found &= set(options.assign)
         return sorted(found)
+
+    def _tolerated(self, topic: str) -> bool:
+        """Whether a topic may be gone without its name being a mistake: that it is a loss is said where the query's offsets are known."""
+        return topic in self._seen or self._options.on_data_loss != "fail"
 
     def earliest(self, partitions: list[Partition]) -> dict[Partition, int]:
         """First offsets."""
@@ -200,18 +259,16 @@ class OffsetSource:
     def _offsets(self, partitions: list[Partition], ask: Callable[[], Mapping[Any, int]]) -> dict[Partition, int]:
         return {(tp[0], tp[1]): offset for tp, offset in self._retrying(ask).items()} if partitions else {}
 
-    def starting(self) -> dict[Partition, int]:
+    def starting(self, parts: list[Partition]) -> dict[Partition, int]:
         """Where a new query begins, by the options."""
         options = self._options
-        parts = self.partitions()
         if options.starting_timestamps_ms is not None:
             return self._by_timestamp(parts, options.starting_timestamps_ms, options.timestamp_strategy, "starting")
         return self._resolved(parts, options.starting, "startingOffsets")
 
-    def ending(self) -> dict[Partition, int]:
+    def ending(self, parts: list[Partition]) -> dict[Partition, int]:
         """Where a batch read ends, by the options."""
         options = self._options
-        parts = self.partitions()
         if options.ending_timestamps_ms is not None:
             return self._by_timestamp(parts, options.ending_timestamps_ms, "latest", "ending")
         return self._resolved(parts, options.ending, "endingOffsets")

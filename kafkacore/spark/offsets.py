@@ -120,6 +120,57 @@ def limited(start: Offsets, end: Offsets, max_offsets: int) -> dict[Partition, i
     return out
 
 
+class Admission:
+    """Where the batches of a stream end: as far as there is something, within minOffsetsPerTrigger, maxTriggerDelay and a limit.
+
+    Attributes:
+        goal: ends beyond which nothing is taken (Trigger.AvailableNow); None without. With a goal no batch waits to grow.
+    """
+
+    def __init__(self, min_offsets: int | None, max_delay_ms: int) -> None:
+        """Remembers when a batch was let through; the first one never waits.
+
+        Args:
+            min_offsets: a batch waits for so many offsets,
+            max_delay_ms: and for no longer than this after the one before.
+        """
+        self._min_offsets = min_offsets
+        self._max_delay_ms = max_delay_ms
+        self._last_ms: int | None = None
+        self.goal: dict[Partition, int] | None = None
+
+    def end(self, begin: Offsets, newest: Offsets, max_offsets: int | None, may_wait: bool, now_ms: int) -> dict[Partition, int]:
+        """The end of the next batch; equal to `begin` when there is none yet.
+
+        Args:
+            begin: where it begins. Partitions it does not name are new and begin at 0.
+            newest: the ends of all partitions that are read; none lies before `begin`.
+            max_offsets: how much it may take.
+            may_wait: whether min_offsets counts.
+            now_ms: the time.
+        """
+        target = dict(newest)
+        if self.goal is not None:
+            target = {each: min(offset, self.goal[each]) for each, offset in newest.items() if each in self.goal}
+        whole = {**dict.fromkeys(target, 0), **begin}
+        grown = sum(max(0, offset - whole[each]) for each, offset in target.items())
+        if not grown and target.keys() <= begin.keys():
+            return dict(begin)
+        if (
+            may_wait
+            and self.goal is None
+            and self._min_offsets is not None
+            and grown < self._min_offsets
+            and self._last_ms is not None
+            and now_ms - self._last_ms < self._max_delay_ms
+        ):
+            return dict(begin)
+        self._last_ms = now_ms
+        ends = target if max_offsets is None else limited(whole, target, max_offsets)
+        # A partition that is not there any more stays as it is: dropped, it would be taken for a new one if it came back.
+        return {**begin, **{each: max(offset, whole[each]) for each, offset in ends.items()}}
+
+
 def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
     """Cuts ranges into tasks: a pure function of what it is given, because a replayed batch must be cut the same way.
 
@@ -157,7 +208,7 @@ class Loss:
 
     Attributes:
         topic, partition: of which.
-        wanted: the offset the query stands at.
+        wanted: the offset the query stands at; 0 for a partition that came after its start.
         earliest, latest: what the broker has; None if the partition is gone.
         reason: in words.
     """

@@ -332,7 +332,8 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     starting = found.get("startingOffsets", "latest" if streaming else "earliest")
     ending = found.get("endingOffsets", "latest")
     if not streaming:
-        if starting == "latest" or (isinstance(starting, dict) and LATEST in starting.values()):
+        by_time = "startingTimestamp" in found or "startingOffsetsByTimestamp" in found
+        if not by_time and (starting == "latest" or (isinstance(starting, dict) and LATEST in starting.values())):
             raise ConfigError("option startingOffsets can't be latest in a batch read: there would be nothing to read")
         if ending == "earliest" or (isinstance(ending, dict) and EARLIEST in ending.values()):
             raise ConfigError("option endingOffsets can't be earliest in a batch read: there would be nothing to read")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -63,11 +63,13 @@ RANGES_SCHEMA = StructType(
 ADMISSION_CONTROL = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
 if ADMISSION_CONTROL:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 else:  # 4.0 and 4.1 ask latestOffset() without a limit
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Not in this Spark."""
+        """Not in this Spark, nor are the others: nothing is an instance of them."""
+
+    ReadAllAvailable = ReadMaxRows = ReadMinRows = SupportsTriggerAvailableNow
 
 
 class RangePartition(InputPartition):
@@ -90,16 +92,7 @@ class KafkaSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's own Kafka source; of a decoded read, those of the value."""
-        # Whether it is to be a stream is not known here: what is wrong for both is said now.
-        options = None
-        for streaming in (True, False):
-            try:
-                options = source_options(self.options, streaming=streaming)
-                break
-            except errors.ConfigError:
-                if not streaming:
-                    raise
-        assert options is not None
+        options = either_options(self.options)
         if options.emit == "ranges":
             return RANGES_SCHEMA
         if options.value_format == "binary":
@@ -116,7 +109,11 @@ class KafkaSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream."""
         try:
-            return KafkaStreamReader(source_options(self.options, streaming=True), schema)
+            options = source_options(self.options, streaming=True)
+            if not ADMISSION_CONTROL and (options.max_offsets is not None or options.min_offsets is not None):
+                fault = "options maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4.2 or later"
+                raise errors.ConfigError(f"{fault}, this is {pyspark.__version__}")
+            return KafkaStreamReader(options, schema)
         except errors.ConfigError as error:
             return _Refused(error)
 
@@ -150,6 +147,21 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
         if each.dataType != types[each.name]:
             raise errors.ConfigError(f"column {each.name} is {types[each.name].simpleString()}, not {each.dataType.simpleString()}")
     return tuple(schema.names)
+
+
+def either_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of a read of which nobody knows yet whether it is to be a stream: what would be wrong for both is said now.
+
+    Raises:
+        errors.ConfigError: they fit neither. Of the two reasons the one that is not about the kind of read.
+    """
+    refused = []
+    for streaming in (True, False):
+        try:
+            return source_options(given, streaming=streaming)
+        except errors.ConfigError as error:
+            refused.append(error)
+    raise min(refused, key=lambda error: "has no effect in a" in str(error)) from None
 
 
 class _Refused(DataSourceStreamReader):
@@ -213,35 +225,41 @@ class KafkaBatchReader(_Reading, DataSourceReader):
 
     def partitions(self) -> Sequence[RangePartition]:
         """The tasks."""
-        source = clients.OffsetSource(self.options)
+        options, source = self.options, clients.OffsetSource(self.options)
         try:
-            start, end = source.starting(), source.ending()
-            parts = sorted(start)
-            latest, earliest = source.latest(parts), source.earliest(parts)
+            parts = source.partitions()
+            start, end = source.starting(parts), source.ending(parts)
+            latest = source.latest(parts)
+            # An offset asked for that has aged out is a loss; what "earliest" or a timestamp found is not, though it may age out since.
+            asked = {} if options.starting_timestamps_ms is not None or isinstance(options.starting, str) else options.starting
+            exact = {each: offset for each, offset in asked.items() if offset >= 0}
+            earliest = source.earliest(sorted(exact))
         finally:
             source.close()
-        # An offset asked for that has aged out is a loss; "earliest" never is.
-        aged = [each for each in offsets.losses(start, earliest, latest) if each.earliest is not None and each.wanted < each.earliest]
-        start = self.tolerate(start, aged)
-        if self.options.on_data_loss != "fail":
+        lost = offsets.losses(exact, earliest, latest)
+        start = self.tolerate(start, [each for each in lost if each.wanted < earliest[each.topic, each.partition]])
+        if options.on_data_loss != "fail":
             end = {each: min(offset, latest[each]) for each, offset in end.items()}
             start = {each: min(offset, end[each]) for each, offset in start.items()}
         return self.planned(clients.check_range(start, end, latest))
 
 
 class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of micro-batches. Lives in one process of the driver as long as the query runs."""
+    """A stream of micro-batches. Lives in one process of the driver as long as the query runs.
+
+    What has been lost and is tolerated becomes a batch of its own, which holds no records and moves the query's offsets, if need be back:
+    so a batch that is replayed finds in Spark's log what was decided.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._source = clients.OffsetSource(options)
+        self._admission = offsets.Admission(options.min_offsets, options.max_delay_ms)
         self._initial: dict[Partition, int] | None = None
-        self._goal: dict[Partition, int] | None = None            # of AvailableNow
         self._newest: dict[Partition, int] = {}
         self._asked_at = self._news_at = 0.0
         self._idle = False
-        self._batch_at = time.monotonic()
-        self._restarts: dict[Partition, tuple[int, int]] = {}
+        self._skipped: dict[Partition, int] = {}                  # where onDataLoss=skip goes on, also if records lie before that
         self._committed: dict[Partition, int] = {}                # in the group of commitOffsetsToGroup
         self._commit_again_at = 0.0
 
@@ -250,59 +268,60 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         if self._initial is None:
-            self._initial = self._source.starting()
+            parts = self._source.partitions()
+            initial = self._source.starting(parts)
+            if self.options.starting_timestamps_ms is None and not isinstance(self.options.starting, str):
+                initial = self._within(initial, self._source.latest(parts))
+            self._initial = initial
         return offsets.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The query is to stop at what there is now."""
-        self._goal = self._source.latest(self._source.partitions())
+        self._admission.goal = self._source.latest(self._source.partitions())
 
     def getDefaultReadLimit(self) -> Any:
-        """How much one batch may take."""
-        return ReadAllAvailable() if self.options.max_offsets is None else ReadMaxRows(self.options.max_offsets)
+        """How much one batch may take. Spark hands it back to `latestOffset`, except with Trigger.Once, which takes everything."""
+        if self.options.max_offsets is not None:
+            return ReadMaxRows(self.options.max_offsets)
+        return ReadAllAvailable() if self.options.min_offsets is None else ReadMinRows(self.options.min_offsets)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Where the next batch ends.
 
         Args:
             start: where it begins; None from a Spark before 4.2, which keeps that to itself.
-            limit: from `getDefaultReadLimit`.
+            limit: from `getDefaultReadLimit`, or ReadAllAvailable.
         """
         if start is None:
-            self._look()
+            self._look(())
             return offsets.to_json(self._newest)
         begin = offsets.from_json(start)
         self._commit_to_group(begin)
-        self._look()
-        target = dict(self._newest)
-        if self._goal is not None:
-            target = {each: min(offset, self._goal[each]) for each, offset in target.items() if each in self._goal}
-        effective = self._effective(begin)
-        fresh = [each for each in target if each not in effective]
-        effective.update(self._source.earliest(fresh))
-        grown = sum(max(0, offset - effective[each]) for each, offset in target.items())
-        self._idle = target == begin or self._too_little(grown)
-        if self._idle:
-            return start
-        self._batch_at = time.monotonic()
-        most = limit.max_rows if ADMISSION_CONTROL and isinstance(limit, ReadMaxRows) else self.options.max_offsets
-        return offsets.to_json(target if most is None else offsets.limited(effective, target, most))
+        self._look(begin)
+        if (moved := self._moved_by_loss(begin)) is not None:
+            return offsets.to_json(moved)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self._admission.end(begin, self._newest, most, not isinstance(limit, ReadAllAvailable), round(time.monotonic() * 1000))
+        self._idle = end == begin
+        return start if self._idle else offsets.to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the partitions, for progress reports."""
         return offsets.to_json(self._newest) if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
-        """The tasks of a batch; also of one that is replayed, which must get the same."""
+        """The tasks of a batch; also of one that is replayed, which must get the same: nothing is asked unless loss is tolerated."""
         begin, until = offsets.from_json(start), offsets.from_json(end)
-        begin = {each: offset for each, offset in begin.items() if each in until}
-        again = {each: now for each, (before, now) in self._restarts.items() if begin.get(each) == before}
-        begin.update(again)
-        shrunk = [] if self.options.on_data_loss == "fail" else [each for each in begin if each not in again]
-        earliest = self._source.earliest(shrunk + [each for each in until if each not in begin])
-        for each, first in earliest.items():
-            if begin.get(each, -1) < first or (begin[each] > until[each] and self.options.on_data_loss == "earliest"):
-                begin[each] = first
+        begin = {each: begin.get(each, 0) for each in until}
+        if self.options.on_data_loss != "fail":
+            there = set(self._source.partitions({topic for topic, _ in until}))
+            for each, first in self._source.earliest(sorted(there & set(until))).items():
+                begin[each] = max(begin[each], first)
+            for each in until:
+                if each not in there or self._skipped.get(each) == until[each]:
+                    begin[each] = until[each]
+        elif not ADMISSION_CONTROL:
+            self._within(begin, until)
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -316,40 +335,48 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     # ---- how it is found out
 
-    def _look(self) -> None:
+    def _look(self, begin: Collection[Partition]) -> None:
         """Asks Kafka; waits before that if what it said last time was not worth a batch."""
         now = time.monotonic()
         wait_s = min(IDLE_POLL_MS / 1000, (now - self._news_at) * IDLE_SHARE) - (now - self._asked_at)
         if self._idle and wait_s > 0:
             time.sleep(wait_s)
-        before, self._newest = self._newest, self._source.latest(self._source.partitions())
+        before, self._newest = self._newest, self._source.latest(self._source.partitions({topic for topic, _ in begin}))
         self._asked_at = time.monotonic()
         if self._newest != before:
             self._news_at = self._asked_at
         self._idle = self._newest == before
 
-    def _effective(self, begin: dict[Partition, int]) -> dict[Partition, int]:
-        """Where reading goes on: at `begin`, unless records have been lost and the query tolerates it.
+    def _moved_by_loss(self, begin: dict[Partition, int]) -> dict[Partition, int] | None:
+        """The end of a batch without records, where the query goes on after a loss; None when nothing is lost.
 
         Raises:
-            errors.OffsetOutOfRange: with onDataLoss=fail.
+            errors.OffsetOutOfRange: something is lost, with onDataLoss=fail.
         """
-        parts = [each for each in begin if each in self._newest]
-        lost = offsets.losses(begin, self._source.earliest(parts), self._newest, self._source.renewed)
-        effective = self.tolerate(dict(begin), lost)
-        self._restarts = {each: (begin[each], offset) for each, offset in effective.items() if offset != begin[each]}
-        if lost:
-            self._source.renewed.clear()
-        return effective
+        if self._newest == begin and not self._source.renewed:
+            return None
+        earliest = self._source.earliest(sorted(self._newest))
+        fresh = dict.fromkeys(self._newest.keys() - begin.keys(), 0)
+        lost = offsets.losses(begin, earliest, self._newest, self._source.renewed) + offsets.losses(fresh, earliest, self._newest)
+        self._source.renewed.clear()
+        if not lost:
+            return None
+        moved = self.tolerate({**fresh, **begin}, lost)
+        if self.options.on_data_loss == "skip":
+            self._skipped = {(each.topic, each.partition): moved[each.topic, each.partition] for each in lost if each.latest is not None}
+        return moved
 
-    def _too_little(self, grown: int) -> bool:
-        low = self.options.min_offsets
-        return (
-            low is not None
-            and self._goal is None
-            and grown < low
-            and (time.monotonic() - self._batch_at) * 1000 < self.options.max_delay_ms
-        )
+    def _within(self, begin: dict[Partition, int], until: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Offsets no later than others.
+
+        Raises:
+            errors.OffsetOutOfRange: one is later, with onDataLoss=fail.
+        """
+        for (topic, partition), offset in sorted(begin.items()):
+            if offset > until[topic, partition] and self.options.on_data_loss == "fail":
+                fault = f"reading would begin at offset {offset}, and the log ends at {until[topic, partition]}"
+                raise errors.OffsetOutOfRange(fault, topic=topic, partition=partition, offset=offset)
+        return {each: min(offset, until[each]) for each, offset in begin.items()}
 
     def _commit_to_group(self, done: dict[Partition, int]) -> None:
         """Shows finished offsets to Kafka's tools: what the query begins with has been finished before.

@@ -1,0 +1,484 @@
+"""The source as Spark calls it, without a Spark: offsets, batches, tasks, and what becomes of records that are gone."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from kafkacore import KafkaAdminClient, KafkaProducer, errors
+from kafkacore.spark import clients, source
+from kafkacore.spark.source import KAFKA_SCHEMA, WITH_HEADERS, KafkaSource
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import NewPartitions
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: EmbeddedCluster) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as client:
+        yield client
+
+
+running: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(source, "IDLE_POLL_MS", 0)
+    yield
+    while running:
+        running.pop().stop()
+    for consumers in clients._kept.values():
+        while consumers:
+            consumers.pop().close()
+
+
+def stream_reader(given: dict[str, str], schema: Any = WITH_HEADERS) -> Any:
+    running.append(KafkaSource(given).streamReader(schema))
+    return running[-1]
+
+
+class Query:
+    """A stream driven as Spark 4.3 does it; `offset` is what the checkpoint would hold."""
+
+    def __init__(self, cluster: EmbeddedCluster, offset: dict[str, Any] | None = None, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "startingOffsets": "earliest", **options}
+        self.reader = stream_reader(given)
+        self.offset = self.reader.initialOffset() if offset is None else offset
+
+    def plan(self, limit: Any = None) -> list[Any] | None:
+        """The tasks of the next batch; None if there is none. The batch is taken as done."""
+        end = self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit())
+        if end == self.offset:
+            return None
+        start, self.offset = self.offset, end
+        self.last = start, end
+        return list(self.reader.partitions(start, end))
+
+    def batch(self, limit: Any = None) -> list[bytes | None] | None:
+        """The values of the next batch, sorted by where they are from."""
+        plan = self.plan(limit)
+        return None if plan is None else read(self.reader, plan)
+
+    def batches(self) -> list[list[bytes | None]]:
+        """All batches until there is none."""
+        found = []
+        while (batch := self.batch()) is not None:
+            found.append(batch)
+        return found
+
+
+def read(reader: Any, plan: list[Any]) -> list[bytes | None]:
+    """As executors do it: reader and tasks arrive pickled."""
+    values = []
+    for task in pickle.loads(pickle.dumps(plan)):
+        for batch in reader.read(task):
+            values += batch.column("value").to_pylist()
+    return values
+
+
+def rows(cluster: EmbeddedCluster, **options: str) -> list[bytes | None]:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **options}
+    reader: Any = KafkaSource(given).reader(KAFKA_SCHEMA)
+    return read(reader, list(reader.partitions()))
+
+
+def send(producer: KafkaProducer, topic: str, values: Iterator[int] | range | list[int], partition: int = 0) -> None:
+    for i in values:
+        producer.send(topic, b"%d" % i, partition=partition)
+    producer.flush()
+
+
+def numbers(values: list[bytes | None] | None) -> list[int]:
+    assert values is not None
+    return [int(value or b"-1") for value in values]
+
+
+# ---- what a batch takes
+
+
+def test_a_stream_takes_what_is_there_and_then_what_comes(cluster, producer):
+    cluster.create_topic("plain", partitions=2)
+    send(producer, "plain", range(10))
+    query = Query(cluster, subscribe="plain")
+    assert query.offset == {"plain": {"0": 0, "1": 0}}
+    assert numbers(query.batch()) == list(range(10))
+    assert query.batch() is None
+    send(producer, "plain", [10], partition=1)
+    assert numbers(query.batch()) == [10]
+    assert query.offset == {"plain": {"0": 10, "1": 1}} == query.reader.reportLatestOffset()
+
+
+def test_latest_begins_with_what_comes(cluster, producer):
+    cluster.create_topic("late", partitions=1)
+    send(producer, "late", range(5))
+    query = Query(cluster, subscribe="late", startingOffsets="latest")
+    assert query.batch() is None
+    send(producer, "late", [5])
+    assert numbers(query.batch()) == [5]
+
+
+def test_max_offsets_are_shared_out_and_once_takes_everything(cluster, producer):
+    cluster.create_topic("shared", partitions=2)
+    send(producer, "shared", range(50), 0)
+    send(producer, "shared", range(50), 1)
+    query = Query(cluster, subscribe="shared", maxOffsetsPerTrigger="60")
+    assert [len(batch) for batch in query.batches()] == [60, 40]
+    query = Query(cluster, subscribe="shared", maxOffsetsPerTrigger="60")
+    query.batch()
+    assert query.offset == {"shared": {"0": 30, "1": 30}}
+    send(producer, "shared", range(10))
+    assert len(query.batch(source.ReadAllAvailable()) or []) == 50      # Trigger.Once
+
+
+def test_a_batch_waits_for_min_offsets_or_the_delay(cluster, producer, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(source.time, "monotonic", lambda: now[0])
+    cluster.create_topic("waits", partitions=1)
+    send(producer, "waits", range(2))
+    query = Query(cluster, subscribe="waits", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    assert len(query.batch() or []) == 2                                # the first never waits
+    send(producer, "waits", range(4))
+    now[0] += 9
+    assert query.batch() is None
+    now[0] += 1
+    assert len(query.batch() or []) == 4
+    send(producer, "waits", range(5))
+    assert len(query.batch() or []) == 5
+    send(producer, "waits", range(1))
+    assert query.batch() is None
+    assert len(query.batch(source.ReadAllAvailable()) or []) == 1       # Trigger.Once does not wait
+    send(producer, "waits", range(1))
+    query.reader.prepareForTriggerAvailableNow()
+    assert len(query.batch() or []) == 1                                # nor does AvailableNow
+
+
+def test_available_now_stops_at_what_was_there_in_steps(cluster, admin, producer):
+    cluster.create_topic("now", partitions=1)
+    send(producer, "now", range(25))
+    query = Query(cluster, subscribe="now", maxOffsetsPerTrigger="10")
+    query.reader.prepareForTriggerAvailableNow()
+    assert len(query.batch() or []) == 10
+    send(producer, "now", range(100))
+    admin.create_partitions({"now": NewPartitions(2)}).check()
+    assert [len(batch) for batch in query.batches()] == [10, 5]
+    assert query.offset == {"now": {"0": 25}}
+
+
+def test_tasks_are_cut_the_same_way_when_a_batch_is_replayed(cluster, producer):
+    cluster.create_topic("cut", partitions=2)
+    send(producer, "cut", range(100), 0)
+    send(producer, "cut", range(100, 103), 1)
+    queries = [Query(cluster, subscribe="cut", **how) for how in ({"minPartitions": "5"}, {"maxRecordsPerPartition": "30"})]
+    plans = [query.plan() or [] for query in queries]
+    send(producer, "cut", range(50), 1)
+    for query, plan in zip(queries, plans, strict=True):
+        assert len(plan) == 5 and sorted(numbers(read(query.reader, plan))) == list(range(103))
+        assert [repr(each) for each in query.reader.partitions(*query.last)] == [repr(each) for each in plan]
+
+
+# ---- partitions and topics that come
+
+
+def test_new_partitions_begin_at_their_beginning(cluster, admin, producer):
+    cluster.create_topic("grows", partitions=1)
+    query = Query(cluster, subscribe="grows", startingOffsets="latest")
+    admin.create_partitions({"grows": NewPartitions(2)}).check()
+    send(producer, "grows", range(5), 1)
+    assert numbers(query.batch()) == list(range(5))
+    assert query.offset == {"grows": {"0": 0, "1": 5}}
+
+
+def test_a_new_partition_that_has_lost_records_already_is_a_loss(cluster, admin, producer):
+    cluster.create_topic("short", partitions=1)
+    query, lenient = (Query(cluster, subscribe="short", onDataLoss=what) for what in ("fail", "earliest"))
+    admin.create_partitions({"short": NewPartitions(2)}).check()
+    send(producer, "short", range(5), 1)
+    admin.delete_records({("short", 1): 3}).check()
+    with pytest.raises(errors.OffsetOutOfRange, match="short-1: the offsets 0 to 2 have aged out"):
+        query.batch()
+    assert [numbers(batch) for batch in lenient.batches()] == [[], [3, 4]]
+
+
+def test_a_pattern_finds_topics_that_come_and_leaves_kafkas_own_alone(cluster, admin, producer):
+    cluster.create_topic("logs.a", partitions=1)
+    admin.alter_group_offsets("makes-the-offsets-topic", {("logs.a", 0): 0}).check()
+    assert "__consumer_offsets" in admin.list_topics(include_internal=True)
+    query = Query(cluster, subscribePattern=r"logs\..*|__.*", startingOffsets="latest")
+    assert query.offset == {"logs.a": {"0": 0}}
+    cluster.create_topic("logs.b", partitions=1)
+    cluster.create_topic("other.logs.c", partitions=1)
+    send(producer, "logs.b", [1])
+    assert numbers(query.batch()) == [1]
+    assert query.offset == {"logs.a": {"0": 0}, "logs.b": {"0": 1}}
+
+
+def test_a_pattern_without_topics_has_no_rows(cluster):
+    assert rows(cluster, subscribePattern="nothing-of-that-name") == []
+    query = Query(cluster, subscribePattern="nothing-of-that-name")
+    assert query.offset == {} and query.batch() is None
+
+
+def test_partitions_are_assigned(cluster, producer):
+    cluster.create_topic("assigned", partitions=3)
+    for partition in range(3):
+        send(producer, "assigned", [partition], partition)
+    assert numbers(rows(cluster, assign='{"assigned":[0,2]}')) == [0, 2]
+    with pytest.raises(errors.UnknownTopicOrPartition, match="names a partition that does not exist.*assigned, partition 7"):
+        rows(cluster, assign='{"assigned":[0,7]}')
+    with pytest.raises(errors.UnknownTopicOrPartition, match="option assign names a topic that does not exist.*not-there"):
+        rows(cluster, assign='{"not-there":[0]}')
+
+
+# ---- where a read begins and ends
+
+
+def test_offsets_and_times_of_a_batch(cluster, producer):
+    cluster.create_topic("ranges", partitions=2)
+    for i in range(10):
+        producer.send("ranges", b"%d" % i, partition=0, timestamp_ms=1_000 * i)
+    send(producer, "ranges", [100, 101], 1)
+    both = {"subscribe": "ranges"}
+    assert numbers(rows(cluster, **both, startingOffsets='{"ranges":{"0":8,"1":-2}}')) == [8, 9, 100, 101]
+    assert numbers(rows(cluster, **both, endingOffsets='{"ranges":{"0":2,"1":-1}}')) == [0, 1, 100, 101]
+    assert numbers(rows(cluster, **both, startingOffsetsByTimestamp='{"ranges":{"0":7500,"1":0}}')) == [8, 9, 100, 101]
+    assert numbers(rows(cluster, **both, startingTimestamp="7500", startingOffsets="latest")) == [8, 9, 100, 101]
+    assert numbers(rows(cluster, **both, endingTimestamp="2000")) == [0, 1]
+    assert numbers(rows(cluster, **both, endingOffsetsByTimestamp='{"ranges":{"0":4102444800000,"1":0}}')) == list(range(10))
+    late = {"startingTimestamp": "4102444800000"}
+    assert rows(cluster, **both, **late, startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(errors.NoOffsetForPartition, match="no record is as young as timestamp 4102444800000.*topic ranges, partition 0"):
+        rows(cluster, **both, **late)
+
+
+@pytest.fixture(scope="module")
+def wrong(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    cluster.create_topic("wrong", partitions=2)
+    send(producer, "wrong", range(3))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        ({"startingOffsets": '{"wrong":{"0":0}}'}, errors.ConfigError, "startingOffsets must name exactly.*it lacks wrong-1"),
+        ({"startingOffsets": '{"wrong":{"0":0,"1":0},"x":{"0":1}}'}, errors.ConfigError, "names x-0, which are not read"),
+        ({"endingOffsets": '{"wrong":{"0":0}}'}, errors.ConfigError, "endingOffsets must name exactly"),
+        ({"startingOffsets": '{"wrong":{"0":100,"1":0}}'}, errors.OffsetOutOfRange, "begin at offset 100 and end at 3.*wrong, partition 0"),
+        ({"endingOffsets": '{"wrong":{"0":100,"1":-1}}'}, errors.OffsetOutOfRange, "end at offset 100, and the log ends at 3"),
+    ],
+)
+def test_a_batch_that_cannot_be_is_refused(cluster, wrong, options, kind, says):
+    with pytest.raises(kind, match=says):
+        rows(cluster, subscribe="wrong", **options)
+
+
+def test_with_loss_tolerated_a_batch_reads_what_there_is(cluster, producer):
+    cluster.create_topic("less", partitions=1)
+    send(producer, "less", range(3))
+    options = {"subscribe": "less", "failOnDataLoss": "false"}
+    assert numbers(rows(cluster, **options, endingOffsets='{"less":{"0":100}}')) == [0, 1, 2]
+    assert rows(cluster, **options, startingOffsets='{"less":{"0":100}}') == []
+
+
+def test_a_stream_does_not_begin_behind_the_end(cluster, producer):
+    cluster.create_topic("behind", partitions=1)
+    send(producer, "behind", range(3))
+    options = {"subscribe": "behind", "startingOffsets": '{"behind":{"0":9}}'}
+    with pytest.raises(errors.OffsetOutOfRange, match="begin at offset 9, and the log ends at 3.*behind, partition 0"):
+        Query(cluster, **options)
+    assert Query(cluster, **options, failOnDataLoss="false").offset == {"behind": {"0": 3}}
+
+
+def test_a_topic_that_does_not_exist_is_named(cluster):
+    with pytest.raises(errors.UnknownTopicOrPartition, match="option subscribe names a topic that does not exist .topic never-was"):
+        rows(cluster, subscribe="never-was")
+    with pytest.raises(errors.UnknownTopicOrPartition, match="never-was"):
+        Query(cluster, subscribe="never-was", failOnDataLoss="false")
+
+
+def test_brokers_that_cannot_be_reached_are_named():
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
+    with pytest.raises(errors.KafkaTimeoutError, match="127.0.0.1:9"):
+        KafkaSource(given).reader(KAFKA_SCHEMA).partitions()
+
+
+# ---- records that are gone
+
+
+def test_offsets_that_have_aged_out(cluster, admin, producer):
+    cluster.create_topic("aged", partitions=1)
+    send(producer, "aged", range(10))
+    start = {"aged": {"0": 2}}
+    admin.delete_records({("aged", 0): 5}).check()
+    with pytest.raises(errors.OffsetOutOfRange, match="aged-0: the offsets 2 to 4 have aged out or were deleted; the log begins at 5"):
+        Query(cluster, start, subscribe="aged").batch()
+    for what in ("skip", "earliest"):
+        query = Query(cluster, start, subscribe="aged", onDataLoss=what)
+        assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9]]
+    assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9]  # "earliest" is no loss
+    with pytest.raises(errors.OffsetOutOfRange, match="aged-0: the offsets 2 to 4 have aged out"):
+        rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2}}')
+
+
+def test_offsets_that_age_out_under_a_task(cluster, admin, producer):
+    cluster.create_topic("vanish", partitions=1)
+    send(producer, "vanish", range(10))
+    strict, lenient = (Query(cluster, subscribe="vanish", onDataLoss=what) for what in ("fail", "earliest"))
+    plans = [strict.plan(), lenient.plan()]
+    admin.delete_records({("vanish", 0): 5}).check()
+    with pytest.raises(errors.OffsetOutOfRange, match="offsets 0 to 9 were to be read.*from 0 on some are not there: offsets before 5"):
+        read(strict.reader, plans[0])
+    assert numbers(read(lenient.reader, plans[1])) == [5, 6, 7, 8, 9]
+
+
+def test_a_topic_that_goes_under_a_task(cluster, admin, producer):
+    cluster.create_topic("removed", partitions=1)
+    send(producer, "removed", range(10))
+    options = {"subscribe": "removed", "kafkaConsumer.pollTimeoutMs": "500"}
+    strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
+    plans = [strict.plan(), lenient.plan()]
+    admin.delete_topics(["removed"]).check()
+    with pytest.raises(errors.OffsetOutOfRange, match="the partition is gone: the topic was deleted .*topic removed, partition 0"):
+        read(strict.reader, plans[0])
+    assert read(lenient.reader, plans[1]) == []
+
+
+def test_a_topic_deleted_while_it_is_read(cluster, admin, producer):
+    for name in ("deleted", "stays"):
+        cluster.create_topic(name, partitions=1)
+        send(producer, name, range(3))
+    strict = Query(cluster, subscribe="deleted,stays")
+    lenient = Query(cluster, subscribe="deleted,stays", failOnDataLoss="false")
+    for query in (strict, lenient):
+        assert len(query.batch() or []) == 6
+    admin.delete_topics(["deleted"]).check()
+    with pytest.raises(errors.OffsetOutOfRange, match="deleted-0: the partition is gone.*the query stands at offset 3"):
+        strict.batch()
+    with pytest.raises(errors.OffsetOutOfRange, match="deleted-0: the partition is gone"):
+        Query(cluster, strict.offset, subscribe="deleted,stays").batch()        # after a restart
+    assert lenient.batches() == [[]]
+    assert lenient.offset == {"stays": {"0": 3}}
+    again = Query(cluster, {"deleted": {"0": 3}, "stays": {"0": 3}}, subscribe="deleted,stays", failOnDataLoss="false")
+    assert again.batches() == [[]]
+    cluster.create_topic("deleted", partitions=1)
+    send(producer, "deleted", range(2))
+    assert [numbers(batch) for batch in lenient.batches()] == [[0, 1]]
+
+
+@pytest.mark.parametrize(("count", "says"), [(2, "its end 2 lies before offset 5"), (8, "the topic was deleted and created again")])
+def test_a_topic_made_anew_while_it_is_read(cluster, admin, producer, count, says):
+    name = f"anew-{count}"
+    cluster.create_topic(name, partitions=1)
+    send(producer, name, range(5))
+    queries = {what: Query(cluster, subscribe=name, onDataLoss=what) for what in ("fail", "earliest", "skip")}
+    for query in queries.values():
+        query.batch()
+    admin.delete_topics([name]).check()
+    cluster.create_topic(name, partitions=1)
+    send(producer, name, range(100, 100 + count))
+    with pytest.raises(errors.OffsetOutOfRange, match=says if count == 8 else "created again"):
+        queries["fail"].batch()
+    assert [numbers(batch) for batch in queries["earliest"].batches()] == [[], list(range(100, 100 + count))]
+    assert queries["skip"].batches() == [[]]
+    send(producer, name, [200])
+    for what in ("earliest", "skip"):
+        assert numbers(queries[what].batch()) == [200]
+
+
+def test_a_loss_that_was_decided_is_replayed_as_it_was(cluster, admin, producer):
+    """The batch that moves the offsets back is in Spark's log; a query that crashed in it gets no other records after it."""
+    cluster.create_topic("moved", partitions=1)
+    send(producer, "moved", range(5))
+    query = Query(cluster, subscribe="moved", failOnDataLoss="false")
+    query.batch()
+    admin.delete_topics(["moved"]).check()
+    cluster.create_topic("moved", partitions=1)
+    send(producer, "moved", range(8))
+    assert query.batch() == []
+    assert query.last == ({"moved": {"0": 5}}, {"moved": {"0": 0}})
+    for what in ("true", "false"):
+        again = Query(cluster, query.offset, subscribe="moved", failOnDataLoss=what)
+        assert read(again.reader, again.reader.partitions(*query.last)) == []
+        assert numbers(again.batch()) == list(range(8))
+
+
+# ---- Spark before 4.2
+
+
+def test_older_sparks_ask_without_limits(cluster, producer, monkeypatch):
+    class Absent:
+        """What 4.0 and 4.1 do not have."""
+
+    for name in ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows"):
+        monkeypatch.setattr(source, name, Absent)
+    monkeypatch.setattr(source, "ADMISSION_CONTROL", False)
+    cluster.create_topic("older", partitions=1)
+    send(producer, "older", range(3))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "older", "startingOffsets": "earliest"}
+    reader = stream_reader(given)
+    start = reader.initialOffset()
+    end = reader.latestOffset()
+    assert (start, end) == ({"older": {"0": 0}}, {"older": {"0": 3}})
+    assert numbers(read(reader, reader.partitions(start, end))) == [0, 1, 2]
+    with pytest.raises(errors.OffsetOutOfRange, match="begin at offset 9, and the log ends at 3"):
+        reader.partitions({"older": {"0": 9}}, end)
+    refused = stream_reader({**given, "maxOffsetsPerTrigger": "5"})
+    with pytest.raises(errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"):
+        refused.initialOffset()
+
+
+# ---- what the options say before anything is asked
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"subscrib": "t"}, "unknown option 'subscrib'; did you mean subscribe"),
+        ({"subscribe": "t", "maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger must be a whole number"),
+        ({"subscribe": "t", "endingOffsets": "{bad"}, "option endingOffsets: expected JSON like"),
+        ({"subscribe": "t", "maxOffsetsPerTrigger": "5", "endingOffsets": "latest"}, "has no effect in a"),
+    ],
+)
+def test_the_error_is_that_of_the_kind_of_read_meant(options, says):
+    with pytest.raises(errors.ConfigError, match=says):
+        KafkaSource({"kafka.bootstrap.servers": "b:1", **options}).schema()
+
+
+def test_constructors_ask_nobody():
+    given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}
+    batch, stream = KafkaSource(given).reader(KAFKA_SCHEMA), KafkaSource(given).streamReader(KAFKA_SCHEMA)
+    assert KafkaSource(given).schema() == KAFKA_SCHEMA
+    assert KafkaSource({**given, "includeHeaders": "true"}).schema() == WITH_HEADERS
+    pickle.dumps((batch, stream))
+
+
+def test_batches_have_sparks_types_exactly(cluster, producer):
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    cluster.create_topic("types", partitions=1)
+    send(producer, "types", range(3))
+    producer.send("types", None, partition=0, headers=[("h", b"x"), ("n", None)], timestamp_ms=-1 & 0x7FFFFFFF)
+    producer.flush()
+    query = Query(cluster, subscribe="types")
+    [batch] = query.reader.read(*(query.plan() or []))
+    assert batch.schema == to_arrow_schema(WITH_HEADERS, timezone="UTC")
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.column("headers").to_pylist() == [None, None, None, [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]]
