@@ -96,3 +96,37 @@ def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> No
     [loss] = offsets.losses({("t", 0): 500}, {("t", 0): 0}, {("t", 0): 800}, renewed={"t"})
     assert "created again" in str(loss)
     assert offsets.repaired({("t", 0): 500}, [loss], skip=False) == {("t", 0): 0}
+
+
+# ---- where batches end
+
+
+@given(
+    st.dictionaries(partitions, st.tuples(st.integers(0, 1_000), st.integers(0, 1_000)), min_size=1, max_size=6),
+    st.none() | st.integers(1, 500),
+    st.none() | st.integers(1, 500),
+    st.booleans(),
+)
+def test_batches_reach_the_end_and_never_pass_the_goal(
+    backlogs: dict[tuple[str, int], tuple[int, int]], most: int | None, least: int | None, with_goal: bool
+) -> None:
+    admission = offsets.Admission(least, 1_000)
+    begin = {each: low for each, (low, _) in backlogs.items()}
+    newest = {each: low + size for each, (low, size) in backlogs.items()}
+    admission.goal = dict(newest) if with_goal else None
+    later = {each: offset + 10 for each, offset in newest.items()} | {("new", 0): 5} if with_goal else newest
+    now_ms = 0
+    while True:
+        end = admission.end(begin, later, most, True, now_ms)
+        assert end.keys() == newest.keys() and all(begin[each] <= end[each] <= newest[each] for each in end)
+        if end == begin:
+            break
+        assert most is None or sum(end[each] - begin[each] for each in end) <= most + len(end)
+        begin, now_ms = end, now_ms + 1_000
+    assert begin == newest
+
+
+def test_a_partition_that_goes_keeps_its_offset_and_a_new_one_begins_at_zero() -> None:
+    admission = offsets.Admission(None, 0)
+    assert admission.end({("t", 0): 7, ("t", 1): 9}, {("t", 1): 12, ("t", 2): 4}, None, True, 0) == {("t", 0): 7, ("t", 1): 12, ("t", 2): 4}
+    assert admission.end({("t", 0): 7}, {("t", 0): 7, ("t", 1): 0}, None, True, 0) == {("t", 0): 7, ("t", 1): 0}

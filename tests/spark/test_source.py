@@ -213,7 +213,7 @@ def test_a_new_partition_that_has_lost_records_already_is_a_loss(cluster, admin,
     admin.create_partitions({"short": NewPartitions(2)}).check()
     send(producer, "short", range(5), 1)
     admin.delete_records({("short", 1): 3}).check()
-    with pytest.raises(errors.OffsetOutOfRange, match="short-1: the offsets 0 to 2 have aged out"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"short-1: the offsets 0 to 2 have aged out"):
         query.batch()
     assert [numbers(batch) for batch in lenient.batches()] == [[], [3, 4]]
 
@@ -242,9 +242,9 @@ def test_partitions_are_assigned(cluster, producer):
     for partition in range(3):
         send(producer, "assigned", [partition], partition)
     assert numbers(rows(cluster, assign='{"assigned":[0,2]}')) == [0, 2]
-    with pytest.raises(errors.UnknownTopicOrPartition, match="names a partition that does not exist.*assigned, partition 7"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match=r"names a partition that does not exist.*assigned, partition 7"):
         rows(cluster, assign='{"assigned":[0,7]}')
-    with pytest.raises(errors.UnknownTopicOrPartition, match="option assign names a topic that does not exist.*not-there"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match=r"option assign names a topic that does not exist.*not-there"):
         rows(cluster, assign='{"not-there":[0]}')
 
 
@@ -265,7 +265,7 @@ def test_offsets_and_times_of_a_batch(cluster, producer):
     assert numbers(rows(cluster, **both, endingOffsetsByTimestamp='{"ranges":{"0":4102444800000,"1":0}}')) == list(range(10))
     late = {"startingTimestamp": "4102444800000"}
     assert rows(cluster, **both, **late, startingOffsetsByTimestampStrategy="latest") == []
-    with pytest.raises(errors.NoOffsetForPartition, match="no record is as young as timestamp 4102444800000.*topic ranges, partition 0"):
+    with pytest.raises(errors.NoOffsetForPartition, match=r"no record is as young as timestamp 4102444800000.*topic ranges, partition 0"):
         rows(cluster, **both, **late)
 
 
@@ -302,21 +302,21 @@ def test_a_stream_does_not_begin_behind_the_end(cluster, producer):
     cluster.create_topic("behind", partitions=1)
     send(producer, "behind", range(3))
     options = {"subscribe": "behind", "startingOffsets": '{"behind":{"0":9}}'}
-    with pytest.raises(errors.OffsetOutOfRange, match="begin at offset 9, and the log ends at 3.*behind, partition 0"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"begin at offset 9, and the log ends at 3.*behind, partition 0"):
         Query(cluster, **options)
     assert Query(cluster, **options, failOnDataLoss="false").offset == {"behind": {"0": 3}}
 
 
 def test_a_topic_that_does_not_exist_is_named(cluster):
-    with pytest.raises(errors.UnknownTopicOrPartition, match="option subscribe names a topic that does not exist .topic never-was"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match=r"option subscribe names a topic that does not exist .topic never-was"):
         rows(cluster, subscribe="never-was")
-    with pytest.raises(errors.UnknownTopicOrPartition, match="never-was"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match=r"never-was"):
         Query(cluster, subscribe="never-was", failOnDataLoss="false")
 
 
 def test_brokers_that_cannot_be_reached_are_named():
     given = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
-    with pytest.raises(errors.KafkaTimeoutError, match="127.0.0.1:9"):
+    with pytest.raises(errors.KafkaTimeoutError, match=r"127.0.0.1:9"):
         KafkaSource(given).reader(KAFKA_SCHEMA).partitions()
 
 
@@ -328,13 +328,13 @@ def test_offsets_that_have_aged_out(cluster, admin, producer):
     send(producer, "aged", range(10))
     start = {"aged": {"0": 2}}
     admin.delete_records({("aged", 0): 5}).check()
-    with pytest.raises(errors.OffsetOutOfRange, match="aged-0: the offsets 2 to 4 have aged out or were deleted; the log begins at 5"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out or were deleted; the log begins at 5"):
         Query(cluster, start, subscribe="aged").batch()
     for what in ("skip", "earliest"):
         query = Query(cluster, start, subscribe="aged", onDataLoss=what)
         assert [numbers(batch) for batch in query.batches()] == [[], [5, 6, 7, 8, 9]]
     assert numbers(rows(cluster, subscribe="aged")) == [5, 6, 7, 8, 9]  # "earliest" is no loss
-    with pytest.raises(errors.OffsetOutOfRange, match="aged-0: the offsets 2 to 4 have aged out"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"aged-0: the offsets 2 to 4 have aged out"):
         rows(cluster, subscribe="aged", startingOffsets='{"aged":{"0":2}}')
 
 
@@ -344,7 +344,7 @@ def test_offsets_that_age_out_under_a_task(cluster, admin, producer):
     strict, lenient = (Query(cluster, subscribe="vanish", onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
     admin.delete_records({("vanish", 0): 5}).check()
-    with pytest.raises(errors.OffsetOutOfRange, match="offsets 0 to 9 were to be read.*from 0 on some are not there: offsets before 5"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"offsets 0 to 9 were to be read.*from 0 on some are not there: offsets before 5"):
         read(strict.reader, plans[0])
     assert numbers(read(lenient.reader, plans[1])) == [5, 6, 7, 8, 9]
 
@@ -356,7 +356,7 @@ def test_a_topic_that_goes_under_a_task(cluster, admin, producer):
     strict, lenient = (Query(cluster, **options, onDataLoss=what) for what in ("fail", "earliest"))
     plans = [strict.plan(), lenient.plan()]
     admin.delete_topics(["removed"]).check()
-    with pytest.raises(errors.OffsetOutOfRange, match="the partition is gone: the topic was deleted .*topic removed, partition 0"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"the partition is gone: the topic was deleted .*topic removed, partition 0"):
         read(strict.reader, plans[0])
     assert read(lenient.reader, plans[1]) == []
 
@@ -370,9 +370,9 @@ def test_a_topic_deleted_while_it_is_read(cluster, admin, producer):
     for query in (strict, lenient):
         assert len(query.batch() or []) == 6
     admin.delete_topics(["deleted"]).check()
-    with pytest.raises(errors.OffsetOutOfRange, match="deleted-0: the partition is gone.*the query stands at offset 3"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition is gone.*the query stands at offset 3"):
         strict.batch()
-    with pytest.raises(errors.OffsetOutOfRange, match="deleted-0: the partition is gone"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"deleted-0: the partition is gone"):
         Query(cluster, strict.offset, subscribe="deleted,stays").batch()        # after a restart
     assert lenient.batches() == [[]]
     assert lenient.offset == {"stays": {"0": 3}}
@@ -438,7 +438,7 @@ def test_older_sparks_ask_without_limits(cluster, producer, monkeypatch):
     end = reader.latestOffset()
     assert (start, end) == ({"older": {"0": 0}}, {"older": {"0": 3}})
     assert numbers(read(reader, reader.partitions(start, end))) == [0, 1, 2]
-    with pytest.raises(errors.OffsetOutOfRange, match="begin at offset 9, and the log ends at 3"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"begin at offset 9, and the log ends at 3"):
         reader.partitions({"older": {"0": 9}}, end)
     refused = stream_reader({**given, "maxOffsetsPerTrigger": "5"})
     with pytest.raises(errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"):

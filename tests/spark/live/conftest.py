@@ -68,6 +68,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
-    """One Apache Kafka, for the tests marked so; its cleaner does not wait."""
-    with KafkaServer(log_cleaner_backoff_ms=50, auto_create_topics_enable="false") as server:
+    """One Apache Kafka, for the tests marked so; its cleaner does not wait, and records of any age stay."""
+    with KafkaServer(log_cleaner_backoff_ms=50, log_retention_ms=-1, auto_create_topics_enable="false") as server:
         yield server

@@ -47,8 +47,8 @@ def topics(kafka: KafkaServer, admin: KafkaAdminClient) -> str:
     """Topics of every kind; their names, with commas."""
     servers = kafka.bootstrap_servers
     new = [NewTopic(f"codec-{codec}", 3, 1) for codec in CODECS]
-    new += [NewTopic("empty", 2, 1), NewTopic("wide", 64, 1), NewTopic("stamped", 1, 1, configs={"message.timestamp.type": "LogAppendTime"})]
-    new += [NewTopic("transactional", 2, 1), NewTopic("compacted", 1, 1, configs=COMPACTED)]
+    new += [NewTopic("empty", 2, 1), NewTopic("wide", 64, 1), NewTopic("transactional", 2, 1)]
+    new += [NewTopic("compacted", 1, 1, configs=COMPACTED), NewTopic("stamped", 1, 1, configs={"message.timestamp.type": "LogAppendTime"})]
     admin.create_topics(new).check()
     for codec in CODECS:
         produce(servers, f"codec-{codec}", range(300), compression_type=codec)
@@ -75,7 +75,8 @@ def transactions(servers: str, topic: str) -> None:
 
 def compact(servers: str) -> None:
     """Waits until the cleaner has been there; what rolls the segment is another record."""
-    with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer, KafkaProducer(bootstrap_servers=servers) as producer:
+    consumer, producer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="none"), KafkaProducer(bootstrap_servers=servers)
+    with consumer, producer:
         for _ in range(600):
             producer.send("compacted", b"the last", key=b"k1").result(30)
             [end] = consumer.end_offsets([("compacted", 0)]).values()
@@ -91,6 +92,7 @@ def rows(spark: Any, source: str, servers: str, **options: str) -> Any:
 
 
 CODED = {"subscribe": "codec-lz4"}
+SOME, SOME_END = '{"codec-lz4":{"0":-2,"1":50,"2":100}}', '{"codec-lz4":{"0":10,"1":-1,"2":100}}'
 
 
 @pytest.mark.parametrize(
@@ -101,9 +103,9 @@ CODED = {"subscribe": "codec-lz4"}
         ({"subscribePattern": "codec-.*", "minPartitions": "20"}, 1_500),
         ({"subscribePattern": "no-such-.*"}, 0),
         ({"assign": '{"codec-lz4":[0,2],"empty":[1]}', "maxRecordsPerPartition": "30"}, 200),
-        ({**CODED, "startingOffsets": '{"codec-lz4":{"0":-2,"1":50,"2":100}}', "endingOffsets": '{"codec-lz4":{"0":10,"1":-1,"2":100}}'}, 60),
+        ({**CODED, "startingOffsets": SOME, "endingOffsets": SOME_END}, 60),
         ({**CODED, "startingTimestamp": "1700000100500", "endingTimestamp": "1700000200000"}, 99),
-        ({**CODED, "startingOffsetsByTimestamp": '{"codec-lz4":{"0":1700000298000,"1":1700000290000,"2":0}}'}, 103),
+        ({**CODED, "startingOffsetsByTimestamp": '{"codec-lz4":{"0":1700000297000,"1":1700000290000,"2":0}}'}, 104),
     ],
     ids=["all", "committed", "pattern", "none", "assigned", "offsets", "times", "times-by-partition"],
 )
