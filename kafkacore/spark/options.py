@@ -230,12 +230,18 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
 def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
     """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes."""
     settings = dict(client)
-    if settings.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in settings:
-        settings["ssl.cafile"] = settings.pop("ssl.truststore.location")
-        del settings["ssl.truststore.type"]
-    for name in ("ssl.truststore.location", "ssl.keystore.location"):
-        if name in settings:
-            raise ConfigError(f"option kafka.{name}: Java key stores are not read; use PEM: kafka.ssl.cafile, ssl.certfile, ssl.keyfile")
+    for store, where in (("ssl.truststore", "ssl.cafile"), ("ssl.keystore", "ssl.certfile")):
+        if f"{store}.location" in settings:
+            if settings.pop(f"{store}.type", "").upper() != "PEM":
+                fault = f"Java key stores are not read; with kafka.{store}.type=PEM it is a PEM file, as for kafka.{where}"
+                raise ConfigError(f"option kafka.{store}.location: {fault}")
+            settings[where] = settings.pop(f"{store}.location")
+    if "ssl.key.password" in settings:
+        settings["ssl.password"] = settings.pop("ssl.key.password")
+    if (algorithm := settings.pop("ssl.endpoint.identification.algorithm", None)) is not None:
+        if algorithm.lower() not in ("", "https"):
+            raise ConfigError(f"option kafka.ssl.endpoint.identification.algorithm must be https or empty, not {algorithm!r}")
+        settings["ssl.check.hostname"] = "true" if algorithm else "false"
     for name, value in extra:
         settings.setdefault(name, value)
     checked = {name: value for name, value in settings.items() if not value.startswith(secrets.PREFIX)}

@@ -171,3 +171,20 @@ def test_options_from_python() -> None:
 def test_no_setting_shows_in_a_text() -> None:
     read = source_options({**READ, "kafka.client.id": "hush-1"}, streaming=False)
     assert "hush" not in repr(read) + repr(sink_options({**SERVERS, "kafka.client.id": "hush-2"}))
+
+
+def test_javas_names_of_pem_files_are_understood() -> None:
+    stores = {f"kafka.ssl.{name}store.type": "PEM" for name in ("trust", "key")}
+    stores |= {f"kafka.ssl.{name}store.location": f"/{name}.pem" for name in ("trust", "key")}
+    given = {**READ, **stores, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "secret://env/P"}
+    client = source_options({**given, "kafka.ssl.endpoint.identification.algorithm": ""}, streaming=False).client
+    assert {name: client[name] for name in ("ssl.cafile", "ssl.certfile", "ssl.password", "ssl.check.hostname")} == {
+        "ssl.cafile": "/trust.pem",
+        "ssl.certfile": "/key.pem",
+        "ssl.password": "secret://env/P",
+        "ssl.check.hostname": "false",
+    }
+    with pytest.raises(ConfigError, match=r"kafka\.ssl\.keystore\.location: Java key stores are not read"):
+        source_options({**READ, "kafka.ssl.keystore.location": "/x.p12", "kafka.ssl.keystore.type": "PKCS12"}, streaming=False)
+    with pytest.raises(ConfigError, match="must be https or empty"):
+        source_options({**READ, "kafka.ssl.endpoint.identification.algorithm": "ldap"}, streaming=False)
