@@ -235,6 +235,15 @@ def test_many_bad_values_cost_no_more_than_their_number(wrong: bytes, every: int
     assert sum(calls) < 12 * count + len(faults) * 64 * base.PIECES
 
 
+def test_the_registrys_prefix_is_taken_off() -> None:
+    decoder = base.Unframed(json_decoder("a INT"))
+    frame = b"\x00\x00\x00\x00\x07"
+    found, faults = rows(decoder, [frame + b'{"a":1}', None, b'{"a":2}', frame, b"\x00", b"", frame + b"{", frame + b'{"a":3}'])
+    assert [row[0] for row in found] == [1, None, None, None, None, None, None, 3]
+    assert sorted(faults) == [2, 3, 4, 5, 6] and "wire format" in faults[2] and "JSON" in faults[3]
+    assert rows(decoder, [b"x", None, b"y"])[0] == [(None,)] * 3
+
+
 # ---- CSV -----------------------------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark.ddl import name_of, spark_list, spark_map
 from kafkacore.spark.decode import registry
 from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import Decoder
+from kafkacore.spark.decode.base import SchemaDecoder
 
 PRIMITIVE: dict[str, pa.DataType] = {
     "null": pa.null(),
@@ -257,23 +257,16 @@ def _flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, 
     return list(found.items())
 
 
-class AvroDecoder(Decoder):
+class AvroDecoder(SchemaDecoder):
     """Values that are Avro, of one schema or each of the one its prefix names."""
 
     def __init__(self, fields: Sequence[Any], writer: AvroSchema | None, schemas: registry.Registry | None, framed: bool) -> None:
-        """Plans the columns.
-
-        Args:
-            fields: the columns wanted.
-            writer: the schema of all values; None with a registry.
-            schemas: where the schemas are that values name.
-            framed: values begin with the registry's prefix.
+        """Plans the columns; `writer` is the schema of all values, None with a registry.
 
         Raises:
             ConfigError: the schema has no such field, or one that cannot become the column.
         """
-        super().__init__(fields)
-        self._schemas, self._framed = schemas, framed
+        super().__init__(fields, schemas, framed)
         self._read = None
         self._readers: dict[int, Callable[[bytes], Sequence[Any]]] = {}
         if writer is not None:
@@ -281,9 +274,6 @@ class AvroDecoder(Decoder):
             if absent:
                 raise ConfigError(f"there is no field {absent[0]} in {writer.what}; its fields are {', '.join(writer.fields)}")
             self._read = writer.reader(fields)
-
-    def _structs(self, values: Any, faults: dict[int, str]) -> Any:
-        return self._by_rows(values, 0, faults)
 
     def _row(self, value: bytes) -> Sequence[Any]:
         number, data = registry.split(value) if self._framed else (0, value)

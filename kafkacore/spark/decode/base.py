@@ -101,6 +101,24 @@ class Decoder:
         raise NotImplementedError
 
 
+class SchemaDecoder(Decoder):
+    """For formats whose values are read one by one, all with one schema, or each with the one that its prefix names."""
+
+    def __init__(self, fields: Sequence[Any], schemas: registry.Registry | None, framed: bool) -> None:
+        """Prepares.
+
+        Args:
+            fields: the columns wanted.
+            schemas: where the schemas are that values name; None where one is known for all.
+            framed: values begin with the registry's prefix.
+        """
+        super().__init__(fields)
+        self._schemas, self._framed = schemas, framed
+
+    def _structs(self, values: Any, faults: dict[int, str]) -> Any:
+        return self._by_rows(values, 0, faults)
+
+
 class BlockDecoder(Decoder):
     """For formats with a library that decodes many values in one call, and fails for all of them when one is bad.
 
@@ -162,6 +180,6 @@ class Unframed(Decoder):
             values = values.filter(framed)
             faults.update(dict.fromkeys(numpy.flatnonzero(~framed.to_numpy(zero_copy_only=False)).tolist(), registry.NOT_FRAMED))
         here: dict[int, str] = {}
-        structs = self._inner._structs(pc.binary_slice(values, registry.PREFIX_BYTES), here)
+        structs = self._inner._structs(pc.binary_replace_slice(values, 0, registry.PREFIX_BYTES, b""), here)
         faults.update((int(where[row]), why) for row, why in here.items())
         return v.placed(structs, where, count)

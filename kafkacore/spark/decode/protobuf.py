@@ -21,7 +21,7 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark.ddl import name_of, spark_list, spark_map
 from kafkacore.spark.decode import registry
 from kafkacore.spark.decode import values as v
-from kafkacore.spark.decode.base import Decoder
+from kafkacore.spark.decode.base import SchemaDecoder
 
 DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING = range(1, 10)
 GROUP, MESSAGE, BYTES, UINT32, ENUM, SFIXED32, SFIXED64, SINT32, SINT64 = range(10, 19)
@@ -305,23 +305,16 @@ def _mismatch(path: str, field: Any, wanted: pa.DataType) -> ConfigError:
     return ConfigError(f"field {path} is {many}{kind} in the message {owner} and cannot be read as {name_of(wanted)}")
 
 
-class ProtobufDecoder(Decoder):
+class ProtobufDecoder(SchemaDecoder):
     """Values that are Protobuf messages, all of one type or each of the one its prefix names."""
 
     def __init__(self, fields: Sequence[Any], message: Any, schemas: registry.Registry | None, framed: bool) -> None:
-        """Plans the columns.
-
-        Args:
-            fields: the columns wanted.
-            message: the descriptor of all values; None with a registry.
-            schemas: where the schemas are that values name.
-            framed: values begin with the registry's prefix.
+        """Plans the columns; `message` is the descriptor of all values, None with a registry.
 
         Raises:
             ConfigError: the message has no such field, or one that cannot become the column.
         """
-        super().__init__(fields)
-        self._schemas, self._framed = schemas, framed
+        super().__init__(fields, schemas, framed)
         self._files: dict[int, Any] = {}
         self._readers: dict[Any, Callable[[bytes], Sequence[Any]]] = {}
         self._read = None if message is None else self._reader(message, absent=False)
@@ -342,9 +335,6 @@ class ProtobufDecoder(Decoder):
             return [get(found) for get in gets]
 
         return read
-
-    def _structs(self, values: Any, faults: dict[int, str]) -> Any:
-        return self._by_rows(values, 0, faults)
 
     def _row(self, value: bytes) -> Sequence[Any]:
         if not self._framed:
