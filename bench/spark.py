@@ -70,10 +70,10 @@ class Meter:
         self._broker = broker.process.pid
 
     def cpu_ns(self) -> dict[str, float]:
-        """So far, by kind. Processes that ended are in what their parent has waited for."""
+        """So far, by kind. Processes that ended are in what their parent has waited for; those of the JVM are Python's."""
         tick = 1e9 / os.sysconf("SC_CLK_TCK")
         children: dict[int, list[int]] = defaultdict(list)
-        found: dict[int, tuple[str, float]] = {}
+        found: dict[int, tuple[bool, float, float]] = {}
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
@@ -81,14 +81,16 @@ class Meter:
                 text = Path(f"/proc/{name}/stat").read_text()
                 rest = text[text.rindex(")") + 2 :].split()
                 own_ns = time.clock_gettime((~int(name) << 3) | 2) * 1e9  # CLOCK_PROCESS_CPUTIME_ID of that process
-                found[int(name)] = (text[text.index("(") + 1 :], own_ns + (int(rest[13]) + int(rest[14])) * tick)
+                found[int(name)] = (text[text.index("(") + 1 :].startswith("java"), own_ns, (int(rest[13]) + int(rest[14])) * tick)
                 children[int(rest[1])].append(int(name))
         used = {"JVM": 0.0, "Python": time.process_time() * 1e9, "broker": found[self._broker][1]}
         left = [self._root]
         while left:
             pid = left.pop()
             left += children[pid]
-            used["JVM" if found[pid][0].startswith("java") else "Python"] += found[pid][1]
+            is_java, own_ns, ended_ns = found[pid]
+            used["JVM" if is_java else "Python"] += own_ns
+            used["Python"] += ended_ns
         return used
 
     def measured(self, case: Callable[[], dict[str, float] | None]) -> Run:
