@@ -103,12 +103,12 @@ class Session:
         if self.remote is None:
             self._start_server()
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"            # pyspark.sql.functions then speak Connect
-        from pyspark.sql.connect.session import SparkSession
-
-        builder = SparkSession.builder.config(map={**self.configuration, "spark.remote": self.remote or self._address})
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")                       # of settings that only a new server would take
-            self.spark = builder.getOrCreate()
+            warnings.simplefilter("ignore")                       # of pandas' version, of settings that only a new server would take
+            from pyspark.sql.connect.session import SparkSession
+
+            options = {**self.configuration, "spark.remote": self.remote or self._address}
+            self.spark = SparkSession.builder.config(map=options).getOrCreate()
 
     def _start_server(self) -> None:
         """The JVM, with a Connect server on a port of its own: `spark-pipelines` takes 15002, and only one can."""
