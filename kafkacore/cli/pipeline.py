@@ -63,9 +63,7 @@ def run(
     bootstrap_server: Kafka = None,
     continuous: Annotated[bool, typer.Option("--continuous", help="One update after the other, until Ctrl+C.")] = False,
     once: Annotated[bool, typer.Option("--once", help="One update: everything there is now (the default).")] = False,
-    pause: Annotated[
-        float, typer.Option("--pause", min=0, metavar="SECONDS", help="Between the updates of --continuous that found something to do.")
-    ] = 1.0,
+    pause: Annotated[float, typer.Option("--pause", min=0, metavar="SECONDS", help="Between the updates of --continuous.")] = 1.0,
     full_refresh: Annotated[
         list[str] | None, typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it anew; may be repeated.")
     ] = None,

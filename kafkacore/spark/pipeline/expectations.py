@@ -1,7 +1,7 @@
 """Expectations: what must hold of each row of a flow, counted, and what becomes of rows of which it does not.
 
     @dp.temporary_view
-    @expect_or_dead_letter("readable", "carrier IS NOT NULL", topic="flights-rejected")
+    @expect_or_dead_letter("readable", "_corrupt IS NULL", topic="flights-rejected", value="_corrupt")
     @expect("has_tail_number", "tailnum IS NOT NULL")
     def flights(): ...
 

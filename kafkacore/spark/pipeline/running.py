@@ -66,7 +66,7 @@ def missing() -> str | None:
 
 
 class Session:
-    """A Spark session with its Connect server, in which pipelines can be run. A context manager; one per process at a time."""
+    """A Spark session with its Connect server, in which pipelines can be run. A context manager; one per process."""
 
     def __init__(self, project: Project, bootstrap_servers: str, remote: str | None = None) -> None:
         """Prepares one; `__enter__` starts it.

@@ -79,7 +79,8 @@ def test_the_example_counts_as_pandas_does(tmp_path: Path) -> None:
         flow = status["flows"][name]
         assert flow["rows"] == first["seeded"] + second["seeded"]
         readable = flow["expectations"]["flights.readable"]
-        assert (readable["failed"], readable["rows"], readable["action"]) == (5, flow["rows"], "dead_letter")
+        assert (readable["failed"], readable["rows"], readable["action"]) == (3, flow["rows"], "dead_letter")
+        assert flow["expectations"]["flights.whole"]["failed"] == 2
         assert flow["expectations"]["flights.departed"]["failed"] > 100
         assert flow["expectations"]["flights.departed"]["rows"] == flow["rows"] - 5
 
