@@ -43,6 +43,7 @@ def topic(cluster: EmbeddedCluster) -> str:
         (None, {"includeHeaders": "true"}),
         (None, {"minPartitions": "7", "startingOffsets": FROM, "endingOffsets": TO}),
         ("timestamp timestamp, value binary", {"maxRecordsPerPartition": "50"}),
+        ("a long, b string, _offset long, _partition int", {"value.format": "json"}),
     ],
 )
 def test_a_batch_is_the_sources(spark: Any, cluster: EmbeddedCluster, topic: str, schema: str | None, options: dict[str, str]) -> None:
