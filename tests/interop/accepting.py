@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -30,6 +31,14 @@ def until(look: Callable[[], Any], what: str, wait_s: float = WAIT_S, every_s: f
 
 
 # confluent-kafka
+
+
+def marked(servers: str, topic: str, offset: int) -> None:
+    """Returns when the marker at an offset is there: the end of a transaction is acknowledged before its markers are written."""
+    settings = {"bootstrap.servers": servers, "group.id": "unused", "isolation.level": "read_uncommitted"}
+    with contextlib.closing(Consumer(settings)) as consumer:
+        partition = TopicPartition(topic, 0)
+        until(lambda: consumer.get_watermark_offsets(partition, WAIT_S)[1] > offset, f"the marker at {offset} is written")
 
 
 def confluent_producer(servers: str, **settings: Any) -> Producer:

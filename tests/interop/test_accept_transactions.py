@@ -21,6 +21,7 @@ from tests.interop.accepting import (
     error_of,
     fresh,
     kafka_python_consumer,
+    marked,
     read_from_start,
     send_all,
     take,
@@ -93,6 +94,7 @@ def test_committed_readers_see_what_was_committed(bootstrap_servers: str, make_t
     topic = make_topic()
     plan = [(b"a", True), (b"b", False), (b"c", True), (b"d", False), (b"e", False), (b"f", True)]
     WRITERS[writer](bootstrap_servers, topic, fresh("tx"), plan)
+    marked(bootstrap_servers, topic, 11)
     send_all(confluent_producer(bootstrap_servers), topic, [b"last"])
     committed = read_from_start(bootstrap_servers, topic, 4, **COMMITTED)
     assert [(message.value(), message.offset()) for message in committed] == [(b"a", 0), (b"c", 4), (b"f", 10), (b"last", 12)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 
 from kafkacore.broker.producers import AbortedTxn, ProducerStates
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.accepting import WAIT_S, confluent_producer, fresh, until
+from tests.interop.accepting import WAIT_S, confluent_producer, fresh, marked
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer
 
@@ -38,14 +36,6 @@ def write(servers: str, topic: str, names: tuple[str, str]) -> None:
     marked(servers, topic, 8)
     second.begin_transaction()
     send(second, topic, b"d" * 600_000, 2)  # 9-10: more than a segment, so that it rolls and leaves a snapshot
-
-
-def marked(servers: str, topic: str, offset: int) -> None:
-    """Returns when the marker at an offset is there: the end of a transaction is acknowledged before its markers are written."""
-    settings = {"bootstrap.servers": servers, "group.id": "unused", "isolation.level": "read_uncommitted"}
-    with contextlib.closing(confluent_kafka.Consumer(settings)) as consumer:
-        partition = confluent_kafka.TopicPartition(topic, 0)
-        until(lambda: consumer.get_watermark_offsets(partition, WAIT_S)[1] > offset, f"the marker at {offset} is written")
 
 
 def send(producer: Any, topic: str, value: bytes, count: int) -> None:
