@@ -2,7 +2,7 @@
 
     python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger] [--conf NAME=VALUE ...]
 
-The cases of a comparison take turns, after a round that warms the JVM up and is thrown away. CPU is user and system time of the JVM and of
+The cases of a comparison take turns, after rounds that warm the JVM up and are thrown away. CPU is user and system time of the JVM and of
 all Python processes, the driver's too; the broker's is apart and in no sum. `ready batches` is a data source in Python that has its Arrow
 batches ready: the ceiling of every reader in Python. Topics have 4 partitions and batches of 16 KiB, Kafka's default; keys have 10 bytes.
 Needs Java, Maven, Kafka's jars and the connector's, as the tests on a real Kafka do.
@@ -111,7 +111,7 @@ class Bench:
         self.spark = spark
         self.servers = broker.bootstrap_servers
         self.meter = Meter(spark, broker)
-        self.rounds, self.rows = options.rounds, options.rows
+        self.rounds, self.rows, self.warm_up = options.rounds, options.rows, options.warm_up
         self.trigger_rows = options.trigger_rows or max(1, self.rows // 4)
         self.scratch = Path(tempfile.mkdtemp(prefix="kafkacore-bench-spark-"))
         self._count = 0
@@ -186,13 +186,13 @@ class Bench:
     # ---- turns
 
     def in_turns(self, title: str, cases: dict[str, Callable[[], Any]]) -> dict[str, list[Run]]:
-        """The runs of every case, in turns; the first round is thrown away."""
+        """The runs of every case, in turns; the warm-up is thrown away."""
         runs: dict[str, list[Run]] = {name: [] for name in cases}
-        for number in range(self.rounds + 1):
+        for number in range(-self.warm_up, self.rounds):
             for name, case in cases.items():
-                progress(f"{title}: round {number}/{self.rounds}: {name}")
+                progress(f"{title}: round {number + 1}/{self.rounds}: {name}")
                 run = self.meter.measured(case)
-                if number:
+                if number >= 0:
                     runs[name].append(run)
         return runs
 
@@ -368,6 +368,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}, with commas")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of a topic with values of 100 B; half of it JSON, a quarter 1 KiB")
     parser.add_argument("--trigger-rows", type=int, help="of a streaming trigger (default: a quarter of --rows)")
+    parser.add_argument("--warm-up", type=int, default=4, help="rounds that are thrown away; a cold connector costs three times as much")
     parser.add_argument("--memory", default="1g", help="of the driver, which has the executor in it")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="more settings of the session")
     options = parser.parse_args()
