@@ -142,7 +142,7 @@ def test_a_partition_is_moved_while_it_is_written(cluster: EmbeddedCluster, admi
     topic, servers = make(cluster, replicas=1), cluster.bootstrap_servers
     ((source, _, _),) = seen(admin, topic)
     target = source % 3 + 1
-    producer = confluent_producer(servers, batch_num_messages=10)
+    producer = confluent_producer(servers, batch_num_messages=10, enable_idempotence=True)  # it may have to send again
     offsets = send_all(producer, topic, [b"%d" % n for n in range(500)])
     python = kafka.KafkaAdminClient(bootstrap_servers=servers)
     answer = python.alter_partition_reassignments({kafka.TopicPartition(topic, 0): [target]})
