@@ -14,6 +14,7 @@ import io
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,10 @@ DEFAULTS = {
 One flow after the other: queries that start at the same time and read the same view share parts of its plan, one of which Spark 4.3 changes
 without a lock; all of them then fail with "Task not serializable ... Illegal size 5 of collection, expected 6"."""
 REMOTE_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
+
+
+QUIET_S = 0.5
+REPORTS_WAIT_S = 10.0
 
 
 class PipelineFailed(UsageError):
@@ -81,6 +86,7 @@ class Session:
         self.configuration = {**DEFAULTS, **project.configuration, BOOTSTRAP: bootstrap_servers}
         self.spark: Any = None
         self._context: Any = None
+        self._reports: Any = None
 
     def __enter__(self) -> Session:
         reason = missing()
@@ -148,31 +154,19 @@ class Session:
 
     @contextlib.contextmanager
     def watched(self, progressed: Callable[[Mapping[str, Any]], None]) -> Iterator[None]:
-        """Calls `progressed` with every progress report of the session's queries, from another thread."""
-        import json
+        """Calls `progressed` with every progress report of the session's queries, from another thread.
 
-        from pyspark.sql.streaming.listener import StreamingQueryListener
-
-        class Listener(StreamingQueryListener):
-            def onQueryStarted(self, event: Any) -> None:
-                pass
-
-            def onQueryProgress(self, event: Any) -> None:
-                progressed(json.loads(event.progress.json))
-
-            def onQueryIdle(self, event: Any) -> None:
-                pass
-
-            def onQueryTerminated(self, event: Any) -> None:
-                pass
-
-        listener = Listener()
-        self.spark.streams.addListener(listener)
+        The listener stays: pyspark 4.3 takes its lock to remove one and then waits for the thread that needs the lock for the next report.
+        """
+        if self._reports is None:
+            self._reports = _listener()
+            self.spark.streams.addListener(self._reports)
+        self._reports.progressed = progressed
         try:
             yield
         finally:
-            with contextlib.suppress(Exception):
-                self.spark.streams.removeListener(listener)       # waits for the reports that are on their way
+            self._reports.wait_until_quiet()
+            self._reports.progressed = None
 
     def update(
         self,
@@ -230,6 +224,53 @@ def _failed_flow(message: str) -> str | None:
     """The flow of a line such as "Flow 'a.b.c' has FAILED."."""
     words = message.split("'")
     return flow_name(words[1]) if len(words) > 2 and words[0] == "Flow " and "FAILED" in message else None
+
+
+def _listener() -> Any:
+    """A listener that hands on progress reports, and knows when no more are to come."""
+    import json
+
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        progressed: Callable[[Mapping[str, Any]], None] | None = None
+
+        def __init__(self) -> None:
+            self._changed = threading.Condition()
+            self._running: set[str] = set()
+            self._events = 0
+
+        def _note(self, run_id: Any, ended: bool) -> None:
+            with self._changed:
+                (self._running.discard if ended else self._running.add)(str(run_id))
+                self._events += 1
+                self._changed.notify_all()
+
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            if self.progressed is not None:
+                self.progressed(json.loads(event.progress.json))
+            self._note(event.progress.runId, ended=False)
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            self._note(event.runId, ended=True)
+
+        def wait_until_quiet(self) -> None:
+            """Returns when every query that was heard of has ended and nothing more comes for a moment; at the latest when time is up."""
+            deadline = time.monotonic() + REPORTS_WAIT_S
+            with self._changed:
+                while time.monotonic() < deadline:
+                    heard = self._events
+                    more = self._changed.wait_for(lambda seen=heard: self._events != seen, QUIET_S)  # type: ignore[misc]
+                    if not more and not self._running:
+                        return
+
+    return Listener()
 
 
 class Recorder:
