@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+import select
 import signal
 import threading
 import time
@@ -219,7 +221,8 @@ class _Stop:
     """What Ctrl+C and SIGTERM do: the first ends a continuous run after its update, the second (and the first of a single one) at once."""
 
     def __init__(self, gentle: bool, visible: bool) -> None:
-        self._wanted = threading.Event()
+        self._wanted = False
+        self._end, self._ring = os.pipe()                     # not an Event: its lock may be held by the thread that the handler interrupts
         self._gentle = gentle
         self._visible = visible
         self._before: dict[int, Any] = {}
@@ -232,20 +235,21 @@ class _Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self._end)
+        os.close(self._ring)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
-        if not self._gentle or self._wanted.is_set():
+        if not self._gentle or self._wanted:
             raise KeyboardInterrupt
-        self._wanted.set()
+        self._wanted = True
+        os.write(self._ring, b"e")
         if self._visible:
             typer.echo("stopping after this update; once more ends it at once", err=True)
 
     def wait(self, seconds: float) -> bool:
-        """Pauses; whether to stop. Waits in short steps: a handler must be able to set the event that its own thread waits for."""
-        until = time.monotonic() + seconds
-        while not self._wanted.is_set() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, 0.1))
-        return self._wanted.is_set()
+        """Pauses until the time is up or a signal comes; whether to stop."""
+        select.select([self._end], [], [], seconds)
+        return self._wanted
 
 
 @contextmanager

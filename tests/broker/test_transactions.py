@@ -386,20 +386,26 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(version):
         assert client.init() == 0
 
 
+def use_up_epochs(stage, client):
+    """The client's next epoch is the last; who asks the controller for a producer id is put on the list returned."""
+    state = stage.broker.state
+    held = []
+
+    def use_up():
+        shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
+        shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
+        state.producer_ids.take = held.append
+
+    stage.broker.call(use_up)
+    client.epoch = MAX_EPOCH - 1
+    return held
+
+
 def test_a_timed_out_transaction_waits_for_the_producer_id_it_needs():
     """Its epochs are used up, and the controller takes its time to give another id."""
     with Stage() as stage, Client(stage.broker.address) as client:
         client.init(timeout_ms=5000)
-        state = stage.broker.state
-        held = []
-
-        def use_up():
-            shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
-            shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
-            state.producer_ids.take = held.append
-
-        stage.broker.call(use_up)
-        client.epoch = MAX_EPOCH - 1
+        held = use_up_epochs(stage, client)
         assert client.send(b"a") == 0
         stage.move(5002)
         assert client.describe().transaction_state == "Ongoing"
@@ -414,19 +420,10 @@ def test_a_timeout_that_failed_late_leaves_the_next_transaction_its_own():
     """The producer ended its transaction while the coordinator was waiting for the producer id it wanted to abort it with."""
     with Stage() as stage, Client(stage.broker.address) as client:
         client.init(timeout_ms=5000)
-        state = stage.broker.state
-        held = []
-
-        def use_up():
-            shard = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for(TXN)].shard
-            shard.transactions[TXN] = dataclasses.replace(shard.transactions[TXN], producer_epoch=MAX_EPOCH - 1)
-            state.producer_ids.take = held.append
-
-        stage.broker.call(use_up)
-        client.epoch = MAX_EPOCH - 1
+        held = use_up_epochs(stage, client)
         assert client.send(b"a") == 0
         stage.move(5002)
-        stage.broker.call(lambda: state.transactions.coordinator._spare_ids.append(77))
+        stage.broker.call(lambda: stage.broker.state.transactions.coordinator._spare_ids.append(77))
         assert (client.end(), client.producer_id, client.send(b"b")) == (0, 77, 0)
         stage.broker.call(lambda: held.pop()(errors.NetworkError("no controller")))
         stage.move(5002)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from kafkacore import KafkaProducer
 from kafkacore.cli.app import run
+from kafkacore.cli.pipeline import _Stop
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
@@ -306,3 +308,14 @@ def test_one_line_of_an_error_that_has_none() -> None:
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\n\n  why  \nmore")) == "why"
     assert len(one_line(ValueError("x" * 5000))) < 1100
+
+
+def test_the_first_signal_ends_the_pause_of_a_continuous_run_and_the_second_the_run() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with _Stop(gentle=True, visible=False) as stop:
+        assert not stop.wait(0)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(3600)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import logging
 import os
 import sys
 import threading
@@ -42,6 +43,8 @@ without a lock; all of them then fail with "Task not serializable ... Illegal si
 REMOTE_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
 
 
+log = logging.getLogger(__name__)
+
 QUIET_S = 0.5
 REPORTS_WAIT_S = 10.0
 
@@ -68,6 +71,15 @@ def missing() -> str | None:
     except KafkaError as error:
         return str(error)
     return None
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What goes wrong while something ends must not hide why it ends."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("%s did not end in order: %s", what, one_line(error))
 
 
 class Session:
@@ -136,12 +148,12 @@ class Session:
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
 
     def _stop(self) -> None:
-        with contextlib.suppress(Exception):
+        with _told("the session"):
             if self.spark is not None:
                 self.spark.stop()
         for name in REMOTE_VARIABLES:
             os.environ.pop(name, None)
-        with contextlib.suppress(Exception):
+        with _told("Spark's server"):
             if self._context is not None:
                 self._context.stop()
                 gateway = self._context._gateway
