@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import errors
+from kafkacore import KafkaAdminClient, errors
+from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, UsageError
@@ -38,6 +39,32 @@ def test_a_cluster_from_birth_to_death():
         cluster.control(3, lambda request: None)
         cluster.control(3, None)
     cluster.close()
+
+
+@pytest.mark.parametrize("api", [32, "DescribeConfigs", "describeconfigs"])
+def test_an_api_is_controlled_by_its_number_or_its_name(api):
+    broker = ConfigResource("broker", "1")
+    with EmbeddedCluster() as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        seen = []
+        cluster.control(api, lambda request: seen.append(type(request).__name__))
+        admin.describe_configs([broker]).check()
+        cluster.control(api, None)
+        admin.describe_configs([broker]).check()
+        assert seen == ["DescribeConfigsRequest"]
+
+
+@pytest.mark.parametrize(
+    ("api", "problem"),
+    [
+        ("Fetsch", "'Fetsch' is no API: .* did you mean 'Fetch'?"),
+        ("1", "'1' is no API: Kafka's name of one .* or its number"),
+        (None, "None is no API"),
+        (999, "API 999 is not served"),
+    ],
+)
+def test_an_api_that_cannot_be_controlled_is_named(api, problem):
+    with EmbeddedCluster() as cluster, pytest.raises(UsageError, match=problem):
+        cluster.control(api, None)
 
 
 def test_refusals_are_those_of_a_broker():

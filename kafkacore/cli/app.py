@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
@@ -64,15 +66,36 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
+class _Lines(logging.Handler):
+    """Warnings of clients and brokers as lines on stderr, in the manner of all that commands say there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # nobody reads stderr any more: there is no other place to say it
+            print(f"kafkacore: {record.levelname.lower()}: {self.format(record)}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _warnings_shown() -> Iterator[None]:
+    lines = _Lines(logging.WARNING)
+    logger = logging.getLogger("kafkacore")
+    logger.addHandler(lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
     Returns:
-        The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted. A failure is one line on stderr, never a traceback.
+        The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted. A failure is one line on stderr, never a traceback; before it may
+        stand what went wrong on the way and was tried again.
     """
     try:
         command: Any = typer.main.get_command(_app(arguments))
-        outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
+        with _warnings_shown():
+            outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except typer.Exit as done:
         return done.exit_code

@@ -141,6 +141,7 @@ class NetworkClient(ClientCore):
         )
         self._connections = {}
         self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
+        self._told_down: set[int] = set()  # nodes that cannot be reached, which the log has been told
         self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
         self._setup_deadline_ms = NEVER_MS  # the earliest of them
         self._needs_versions = {}  # node -> ApiVersions version to ask with
@@ -358,6 +359,7 @@ class NetworkClient(ClientCore):
             return
         ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
+        self._told_down.discard(node_id)
         self._connections[node_id].ready(NodeApiVersions(ranges, features, node_id if node_id >= 0 else None))
 
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -396,19 +398,28 @@ class NetworkClient(ClientCore):
                 connection.addresses = []
                 connection.next_address = 0
                 self._hosts[node.id] = host
-                addresses = self._resolver(node.host, node.port)
-                if not addresses:
-                    raise OSError("the name has no address")
-                connection.addresses = addresses
+                connection.addresses = self._addresses_of(node)
             address = connection.next_connect_address()
             connection.connecting(now_ms, self._setup_timeout.backoff_ms(connection.failed_connect_attempts))
             self._opening[node.id] = connection
             self._recompute_setup_deadline()
             self.selector.connect(node.id, address)
+        except NetworkError as unresolved:
+            self._process_disconnection(node.id, unresolved, self._aborted, now_ms)
         except OSError as cause:
             error = NetworkError(f"connection to {node.host}:{node.port} failed: {cause.strerror or cause}", broker=_broker(node.id))
             error.__cause__ = cause
             self._process_disconnection(node.id, error, self._aborted, now_ms)
+
+    def _addresses_of(self, node: Node) -> list[Address]:
+        try:
+            addresses = self._resolver(node.host, node.port)
+        except OSError as cause:
+            error = NetworkError(f"cannot resolve host {node.host!r}: {cause.strerror or cause}", broker=_broker(node.id))
+            raise error from cause
+        if not addresses:
+            raise NetworkError(f"cannot resolve host {node.host!r}: the name has no address", broker=_broker(node.id))
+        return addresses
 
     def _fail(self, node_id: Any, error: KafkaError, responses: list[ClientResponse], now_ms: int) -> None:
         """Closes a connection whose peer does not keep to the protocol."""
@@ -421,12 +432,18 @@ class NetworkClient(ClientCore):
         self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, *, timed_out: bool = False
     ) -> None:
         connection = self._connection(node_id)
-        if self.on_disconnect is not None and connection.state == READY:
+        was_ready = connection.state == READY
+        if self.on_disconnect is not None and was_ready:
             self.on_disconnect(node_id, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
         if not isinstance(error, IdleDisconnect):
-            # Once per outage in the log; each attempt is in the error that a caller gets.
-            log.log(logging.WARNING if connection.failed_connect_attempts == 1 else logging.DEBUG, "%s; trying again", error)
+            # Once per outage in the log, when no address of the name is left to try; each attempt is in the error that a caller gets.
+            passing = was_ready or not connection.needs_resolve or node_id in self._told_down
+            if not passing and not isinstance(error, AuthenticationFailedError):
+                self._told_down.add(node_id)
+                log.warning("%s; trying again", error)
+            else:
+                log.debug("%s; trying again", error)
         self._needs_versions.pop(node_id, None)
         if self._opening.pop(node_id, None) is not None:
             self._recompute_setup_deadline()
@@ -478,6 +495,7 @@ class NetworkClient(ClientCore):
             self.disconnect(node_id)
             self._connections.pop(node_id, None)
             self._hosts.pop(node_id, None)
+            self._told_down.discard(node_id)
             return
         self._active = False
         for one in list(self._connections):

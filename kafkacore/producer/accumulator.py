@@ -1,7 +1,7 @@
 """BufferPool and RecordAccumulator: records wait here, in batches, for the Sender.
 
-Who may call what: `roll` belongs to the threads that call send(); `ready`, `drain`, `reenqueue`, `split_and_reenqueue`, `expired` and
-`deallocate` to whoever drives the I/O (one thread at a time, see sender.py); the rest to anyone. `_lock` is held for the few lines that
+Who may call what: `roll` belongs to the threads that call send(); `ready`, `drain`, `reenqueue`, `split_and_reenqueue`, `expired`, `leaderless`
+and `deallocate` to whoever drives the I/O (one thread at a time, see sender.py); the rest to anyone. `_lock` is held for the few lines that
 add a batch to a partition or take an empty partition off the active list, and never across a wait or I/O.
 
 Filling an open batch happens in native/append.pxi and takes no lock at all; the steps made once per batch (`roll`, `ready`, `drain`,
@@ -24,6 +24,7 @@ from kafkacore._codec import (
     Ready,
     TopicQueue,
 )
+from kafkacore.metadata import ClusterSnapshot
 from kafkacore.producer.txn import TransactionManager, precedes
 
 __all__ = ["NEVER_MS", "BufferPool", "Ready", "RecordAccumulator"]
@@ -106,6 +107,16 @@ class RecordAccumulator(AccumulatorCore):
                 if not queue.batches:
                     self._forget(queue)
         return out
+
+    def leaderless(self, snapshot: ClusterSnapshot) -> list[PartitionQueue]:
+        """Partitions with batches that have no leader to go to; those of a topic that is not known are left out."""
+        return [
+            queue
+            for queue in list(self._active)
+            if queue.batches
+            and (known := snapshot.partition(queue.topic_partition)) is not None
+            and known.leader not in snapshot.nodes
+        ]
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Puts a batch back for another try, in sequence order if it has a sequence."""

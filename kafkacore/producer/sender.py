@@ -44,6 +44,7 @@ from kafkacore.errors import ClosedError, Code, KafkaError, KafkaTimeoutError
 from kafkacore.metadata import LeaderHint, Metadata
 from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
+from kafkacore.producer.retry_log import RetryLog
 from kafkacore.protocol import (
     ApiVersionsRequest,
     InitProducerIdRequest,
@@ -120,7 +121,11 @@ class Sender(SenderCore):
         )  # fmt: skip
         self._clock = clock
         self._backoff_ms = backoff_ms
-        self._on_metadata = on_metadata
+        self._tell_metadata = on_metadata
+        self._on_metadata = self._metadata_changed
+        self._retry_log = RetryLog(
+            delivery_timeout_ms=config.delivery_timeout_ms, silence_ms=config.request_timeout_ms + 2 * config.retry_backoff_max_ms
+        )
         self._metadata_version = -1
         self._codec = compress.codec_id(config.compression_type)
         self._level = config.compression_level
@@ -158,6 +163,14 @@ class Sender(SenderCore):
     def _note_node(self, node_id: int, can_drain: bool, now_ms: int) -> None:
         drained_ms = now_ms if can_drain else self._node_times.get(node_id, (now_ms, now_ms))[1]
         self._node_times[node_id] = (now_ms, drained_ms)
+
+    def _metadata_changed(self) -> None:
+        """Called at the start of a pass when the cluster view is another; while leaders are missing that is as often as it is asked for."""
+        self._tell_metadata()
+        snapshot = self.metadata.snapshot
+        for queue in self.accumulator.leaderless(snapshot):
+            error = errors.LeaderNotAvailable("no broker leads the partition", topic=queue.topic, partition=queue.index)
+            self._retry_log.failed(queue.batches[0].delivery, error, self._clock.now_ms())
 
     def unavailable_nodes(self) -> frozenset[int]:
         """Brokers with batches ready that took none for partitioner_availability_timeout_ms."""
@@ -219,7 +232,8 @@ class Sender(SenderCore):
         self._init_attempts += 1
         # A fresh cluster says COORDINATOR_LOAD_IN_PROGRESS for a while: not worth a warning.
         passing = error.retriable and now_ms - self._init_failing_ms < INIT_PATIENCE_MS
-        log.log(logging.INFO if passing else logging.WARNING, "no producer id: %s", error)
+        told = not passing and self._retry_log.is_news(error, now_ms)
+        log.log(logging.WARNING if told else logging.INFO, "no producer id: %s", error)
         transactions.initialization_failed(error)
 
     # ---- Produce -----------------------------------------------------------------------------------------------------------------
@@ -364,6 +378,7 @@ class Sender(SenderCore):
             log.debug("retrying a batch of %d records: %s", batch.count, error)
             self.counters["retries"] += 1
             batch.delivery.tried(error)
+            self._retry_log.failed(batch.delivery, error, now_ms)
             self.accumulator.reenqueue(batch, now_ms)
         else:
             if attempts := batch.delivery.attempts():

@@ -221,7 +221,7 @@ class TransactionManager(TransactionsCore):
             self.epoch += 1
             for queue in self._bump_for:
                 self._restart(self._partitions[queue])
-            log.warning(
+            log.info(  # of the error behind it the records tell
                 "producer epoch bumped to %d after sequence errors on %s",
                 self.epoch,
                 ", ".join(f"{queue.topic}-{queue.index}" for queue in self._bump_for),

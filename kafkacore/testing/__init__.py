@@ -9,6 +9,7 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import tempfile
@@ -27,6 +28,7 @@ from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError, raise_for
 from kafkacore.protocol import (
+    APIS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     CreatableTopic,
@@ -52,6 +54,19 @@ __all__ = ["CLIENTS", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
+
+
+def _api_key(api: int | str) -> int:
+    """The number of an API named by its number or its name; case does not count."""
+    if isinstance(api, int):
+        return api
+    keys = {each.name: key for key, each in APIS.items()}
+    folded = {name.lower(): name for name in keys}
+    if (exact := folded.get(str(api).lower())) is not None:
+        return keys[exact]
+    nearest = difflib.get_close_matches(str(api).lower(), folded, n=1)
+    hint = f"; did you mean {folded[nearest[0]]!r}?" if nearest else ""
+    raise UsageError(f"{api!r} is no API: Kafka's name of one (such as 'Fetch') or its number (1) is wanted{hint}")
 
 
 class BrokerLife(NamedTuple):
@@ -344,20 +359,21 @@ class EmbeddedCluster:
             if result.error_code != Code.ELECTION_NOT_NEEDED:
                 raise_for(result.error_code, result.error_message, topic=topic, partition=partition)
 
-    def control(self, api_key: int, fn: Control | None) -> None:
+    def control(self, api: int | str, fn: Control | None) -> None:
         """Puts a function before an API on every broker.
 
         Args:
-            api_key: the API.
+            api: the API by Kafka's name or number: `"Fetch"` or 1, `"EndTxn"` or 26.
             fn: `fn(request)` runs in the broker's thread and returns a response to send instead, `Delay`, `Drop`, `Disconnect`, or None
                 for the normal way. None takes the function away. With processes=True it runs in a thread of this process, and the broker
                 waits for it.
 
         Raises:
-            UsageError: the API is not served.
+            UsageError: there is no such API, or it is not served.
         """
+        key = _api_key(api)
         for broker in self._brokers.values():
-            broker.control(api_key, fn)
+            broker.control(key, fn)
 
     @property
     def network(self) -> Network:

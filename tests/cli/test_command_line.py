@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaProducer
+from kafkacore import KafkaProducer, protocol
 from kafkacore.cli.app import run
+from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 
 
@@ -219,9 +220,58 @@ def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: 
     assert "line 3" in failure(capsys)
 
 
-def test_nobody_there_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "list", "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"]) == 1
-    assert "127.0.0.1:1" in failure(capsys)
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("127.0.0.1:1", "connection to 127.0.0.1:1 failed: Connection refused"),
+        ("no-such-host.invalid:9092", "cannot resolve host 'no-such-host.invalid'"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list", "-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"],
+        ["consume", "t", "-X", "default.api.timeout.ms=300", "-X", "request.timeout.ms=200"],
+        ["produce", "t", os.devnull, "-X", "max.block.ms=300"],
+    ],
+)
+def test_nobody_there_is_told_at_once_and_is_the_reason_in_the_end(
+    capsys: pytest.CaptureFixture[str], command: list[str], where: str, why: str, tmp_path: Path
+) -> None:
+    if command[0] == "produce":
+        (tmp_path / "line").write_text("x")
+        command = [str(tmp_path / "line") if word == os.devnull else word for word in command]
+    assert run([*command, "-b", where]) == 1
+    warning, failed = capsys.readouterr().err.splitlines()
+    assert warning.startswith("kafkacore: warning: ") and why in warning and warning.endswith("; trying again")
+    assert failed.startswith("kafkacore: no ") and why in failed
+
+
+def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkacore.producer.retry_log.PATIENCE_MS", 200)
+    (tmp_path / "lines").write_bytes(b"x\n" * 10)
+
+    def full(request: protocol.ProduceRequest) -> protocol.ProduceResponse:
+        (topic,) = request.topic_data
+        refused = [
+            protocol.PartitionProduceResponse(index=part.index, error_code=Code.KAFKA_STORAGE_ERROR, error_message="No space left on device")
+            for part in topic.partition_data
+        ]
+        answer = protocol.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=refused)
+        return protocol.ProduceResponse(responses=[answer])
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("cli-full")
+        cluster.control("Produce", full)
+        slow = ["-X", "delivery.timeout.ms=900", "-X", "request.timeout.ms=800", "-X", "retry.backoff.max.ms=100"]
+        assert run(["produce", "cli-full", str(tmp_path / "lines"), "-b", cluster.bootstrap_servers, *slow]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    waiting = [line for line in lines if "wait and are retried" in line]
+    assert len(waiting) == 1 and lines[0] == waiting[0], lines
+    assert re.match(r"kafkacore: warning: records for cli-full-0 .* KAFKA_STORAGE_ERROR \(56\): No space left on device \[.*broker 1", lines[0])
+    assert lines[-1].startswith("kafkacore: 10 of the last 10 records were not delivered") and "No space left" in lines[-1]
 
 
 def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -322,7 +322,7 @@ def test_a_wrong_address_reaches_the_next_call_with_its_reason(server: Server, w
     if what == "refused":
         where, says = "{}:{}".format(*refusing()), "refused"
     elif what == "unknown name":
-        where, says = "no-such-host.invalid:9092", "no-such-host.invalid:9092"
+        where, says = "no-such-host.invalid:9092", "cannot resolve host 'no-such-host.invalid'"
     else:
         where, says = "{}:{}".format(*server.address), "connection"      # closed or reset, as it happens
 

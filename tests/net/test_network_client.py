@@ -412,8 +412,7 @@ def test_dns_failures_are_kept_as_attempts(cluster: Cluster) -> None:
     node = cluster.node()
     cluster.client.ready(node, cluster.now_ms)
     (error,) = cluster.client.connection_errors(node)
-    assert "broker-1:9001" in str(error)
-    assert "Name or service not known" in str(error)
+    assert "cannot resolve host 'broker-1': Name or service not known" in str(error)
     assert error in cluster.metadata.attempts
 
 
@@ -501,6 +500,29 @@ def test_bootstrap_tries_the_addresses_in_turn() -> None:
     assert list(cluster.metadata.snapshot.nodes) == [7]
     assert cluster.metadata.last_error is None
     cluster.close()
+
+
+def test_the_log_is_told_of_an_outage_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    def outage(name: str) -> None:
+        for _ in range(5):
+            cluster.client.ready(cluster.node(), cluster.now_ms)
+            cluster.clock.advance(5_000)
+        (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+        assert name in told and told.endswith("[broker 1]; trying again")
+        caplog.clear()
+
+    cluster.unknown_hosts.add("broker-1")
+    outage("cannot resolve host 'broker-1': Name or service not known")
+    cluster.unknown_hosts.clear()
+    cluster.hosts["broker-1"] = ["10.0.0.1", "10.0.0.2"]
+    cluster.refuse.add("10.0.0.1")  # the next address is there: nothing to tell
+    cluster.client.ready(cluster.node(), cluster.now_ms)
+    cluster.until_ready()
+    assert not caplog.records
+    cluster.client.disconnect(1)
+    cluster.refuse.add("10.0.0.2")
+    cluster.clock.advance(5_000)
+    outage("Connection refused")
 
 
 def test_bootstrap_failures_are_told_and_backed_off() -> None:
