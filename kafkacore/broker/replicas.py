@@ -131,11 +131,16 @@ class ReplicaManager(ImageListener):
             try:
                 partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config, is_new=False)
             except errors.KafkaStorage as error:
-                logger.error("partition %s-%d is offline: %s", topic, index, error)
                 del self.partitions[topic, index]
-                self.offline.add((topic, index))
+                self._is_offline((topic, index), error)
                 continue
             partition.restore_high_watermark(partition.high_watermark)
+
+    def _is_offline(self, key: PartitionKey, error: errors.KafkaStorage) -> None:
+        # Once, not with every change of the image; and not at all where all directories are offline, which each has told itself.
+        if key not in self.offline and not self.logs.is_offline:
+            logger.error("partition %s-%d is offline: %s", *key, error)
+        self.offline.add(key)
 
     def storage_failed(self, keys: Iterable[PartitionKey]) -> None:
         """A log directory went offline: whoever waits for its partitions hears of it."""
@@ -199,8 +204,7 @@ class ReplicaManager(ImageListener):
             try:
                 log = self.logs.open(topic.name, topic.topic_id, index, topic.config, is_new=self._may_be_new(key, registration))
             except errors.KafkaStorage as error:
-                logger.error("partition %s-%d is offline: %s", topic.name, index, error)
-                self.offline.add(key)
+                self._is_offline(key, error)
                 return
             self.offline.discard(key)
             partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)

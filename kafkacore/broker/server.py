@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
@@ -18,6 +19,7 @@ from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import BrokerState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import KafkaStorage
 from kafkacore.timer import TimerTask
 from kafkacore.types import Node
 
@@ -138,6 +140,26 @@ class Broker(Server):
         self.state.controller.close()
         self.state.ended(self._clean)
 
+    def start(self) -> Self:
+        """Opens the port and starts the thread; nothing happens if it runs.
+
+        Returns:
+            Itself.
+
+        Raises:
+            OSError: the port cannot be opened.
+            KafkaStorage: no log directory can be used; a Kafka ends then, too.
+            ForkedClientError: the broker belongs to the parent process.
+        """
+        if self.running:
+            return self
+        super().start()
+        if self.state.logs.on_disk and self.call(lambda: self.state.logs.is_offline):  # found out by the thread, when it opened the logs
+            self.stop(clean=False)
+            raise KafkaStorage(f"no log directory can be used: {self.state.logs.failures()}", broker=self.node_id)
+        self.state.is_up = True
+        return self
+
     def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections, ends the thread and closes the logs; the data stays.
 
@@ -149,7 +171,7 @@ class Broker(Server):
         """
         self._clean = clean
         super().stop(clean)
-        if self._owner_pid == os.getpid():
+        if self._owner_pid == os.getpid() and self.state is not None:  # which it is if its making failed
             self.state.ended()  # of a broker that was never started
 
     def statistics(self) -> dict[str, int]:

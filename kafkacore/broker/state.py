@@ -104,6 +104,7 @@ class BrokerState:
         fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for.
         follower_fetches: the last Fetch of each follower that had to wait.
         groups: the group coordinator.
+        is_up: the start is over.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class BrokerState:
         self.clocked: list[Clocked] = [*purgatories, self.timer, self.peers, self.logs]
         self.cluster.listeners.append(DynamicSettings(self))
         self.post = post
+        self.is_up = False
         self.controller = connect(self)
         self.controller.log_dirs = lambda: ([], []) if self.logs.is_offline else self.logs.directory_ids()
         self.producer_ids = ProducerIds(self.controller, node_id)
@@ -187,11 +189,13 @@ class BrokerState:
         """A log directory is offline. Others are to lead what lies there. A broker without any left has others lead all; alone it answers
         with the error."""
         self.replicas.storage_failed(keys)
-        if self.logs.is_offline and len(self.cluster.nodes) > 1:
+        if not self.logs.is_offline:
+            self.controller.log_dir_failed()
+        elif len(self.cluster.nodes) > 1:
             logger.error("broker %d has no log directory left and leads no more until it starts again", self.node_id)
             self.controller.fence()
-        elif not self.logs.is_offline:
-            self.controller.log_dir_failed()
+        elif self.is_up:  # else `Broker.start` says so
+            logger.error("broker %d has no log directory left and takes no records until it starts again", self.node_id)
 
     def _epoch(self) -> int:
         return self.controller.broker_epoch
@@ -217,6 +221,7 @@ class BrokerState:
 
     def prepare(self) -> None:
         """The broker is about to start: opens the logs that `ended` closed."""
+        self.is_up = False
         if not self.logs.is_open:
             self._open_logs()
             self.replicas.reopen()

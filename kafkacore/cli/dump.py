@@ -1,4 +1,4 @@
-"""`kafkacore dump-log`: what stands in a segment file of a Kafka log."""
+"""`kafkacore dump-log`: what stands in a segment file of a Kafka log, or in its indexes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkacore import errors
+from kafkacore.broker.log.index import SparseIndex
 from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.cli.records import as_json
 from kafkacore.records import read_batches
@@ -59,18 +60,52 @@ def _line(facts: dict[str, Any]) -> str:
 
 
 def dump_log(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files (.log).")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files (.log) and their indexes (.index, .timeindex).")],
     records: Annotated[bool, typer.Option("--records", help="Show every record too.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the record batches of log segments, check their CRCs, and with --records every record."""
+    """Show the record batches of log segments, check their CRCs, and with --records every record.
+
+    Of an index: its entries, with whole offsets as in the log."""
     for file in files:
+        if file.suffix in NOT_SHOWN:
+            raise typer.BadParameter(f"{file} is {NOT_SHOWN[file.suffix]}; what can be shown is .log, .index and .timeindex")
+    for file in files:
+        if file.suffix in INDEXES:
+            _dump_index(file, json)
+            continue
         content = _content(file)  # before the heading: no table of what cannot be opened
         if not json:
             typer.echo(f"{file}\n{LINE.format(*HEAD)}")
         position = _dump(str(file), content, records, json)
         if position < len(content) and any(content[position:]):
             raise Failure(f"{file}: the last {len(content) - position:,} bytes are no whole batch")
+
+
+INDEXES = {".index": ("offset", "position"), ".timeindex": ("timestamp_ms", "offset")}
+NOT_SHOWN = {".txnindex": "an index of aborted transactions", ".snapshot": "a snapshot of producers"}
+MAX_SEGMENT_BYTES = 2**31
+
+
+def _dump_index(file: Path, json: bool) -> None:
+    """Prints the entries of an index up to where they stop to rise: a running Kafka has zeros behind them."""
+    if not file.stem.isdecimal():
+        raise typer.BadParameter(f"{file}: the name of an index is the offset it begins with, which its entries are counted from")
+    content = file.read_bytes()
+    by_offset = file.suffix == ".index"
+    try:
+        index = SparseIndex.read(int(file.stem), *((content, b"") if by_offset else (b"", content)), MAX_SEGMENT_BYTES)
+    except errors.CorruptDataError as corrupt:
+        raise Failure(f"{file}: {corrupt}") from None
+    names = INDEXES[file.suffix]
+    if not json:
+        typer.echo(f"{file}\n{names[0]:>20}  {names[1]:>20}")
+    entries = zip(index.offsets, index.positions, strict=True) if by_offset else zip(index.timestamps, index.time_offsets, strict=True)
+    for first, second in entries:
+        if json:
+            print_json({"file": str(file), names[0]: first, names[1]: second})
+        else:
+            typer.echo(f"{first:>20}  {second:>20}" + ("" if by_offset else f"  {_time(first)}"))
 
 
 def _content(file: Path) -> memoryview:

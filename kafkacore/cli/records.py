@@ -120,9 +120,30 @@ def as_json(record: ConsumerRecord) -> dict[str, Any]:
     }
 
 
+def _seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: int) -> None:
+    """Moves to an offset, in partitions that do not hold it to the nearest they have: others may be longer."""
+    first, end = consumer.beginning_offsets(where), consumer.end_offsets(where)
+    moved = []
+    for tp in where:
+        offset = min(max(wanted, first[tp]), end[tp])
+        consumer.seek(tp, offset)
+        if offset != wanted:
+            held = f"holds {first[tp]} to {end[tp] - 1}" if first[tp] < end[tp] else "is empty"
+            moved.append(f"partition {tp.partition} {held} and is read from {offset} on")
+    if moved:
+        typer.echo(f"kafkacore: {where[0].topic} has no offset {wanted} everywhere: {'; '.join(moved)}", err=True)
+
+
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
-    start: Annotated[str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin in every partition.")] = "latest",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|OFFSET",
+            help="Where to begin in every partition. One that does not hold the offset is read from its nearest, and said so.",
+        ),
+    ] = "latest",
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit-at-end", help="Stop at the records that are there at the start.")] = False,
@@ -151,8 +172,7 @@ def consume(
         where = [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
         if start.isdecimal():
-            for tp in where:
-                consumer.seek(tp, int(start))
+            _seek_to(consumer, where, int(start))
         ends = consumer.end_offsets(where) if exit_at_end else {}
         total = most if most is not None else sum(ends[tp] - consumer.position(tp) for tp in where) if exit_at_end else None
         count = 0

@@ -9,6 +9,7 @@ from logs import Disk, topic_config
 from test_log_disk import MAX, append, content, full
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore.broker import socket_server
 from kafkacore.broker.log import LogManager, disk, read_one_batch
 from kafkacore.broker.server import Broker
 from kafkacore.broker.worker import InlineWorker
@@ -310,3 +311,51 @@ def test_what_was_deleted_while_a_broker_was_away_leaves_its_disk(tmp_path):
         names = cluster._brokers[2].call(lambda: os.listdir(tmp_path / "broker-2"))
     assert "kept-0" in names and "gone-0" not in names
     assert any(name.startswith("gone-0.") and name.endswith("-delete") for name in names)
+
+
+# ---- no directory left
+
+
+def test_a_broker_that_finds_its_only_disk_broken_says_so_once_and_does_not_start(tmp_path, caplog):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=3)
+    logs = sorted((tmp_path / "broker-1").glob("t-*/*.log"))
+    for each in logs:
+        each.unlink()
+        each.mkdir()
+    caplog.set_level("WARNING", "kafkacore")
+    with pytest.raises(errors.KafkaStorage, match=r"no log directory can be used: .*broker-1: .*Is a directory.*\[broker 1\]"):
+        EmbeddedCluster(data_dir=tmp_path).start()
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith(f"log directory {tmp_path / 'broker-1'} is offline: ")
+    caplog.clear()
+    for each in logs:
+        each.rmdir()
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("t", b"mended").result(10)
+    assert not caplog.records
+
+
+def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does(tmp_path, monkeypatch, caplog):
+    caplog.set_level("WARNING", "kafkacore.broker")
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t", partitions=2)
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "retries": 0, "enable_idempotence": False}
+        with KafkaProducer(settings) as producer, monkeypatch.context() as patched:
+            patched.setattr(disk, "write_at", full)
+            for index in range(2):
+                with pytest.raises(errors.KafkaStorage):
+                    producer.send("t", b"lost", partition=index).result(10)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and "broker-1 is offline" in told[0]
+    assert told[1] == "broker 1 has no log directory left and takes no records until it starts again"
+
+
+def test_a_broker_that_could_not_be_made_can_be_stopped(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(errors.KafkaStorage, match=r"no log directory can be used: .*taken: .*File exists"):
+        Broker(log_dirs=[tmp_path / "taken"])
+    halves = [server for server in socket_server._servers if isinstance(server, Broker) and server.state is None]
+    assert halves
+    for half in halves:
+        half.stop()  # as at the interpreter's exit

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaProducer, protocol
+from kafkacore import KafkaAdminClient, KafkaProducer, TopicPartition, protocol
 from kafkacore.cli.app import run
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
@@ -185,6 +185,33 @@ def test_from_an_offset_and_no_more_than_asked(at: str, capsys: pytest.CaptureFi
     assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [40, 41, 42, 43, 44]
 
 
+def test_an_offset_that_a_partition_does_not_hold_is_its_nearest_and_told(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-short", "-p", "4"]) == 0
+    with KafkaProducer(bootstrap_servers=at) as producer, KafkaAdminClient(bootstrap_servers=at) as admin:
+        for partition, count in ((0, 8), (1, 3), (2, 9)):
+            producer.send_many("cli-short", [b"%d" % i for i in range(count)], partitions=[partition] * count).result(10)
+        admin.delete_records({TopicPartition("cli-short", 2): 7}).check()
+    capsys.readouterr()
+
+    def read(start: str, *more: str) -> tuple[dict[int, list[int]], str]:
+        assert run(["consume", "cli-short", "--from", start, "--json", "-e", *more]) == 0
+        shown = capsys.readouterr()
+        offsets: dict[int, list[int]] = {}
+        for record in map(json.loads, shown.out.splitlines()):
+            offsets.setdefault(record["partition"], []).append(record["offset"])
+        return offsets, shown.err
+
+    offsets, told = read("5")
+    assert offsets == {0: [5, 6, 7], 2: [7, 8]}
+    assert told == (
+        "kafkacore: cli-short has no offset 5 everywhere: partition 1 holds 0 to 2 and is read from 3 on;"
+        " partition 2 holds 7 to 8 and is read from 7 on; partition 3 is empty and is read from 0 on\n"
+    )
+    assert read("5", "-p", "0") == ({0: [5, 6, 7]}, "")
+    assert read("99999999999999999999", "-p", "0")[0] == {}
+    assert read("8", "-p", "0") == ({}, "")  # the end is a place to read from
+
+
 @pytest.mark.parametrize(
     ("command", "status", "words"),
     [
@@ -196,6 +223,10 @@ def test_from_an_offset_and_no_more_than_asked(at: str, capsys: pytest.CaptureFi
         (["produce", "t", "-c", "rar"], 2, "rar"),
         (["topics", "list", "-b", "no-port"], 2, "no-port"),
         (["dump-log", "no-such-file"], 1, "no-such-file"),
+        (["dump-log", "00000000000000000000.index"], 1, "00000000000000000000.index"),
+        (["dump-log", "a.index"], 2, "the name of an index is the offset"),
+        (["dump-log", "00000000000000000000.snapshot"], 2, "is a snapshot of producers; what can be shown is .log"),
+        (["dump-log", "00000000000000000000.txnindex"], 2, "is an index of aborted transactions"),
         (["frobnicate"], 2, "frobnicate"),
         (["broker", "-p", "65535", "--brokers", "2"], 2, "above 65535"),
     ],
@@ -291,6 +322,39 @@ def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytes
     (tmp_path / "bad.log").write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
     assert run(["dump-log", str(tmp_path / "bad.log"), "--json"]) == 1
     assert "bad.log" in failure(capsys)
+
+
+def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster(data_dir=tmp_path) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        cluster.create_topic("t", configs={"index.interval.bytes": "1", "segment.bytes": "1048576"})
+        for i in range(8):
+            producer.send("t", bytes(200_000), timestamp_ms=1_700_000_000_000 + i).result(10)
+    segments = sorted((tmp_path / "broker-1" / "t-0").glob("*.log"))
+    assert len(segments) > 1
+    shown = {}
+    for suffix in (".log", ".index", ".timeindex"):
+        assert run(["dump-log", "--json", *(str(each.with_suffix(suffix)) for each in segments)]) == 0
+        shown[suffix] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    there = {(str(Path(each["file"]).stem), each["last_offset"], each["position"]) for each in shown[".log"]}
+    indexed = {(str(Path(each["file"]).stem), each["offset"], each["position"]) for each in shown[".index"]}
+    assert indexed == {each for each in there if each[2]}  # all but the first batch of each segment
+    newest = {(each["last_offset"], each["max_timestamp_ms"]) for each in shown[".log"]}
+    times = {(each["offset"], each["timestamp_ms"]) for each in shown[".timeindex"]}
+    assert len(times) >= len(indexed) and times <= newest
+
+    index = segments[1].with_suffix(".timeindex")
+    index.write_bytes(index.read_bytes() + bytes(120))  # as a running Kafka leaves it
+    assert run(["dump-log", str(index)]) == 0
+    heading, columns, *lines = capsys.readouterr().out.splitlines()
+    assert (heading, columns.split()) == (str(index), ["timestamp_ms", "offset"])
+    assert [line.split()[:2] for line in lines] == [
+        [str(each["timestamp_ms"]), str(each["offset"])] for each in shown[".timeindex"] if each["file"] == str(index)
+    ]
+    assert lines[0].endswith("Z") and "2023-11-14T22:13:20.0" in lines[0]
+    for damaged in (b"\x01" * 16, index.read_bytes()[:-1]):
+        index.write_bytes(damaged)
+        assert run(["dump-log", str(index)]) == 1
+        assert str(index) in failure(capsys)
 
 
 def test_dump_log_of_records_names_no_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,6 +127,10 @@ class LogManager:
         """Whether logs are on disk and no directory works any more."""
         return bool(self.directories) and all(log_dir.failure is not None for log_dir in self.directories)
 
+    def failures(self) -> str:
+        """The directories that do not work, and why."""
+        return "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.directories if log_dir.failure is not None)
+
     def directory_ids(self) -> tuple[list[bytes], list[bytes]]:
         """The ids of the directories that work, and of those that do not, where they are known."""
         known = [log_dir for log_dir in self.directories if any(log_dir.id)]
@@ -170,7 +174,7 @@ class LogManager:
                 raise
         if self.is_offline:
             self._unlock()
-            raise errors.KafkaStorage("; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.directories))
+            raise errors.KafkaStorage(f"no log directory can be used: {self.failures()}")
         self.is_open = True
 
     def _lock(self, path: Path) -> None:
@@ -272,7 +276,8 @@ class LogManager:
                 log.flush()
                 storage.save_snapshot(log, log.end_offset)
             except errors.KafkaStorage as error:
-                logger.error("a log is not closed cleanly: %s", error)
+                if storage.log_dir.failure is None:  # else its directory has told
+                    logger.error("a log is not closed cleanly: %s", error)
 
     def _dir_failed(self, log_dir: LogDir) -> None:
         self.on_dir_failure([key for key, log in self.logs.items() if _dir_of(log) is log_dir])
