@@ -287,7 +287,7 @@ def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
     def full(request: protocol.ProduceRequest) -> protocol.ProduceResponse:
         (topic,) = request.topic_data
         refused = [
-            protocol.PartitionProduceResponse(index=part.index, error_code=Code.KAFKA_STORAGE_ERROR, error_message="No space left on device")
+            protocol.PartitionProduceResponse(index=part.index, error_code=Code.KAFKA_STORAGE_ERROR, error_message="No space left")
             for part in topic.partition_data
         ]
         answer = protocol.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=refused)
@@ -301,7 +301,7 @@ def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
     lines = capsys.readouterr().err.splitlines()
     waiting = [line for line in lines if "wait and are retried" in line]
     assert len(waiting) == 1 and lines[0] == waiting[0], lines
-    assert re.match(r"kafkacore: warning: records for cli-full-0 .* KAFKA_STORAGE_ERROR \(56\): No space left on device \[.*broker 1", lines[0])
+    assert re.match(r"kafkacore: warning: records for cli-full-0 .* KAFKA_STORAGE_ERROR \(56\): No space left \[.*broker 1", lines[0])
     assert lines[-1].startswith("kafkacore: 10 of the last 10 records were not delivered") and "No space left" in lines[-1]
 
 

@@ -1,0 +1,52 @@
+"""Every Python example of the README and of docs/ runs word for word, but for those of Spark, which need a session and what ran before."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkacore.testing.plugin import kafka_cluster, kafka_topic  # noqa: F401 - what an installed kafkacore gives pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """(file:line, code) of each fenced block of Python."""
+    for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = file.read_text()
+        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            yield f"{file.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 2}", found[1]
+
+
+EXAMPLES = list(examples())
+OF_SPARK = [each for each in EXAMPLES if each[0].startswith("docs/spark.md") or "spark." in each[1]]
+OTHERS = [each for each in EXAMPLES if each not in OF_SPARK]
+
+
+@pytest.mark.parametrize(("where", "code"), OTHERS, ids=[where for where, _ in OTHERS])
+def test_an_example_runs_as_it_stands(
+    where: str, code: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "confluent_kafka" in code:
+        pytest.importorskip("confluent_kafka")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "example"}
+    exec(compile(code, where, "exec"), names)
+    for name, function in list(names.items()):
+        if name.startswith("test_") and callable(function):  # as pytest calls it
+            function(**{fixture: request.getfixturevalue(fixture) for fixture in inspect.signature(function).parameters})
+
+
+def test_an_example_has_no_gaps() -> None:
+    gaps = [where for where, code in EXAMPLES if re.search(r"^\s*\.\.\.|: \.\.\.$|[\"']\.\.\.[\"']", code, re.MULTILINE)]
+    assert not gaps
+    assert not [where for where, code in OTHERS if re.search(r"your code|my_\w+\(cluster", code)]
+
+
+def test_the_examples_are_found() -> None:
+    files = [where.partition(":")[0] for where, _ in OTHERS]
+    assert (files.count("README.md"), files.count("docs/testing.md"), len(OF_SPARK) > 5) == (4, 3, True)
