@@ -192,7 +192,11 @@ TestLogOnDisk.settings = settings(max_examples=30, stateful_step_count=20, deadl
 @pytest.fixture(autouse=True)
 def no_fsync(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    logging.getLogger("kafkacore.broker.log").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("kafkacore.broker.log")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)  # other tests read what is logged
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
