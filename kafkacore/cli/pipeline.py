@@ -8,6 +8,7 @@ import select
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ import typer
 
 from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.spark.pipeline.project import TEMPLATES, Project, create
-from kafkacore.spark.pipeline.status import Status, flow_name, lag, partitions_of
+from kafkacore.spark.pipeline.status import Status, lag, partitions_of
 
 if TYPE_CHECKING:
     from kafkacore.spark.pipeline.running import Recorder, Session
@@ -67,9 +68,10 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="One update: everything there is now (the default).")] = False,
     pause: Annotated[float, typer.Option("--pause", min=0, metavar="SECONDS", help="Between the updates of --continuous.")] = 1.0,
     full_refresh: Annotated[
-        list[str] | None, typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it anew; may be repeated.")
+        list[str] | None,
+        typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it anew, and no other; may be repeated."),
     ] = None,
-    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Compute all tables anew.")] = False,
+    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="All tables anew; sinks get their rows again.")] = False,
     remote: Remote = None,
     json: Json = False,
 ) -> None:
@@ -104,17 +106,9 @@ def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remot
     found = Project.find(project)
     with session(found, bootstrap_server, remote, not json, dry=True) as (running, _, _):
         with _spinning("checking the flows", not json) as tell:
-            flows: dict[str, None] = {}
-
-            def event(message: str) -> None:
-                tell(message)
-                words = message.split("'")
-                if message.startswith("Flow '") and len(words) > 1:
-                    flows[flow_name(words[1])] = None
-
-            running.update(event, dry=True)
+            flows = running.update(tell, dry=True)
     if json:
-        print_json({"pipeline": found.name, "valid": True, "flows": list(flows)})
+        print_json({"pipeline": found.name, "valid": True, "flows": flows})
     else:
         typer.echo(f"pipeline {found.name} is valid" + (f": {', '.join(flows)}" if flows else ""))
 
@@ -149,7 +143,8 @@ def session(
     """
     from kafkacore.spark.pipeline.running import Recorder, Session, missing
 
-    reason = missing()
+    warnings.filterwarnings("ignore", module=r"pyspark\.")       # what is wrong is said in one line, by us
+    reason = missing(remote)
     if reason is not None:
         raise Failure(reason)
     with project.locked(), project.kafka(bootstrap_server) as address:
@@ -158,7 +153,7 @@ def session(
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
         def feed() -> int:
-            return 0 if seed is None else seed(address)
+            return 0 if seed is None or recorder.status.unfinished else seed(address)
 
         if not dry:
             recorder.started()
@@ -189,6 +184,7 @@ def update(running: Session, recorder: Recorder, visible: bool, refresh: dict[st
     """One update, with its progress shown; the seconds it took."""
     began = time.monotonic()
     rows = {name: flow.rows for name, flow in recorder.status.flows.items()}
+    recorder.began()
     with _spinning("update", visible) as tell:
 
         def event(message: str) -> None:

@@ -163,7 +163,7 @@ def test_two_specs_are_one_too_many(tmp_path: Path) -> None:
 
 
 def test_a_project_runs_once_at_a_time(project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "missing", lambda: None)
+    monkeypatch.setattr(running, "missing", lambda remote: None)
     with project.locked():
         assert project.is_running()
         assert run(["pipeline", "run", "--project", str(project.root)]) == 1
@@ -269,8 +269,11 @@ def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project) ->
     error.flow = "hourly_topic"
     recorder.failed(error)
     assert Status.read(recorded.status, "flights").last_error == {"at": "2026-11-21T14:00:00Z", "text": "no broker", "flow": "hourly_topic"}
+    recorder.began()
+    assert Status.read(recorded.status, "flights").unfinished
     recorder.updated(3.0)
-    assert Status.read(recorded.status, "flights").last_error is None
+    found = Status.read(recorded.status, "flights")
+    assert found.last_error is None and not found.unfinished
 
 
 def test_lag_counts_partitions_that_were_not_read_yet() -> None:
@@ -302,6 +305,34 @@ def test_without_a_kafka_the_options_say_how_to_name_one() -> None:
 
 def test_flow_names_lose_what_spark_puts_before_them() -> None:
     assert [flow_name(name) for name in ("a", "spark_catalog.default.a", "`a`.`b`", None)] == ["a", "a", "b", "unnamed"]
+
+
+def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
+    sql = "CREATE STREAMING TABLE a.words AS SELECT 1;\ncreate materialized view IF NOT EXISTS `counts` AS SELECT 2; CREATE VIEW v"
+    tables = running.SQL_TABLE.findall(sql)
+    assert tables == ["a.words", "`counts`"]
+    running._check_tables(["counts", "spark_catalog.a.words"], tables)
+    with pytest.raises(ConfigError, match=r"no table 'out' to compute anew; there is counts, words"):
+        running._check_tables(["words", "out"], tables)
+    with pytest.raises(ConfigError, match=r"there is none"):
+        running._check_tables(["out"], [])
+
+
+def test_a_table_that_the_catalog_has_forgotten_is_explained() -> None:
+    error = RuntimeError(
+        "(org.apache.spark.sql.pipelines.graph.DatasetManager$TableMaterializationException) org.apache.spark.SparkRuntimeException: "
+        "[LOCATION_ALREADY_EXISTS] Cannot name the managed table as `spark_catalog`.`default`.`words`, as its associated location "
+        "'file:/p/warehouse/words' already exists. Please pick a different table name, or remove the existing location first."
+    )
+    said = one_line(error)
+    assert "`words` has files of an earlier run (file:/p/warehouse/words)" in said and "catalogImplementation: hive" in said
+
+
+def test_a_spark_that_has_died_is_the_reason_whatever_the_call_says(project: Project) -> None:
+    session = running.Session(project, "a:1")
+    assert session._why(ValueError("connection refused")) == "connection refused"
+    session._context = SimpleNamespace(_gateway=SimpleNamespace(proc=SimpleNamespace(poll=lambda: -9)))
+    assert "has ended with status -9 (its own words are in" in session._why(ValueError("connection refused"))
 
 
 def test_one_line_of_an_error_that_has_none() -> None:

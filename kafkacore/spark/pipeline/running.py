@@ -13,6 +13,8 @@ import importlib.util
 import io
 import logging
 import os
+import re
+import socket
 import sys
 import threading
 import time
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkacore.errors import KafkaError, UsageError
+from kafkacore.errors import ConfigError, KafkaError, UsageError
 from kafkacore.spark.java import NO_SPARK, ensure_java
 from kafkacore.spark.pipeline.project import Project
 from kafkacore.spark.pipeline.status import Status, flow_name, one_line
@@ -47,6 +49,10 @@ log = logging.getLogger(__name__)
 
 QUIET_S = 0.5
 REPORTS_WAIT_S = 10.0
+REACH_S = 10.0
+LOCAL_RETRIES = {"max_retries": 5, "max_backoff": 2_000}
+"""Of calls to a server that is our own child: pyspark's own ten minutes make sense where a network lies between. Five seconds."""
+SQL_TABLE = re.compile(r"\b(?:STREAMING\s+TABLE|MATERIALIZED\s+VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.`]+)", re.IGNORECASE)
 
 
 class PipelineFailed(UsageError):
@@ -55,8 +61,12 @@ class PipelineFailed(UsageError):
     flow: str | None = None
 
 
-def missing() -> str | None:
-    """What keeps pipelines from running here, and what to do about it; None if nothing does. Starts nothing."""
+def missing(remote: str | None = None) -> str | None:
+    """What keeps pipelines from running here, and what to do about it; None if nothing does. Starts nothing.
+
+    Args:
+        remote: the Connect server to run on, which has a Java of its own.
+    """
     for name in NEEDED:
         try:
             found = importlib.util.find_spec(name)
@@ -66,11 +76,28 @@ def missing() -> str | None:
             return f"{NO_SPARK} ({name} is missing)"
     if importlib.util.find_spec("pyspark.pipelines") is None:
         return "declarative pipelines need pyspark 4.1 or later: pip install -U 'kafkacore[spark]'"
-    try:
-        ensure_java()
-    except KafkaError as error:
-        return str(error)
+    if remote is None:
+        try:
+            ensure_java()
+        except KafkaError as error:
+            return str(error)
     return None
+
+
+def _reach(remote: str) -> None:
+    """Raises unless somebody listens at that address: pyspark would try for ten minutes, and once more when the process ends."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    try:
+        address: str = DefaultChannelBuilder(remote).endpoint
+    except PySparkException as error:
+        raise UsageError(one_line(error)) from None
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except OSError as error:
+        raise UsageError(f"no Spark Connect server answers at {address}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -101,9 +128,11 @@ class Session:
         self._reports: Any = None
 
     def __enter__(self) -> Session:
-        reason = missing()
+        reason = missing(self.remote)
         if reason is not None:
             raise UsageError(reason)
+        if self.remote is not None:
+            _reach(self.remote)
         self.project.state.mkdir(exist_ok=True)
         try:
             self._start()
@@ -127,6 +156,10 @@ class Session:
 
             options = {**self.configuration, "spark.remote": self.remote or self._address}
             self.spark = SparkSession.builder.config(map=options).getOrCreate()
+        if self.remote is None:
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+
+            self.spark.client.set_retry_policies([DefaultPolicy(**LOCAL_RETRIES)])
 
     def _start_server(self) -> None:
         """The JVM, with a Connect server on a port of its own: `spark-pipelines` takes 15002, and only one can."""
@@ -153,7 +186,7 @@ class Session:
                 self.spark.stop()
         for name in REMOTE_VARIABLES:
             os.environ.pop(name, None)
-        with _told("Spark's server"):
+        with contextlib.suppress(Exception) if self._ended() is not None else _told("Spark's server"):
             if self._context is not None:
                 self._context.stop()
                 gateway = self._context._gateway
@@ -174,10 +207,15 @@ class Session:
             self._reports = _listener()
             self.spark.streams.addListener(self._reports)
         self._reports.progressed = progressed
+        patient = True
         try:
             yield
+        except KeyboardInterrupt:
+            patient = False                                       # the queries still run: their reports would have no end
+            raise
         finally:
-            self._reports.wait_until_quiet()
+            if patient:
+                self._reports.wait_until_quiet()
             self._reports.progressed = None
 
     def update(
@@ -187,29 +225,33 @@ class Session:
         dry: bool = False,
         full_refresh: Sequence[str] = (),
         full_refresh_all: bool = False,
-    ) -> None:
+    ) -> list[str]:
         """One update: everything there is now, through all flows.
 
         Args:
             event: is called with each line Spark says about it.
             dry: only check that the flows fit together.
-            full_refresh: tables to empty and compute anew.
-            full_refresh_all: all of them.
+            full_refresh: tables to empty and compute anew; no others are touched then.
+            full_refresh_all: all of them, and every sink gets its rows once more.
+
+        Returns:
+            The names of the flows.
 
         Raises:
+            ConfigError: there is no such table.
             PipelineFailed: says which flow and why.
         """
         from pyspark.pipelines import cli
-        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
         failed: str | None = None
         try:
             spec = cli.load_pipeline_spec(self.project.spec)
             graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
-            registry = SparkConnectGraphElementRegistry(self.spark, graph)
+            registry = _registry(self.spark, graph)
             with contextlib.redirect_stdout(io.StringIO()):       # it prints the files it loads
                 cli.register_definitions(self.project.spec, registry, spec, self.spark, graph)
+            _check_tables(full_refresh, registry.tables)
             results = start_run(
                 self.spark,
                 graph,
@@ -227,9 +269,63 @@ class Session:
         except KafkaError:
             raise
         except Exception as error:
-            wrong = PipelineFailed(one_line(error))
+            wrong = PipelineFailed(self._why(error))
             wrong.flow = failed
             raise wrong from error
+        return [flow_name(name) for name in registry.flows]
+
+    def _ended(self) -> int | None:
+        """The exit status of Spark's process; None while it runs, and if it is none of ours."""
+        return None if self._context is None else self._context._gateway.proc.poll()
+
+    def _why(self, error: Exception) -> str:
+        """In one line, why an update failed."""
+        status = self._ended()
+        if status is not None:
+            return f"Spark's process has ended with status {status} (its own words are in {self.project.log})"
+        return one_line(error)
+
+
+def _registry(spark: Any, graph: str) -> Any:
+    """Where the project's files register what they define; it keeps the names of tables and flows."""
+    from pyspark.pipelines.output import Table
+    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+
+    class Registry(SparkConnectGraphElementRegistry):
+        def __init__(self) -> None:
+            super().__init__(spark, graph)
+            self.tables: list[str] = []
+            self.flows: list[str] = []
+
+        def register_output(self, output: Any) -> None:
+            if isinstance(output, Table):
+                self.tables.append(output.name)
+            super().register_output(output)
+
+        def register_flow(self, flow: Any) -> None:
+            self.flows.append(flow.name)
+            super().register_flow(flow)
+
+        def register_auto_cdc_flow(self, flow: Any) -> None:
+            self.flows.append(flow.name)
+            super().register_auto_cdc_flow(flow)
+
+        def register_sql(self, sql_text: str, file_path: Path) -> None:
+            found = SQL_TABLE.findall(sql_text)
+            self.tables += found
+            self.flows += found
+            super().register_sql(sql_text, file_path)
+
+    return Registry()
+
+
+def _check_tables(wanted: Sequence[str], tables: Sequence[str]) -> None:
+    """Spark says nothing to a table that is not there, and does nothing."""
+    there = {flow_name(name) for name in tables}
+    for name in wanted:
+        if flow_name(name) not in there:
+            known = f"there is {', '.join(sorted(there))}" if there else "there is none, and sinks cannot be emptied"
+            raise ConfigError(f"the pipeline has no table {name!r} to compute anew; {known}")
 
 
 def _failed_flow(message: str) -> str | None:
@@ -307,10 +403,17 @@ class Recorder:
             self.status.progressed(progress)
             self.status.write(self._path)
 
+    def began(self) -> None:
+        """An update begins."""
+        with self._lock:
+            self.status.unfinished = True
+            self.status.write(self._path)
+
     def updated(self, seconds: float) -> None:
         """An update has succeeded."""
         with self._lock:
             self.status.updates += 1
+            self.status.unfinished = False
             self.status.finished_at, self.status.seconds, self.status.last_error = self._now(), round(seconds, 3), None
             self.status.write(self._path)
 

@@ -19,6 +19,7 @@ from kafkacore.spark.pipeline.expectations import Metric
 
 FORMAT = 1
 MESSAGE_CHARACTERS = 1_000
+FORGOTTEN = re.compile(r"\[LOCATION_ALREADY_EXISTS\] Cannot name the managed table as (\S+), as its associated location '([^']+)'")
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to offset."""
 
@@ -80,6 +81,7 @@ class Status:
         pipeline: its name.
         state: "running", "stopped" or "failed"; what a run that was killed left is "running".
         updates: finished ones, over all runs.
+        unfinished: one has begun and not been finished: the next does its rest.
         started_at: when the last run began, ISO 8601, UTC.
         finished_at: when the last update ended.
         seconds: how long that took.
@@ -90,6 +92,7 @@ class Status:
     pipeline: str
     state: str = "stopped"
     updates: int = 0
+    unfinished: bool = False
     started_at: str | None = None
     finished_at: str | None = None
     seconds: float | None = None
@@ -172,6 +175,11 @@ def flow_name(query: str | None) -> str:
 def one_line(error: object) -> str:
     """What went wrong, out of the pages that Spark makes of it: the Python error below it, the error a flow raised, or its first line."""
     text = str(error)
+    if (forgotten := FORGOTTEN.search(text)) is not None:
+        return (
+            f"table {forgotten[1]} has files of an earlier run ({forgotten[2]}) of which Spark's catalog knows nothing: one in memory ends "
+            "with its Spark. A pipeline with tables needs one that lasts: spark.sql.catalogImplementation: hive in its configuration, say"
+        )
     for pattern in (
         r"^(?:kafkacore\.errors\.\w+|(?:pyspark\.errors\.[\w.]*)?Py\w*Error): (.+)$",
         r"\[USER_RAISED_EXCEPTION\] (.+)",
