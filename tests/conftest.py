@@ -32,17 +32,31 @@ APART = (
     "three_brokers",
     "transactions_alike",
 )
+# Tests of tests/spark/live that start Sparks of their own. The longest: the killed driver, which starts nine.
+OWN_SPARK = ("killed", "deployments", "pipeline_example")
 
 
-def unit_of(file: str) -> str:
-    """What a worker takes whole: a file, or all those that share a Kafka, which would start once per worker."""
-    path = Path(file)
-    return "tests/interop" if path.parent.name == "interop" and path.stem.removeprefix("test_") not in APART else file
+def unit_of(nodeid: str) -> str:
+    """What a worker takes whole: a file, or all those that share a Kafka or a Spark session, which would start once per worker."""
+    file = nodeid.partition("::")[0]
+    room, name = Path(file).parent.name, Path(file).stem.removeprefix("test_")
+    if room == "interop":
+        return file if name in APART else "tests/interop"
+    if room == "live":
+        return nodeid if name in OWN_SPARK else file if name == "pipeline_remote" else "tests/spark/live"
+    return file
+
+
+def weight_of(item: pytest.Item) -> int:
+    """About how long a test takes."""
+    if item.get_closest_marker("spark"):
+        return 1_000 if item.name == "test_a_driver_killed_at_every_step" else 100
+    return 20 if item.get_closest_marker("slow") or item.get_closest_marker("kafka") else 1
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadfile`, units are files, but for those that share a Kafka.
+    """With `--dist loadfile`, units are files, but for those that share a Kafka or a Spark session.
 
     Groups (`--dist loadgroup`) would say the same, but pytest 9.2 drops the suffix by which xdist 3.8 finds them.
     """
@@ -52,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneKafka(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return unit_of(super()._split_scope(nodeid))
+            return unit_of(nodeid)
 
     config.option.loadscopereorder = False  # by time, not by number: the order of `pytest_collection_modifyitems`
     return OneKafka(config, log)
@@ -65,8 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     weights: Counter[str] = Counter()
     for item in items:
-        weights[unit_of(str(item.path))] += 20 if item.get_closest_marker("slow") or item.get_closest_marker("kafka") else 1
-    items.sort(key=lambda item: (-weights[unit_of(str(item.path))], str(item.path)))
+        weights[unit_of(item.nodeid)] += weight_of(item)
+    items.sort(key=lambda item: (-weights[unit_of(item.nodeid)], str(item.path)))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Figures that tests give by `record_property`, wherever they ran."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties if report.when == "call" else ():
+            terminalreporter.write_line(f"{name}: {value}")
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,15 @@
-"""A Spark session and a broker for the tests that run Spark. Skipped without pyspark or a Java."""
+"""A Spark session, a broker and a Kafka for the tests that run Spark. Skipped with the reason where there is no pyspark, Java or Kafka."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,10 @@ import pytest
 from kafkacore.errors import ConfigError
 from kafkacore.spark import ensure_java
 from kafkacore.testing import EmbeddedCluster
-from tests.interop.kafka_server import KafkaServer, why_unavailable
+from tests.interop.kafka_server import KafkaServer, fetch_jars, why_unavailable
 from tests.interop.spark_connector import connector_jars
+
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")       # of all Sparks, those in processes of their own too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,10 +29,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"))
-            if item.get_closest_marker("kafka") and why_unavailable():
-                item.add_marker(pytest.mark.skip(why_unavailable()))
             if importlib.util.find_spec("pyspark") is None:
                 item.add_marker(pytest.mark.skip("no pyspark: pip install kafkacore[spark]"))
+
+
+@functools.cache
+def connector() -> tuple[str, str | None]:
+    """The jars of Spark's own connector, for `spark.jars`, and why it cannot be compared with."""
+    if (reason := why_unavailable()) is not None:
+        return "", reason
+    try:
+        fetch_jars()
+        return connector_jars(), None
+    except (OSError, subprocess.SubprocessError) as error:
+        return "", f"Maven cannot fetch Kafka and Spark's connector: {error}"
 
 
 @pytest.fixture(scope="session")
@@ -42,16 +57,12 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    compares = why_unavailable() is None and any(item.get_closest_marker("kafka") for item in request.session.items)
+    jars = connector()[0] if any(item.get_closest_marker("kafka") for item in request.session.items) else ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = (
             SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.driver.memory", "1g")
-            .config("spark.jars", connector_jars() if compares else "")
+            .config("spark.jars", jars)
             .getOrCreate()
         )
     session.sparkContext.setLogLevel("ERROR")
@@ -69,5 +80,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
     """One Apache Kafka, for the tests marked so; its cleaner does not wait, and records of any age stay."""
+    if (reason := connector()[1]) is not None:
+        pytest.skip(reason)
     with KafkaServer(log_cleaner_backoff_ms=50, log_retention_ms=-1, auto_create_topics_enable="false") as server:
         yield server

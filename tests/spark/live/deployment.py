@@ -32,10 +32,6 @@ def session(kind: str, directory: Path) -> Any:
 
     (directory / "events").mkdir()
     conf = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "1g",
-        "spark.executor.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file://{directory}/events",
     }
@@ -77,8 +73,7 @@ def main(kind: str, servers: str, directory: Path) -> dict[str, Any]:
     updates = counts.writeStream.outputMode("update").foreachBatch(foreach_batch(options, topic="updates"))
     run(updates.option("checkpointLocation", f"{directory}/checkpoints/b"))
     result = {
-        "rows": frame.count(),
-        "bytes": [frame.selectExpr("sum(length(value))").first()[0], fast.selectExpr("sum(length(value))").first()[0]],
+        "read": [list(each.selectExpr("count(*)", "sum(length(value))").first()) for each in (frame, fast)],
         "daemons": len({row.daemon for row in spark.range(0, 8, 1, 8).mapInArrow(processes, "daemon long").collect()}),
         "lags": lags,
         "java": None if kind == "connect" else spark.sparkContext._jvm.System.getProperty("java.home"),

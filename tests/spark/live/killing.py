@@ -152,11 +152,7 @@ def main(master: str, servers: str, directory: str) -> None:
 
     from tests.spark.live import killing
 
-    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    builder = SparkSession.builder.master(master)
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.master(master).getOrCreate()
     spark.dataSource.register(killing.KillingSource)
     options = {"kafka.bootstrap.servers": servers}
     read = spark.readStream.format("killing").options(**options, subscribe="in", startingOffsets="earliest")

@@ -99,7 +99,7 @@ SOME, SOME_END = '{"codec-lz4":{"0":-2,"1":50,"2":100}}', '{"codec-lz4":{"0":10,
     ("options", "count"),
     [
         ({}, None),
-        ({"kafka.isolation.level": "read_committed"}, None),
+        ({"subscribe": "transactional,stamped", "kafka.isolation.level": "read_committed"}, 30 + 50),
         ({"subscribePattern": "codec-.*", "minPartitions": "20"}, 1_500),
         ({"subscribePattern": "no-such-.*"}, 0),
         ({"assign": '{"codec-lz4":[0,2],"empty":[1]}', "maxRecordsPerPartition": "30"}, 200),
@@ -118,13 +118,12 @@ def test_equal_rows(spark: Any, kafka: KafkaServer, topics: str, options: dict[s
         assert len(ours) == count
         return
     found = ours.column("topic").to_pylist()
-    committed = "kafka.isolation.level" in options
     assert {name: found.count(name) for name in ("codec-zstd", "empty", "wide", "stamped", "transactional")} == {
         "codec-zstd": 300,
         "empty": 0,
         "wide": 500,
         "stamped": 50,
-        "transactional": 30 if committed else 60,
+        "transactional": 60,
     }
     assert 0 < found.count("compacted") < 400
     assert set(ours.column("timestampType").to_pylist()) == {0, 1}

@@ -17,28 +17,21 @@ import pytest
 from kafkacore import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.rivals import confluent_read
+from tests.spark.live.commands import environment
 
-ROOT = Path(__file__).parents[3]
 PLANTED = "planted-e7c1f0-hush"
 KEYS = 5
 RECORDS = 100
 
 
-def run(kind: str, cluster: EmbeddedCluster, directory: Path, **environment: str) -> dict[str, Any]:
+def run(kind: str, cluster: EmbeddedCluster, directory: Path, **more: str) -> dict[str, Any]:
     """What the program says; its output is kept in the directory."""
     for topic in ("in", "batch", "stream", "updates"):
         cluster.create_topic(topic, partitions=2)
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for i in range(RECORDS):
             producer.send("in", f"value {i}", key=f"k{i % KEYS}", partition=i % 2)
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "PYSPARK_PYTHON": sys.executable,
-        "PLANTED": PLANTED,
-        "SPARK_LOCAL_DIRS": str(directory / "local"),
-        **environment,
-    }
+    env = environment(PLANTED=PLANTED, SPARK_LOCAL_DIRS=str(directory / "local"), **more)
     command = [sys.executable, "-m", "tests.spark.live.deployment", kind, cluster.bootstrap_servers, str(directory)]
     done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=300, check=False)
     (directory / "output").write_text(done.stdout + done.stderr)
@@ -50,7 +43,7 @@ def run(kind: str, cluster: EmbeddedCluster, directory: Path, **environment: str
 def check(answer: dict[str, Any], cluster: EmbeddedCluster) -> None:
     """What every deployment must give."""
     wanted = sorted(f"value {i}".encode() for i in range(RECORDS))
-    assert (answer["rows"], answer["bytes"]) == (RECORDS, [sum(map(len, wanted))] * 2)
+    assert answer["read"] == [[RECORDS, sum(map(len, wanted))]] * 2
     assert answer["lags"] == ["20", "0"]
     written = {}
     for topic in ("batch", "stream", "updates"):

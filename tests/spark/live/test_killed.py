@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kafkacore import KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.spark.live.commands import environment
 from tests.spark.live.killing import BATCH, DRIVER_POINTS, EXECUTOR_POINTS, PARTITIONS
-
-ROOT = Path(__file__).parents[3]
 
 
 class Killed:
@@ -39,16 +36,13 @@ class Killed:
 
     def run(self, number: int, master: str, what: str = "", at: str = "") -> int:
         """Runs until it dies or has nothing left to do; its exit code."""
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_WORKER_DIR": str(self._directory / "work"),
-            "KILL_RUN": str(number),
-            "KILL_WHAT": what,
-            "KILL_AT": at,
-            "KILL_DIRECTORY": str(self._directory),
-        }
+        env = environment(
+            SPARK_WORKER_DIR=str(self._directory / "work"),
+            KILL_RUN=str(number),
+            KILL_WHAT=what,
+            KILL_AT=at,
+            KILL_DIRECTORY=str(self._directory),
+        )
         command = [sys.executable, "-m", "tests.spark.live.killing", master, self._servers, str(self._directory)]
         with open(self._directory / f"output-{number}", "wb") as output:
             process = subprocess.Popen(command, cwd=self._directory, env=env, stdout=output, stderr=output, start_new_session=True)
@@ -92,7 +86,7 @@ class Killed:
         return again
 
 
-def test_a_driver_killed_at_every_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_killed_at_every_step(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     with EmbeddedCluster() as cluster:
         query = Killed(cluster, tmp_path, batches=len(DRIVER_POINTS) + 2)
         for number, name in enumerate(DRIVER_POINTS):
@@ -102,8 +96,7 @@ def test_a_driver_killed_at_every_step(tmp_path: Path, capsys: pytest.CaptureFix
     # Two tasks may meet a point at once.
     assert list(dict.fromkeys(line["killed"] for line in query.log() if "killed" in line)) == list(DRIVER_POINTS)
     by_point = {name: again[number + 1] for number, name in enumerate(DRIVER_POINTS)}
-    with capsys.disabled():
-        print(f"\nrecords of {BATCH} written again, by where the driver was killed: {by_point}")
+    record_property(f"records of {BATCH} written again, by where the driver was killed", by_point)
     for number, name in enumerate(DRIVER_POINTS):
         assert planned[number + 1] == (1 if name in ("asked", "planned") else 2), name
     assert again[0] == again[len(DRIVER_POINTS) + 1] == 0
@@ -113,15 +106,14 @@ def test_a_driver_killed_at_every_step(tmp_path: Path, capsys: pytest.CaptureFix
     assert by_point["commit"] == by_point["committed"] == BATCH
 
 
-def test_executors_killed_while_the_driver_lives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_executors_killed_while_the_driver_lives(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     with EmbeddedCluster() as cluster:
         query = Killed(cluster, tmp_path, batches=6)
         assert query.run(0, "local-cluster[2,1,1024]", "executor", ",".join(EXECUTOR_POINTS)) == 0, query.output(0)
         planned, again = query.check_replays(), query.duplicates()
     killed = [(line["killed"], line["program"]) for line in query.log() if "killed" in line]
     assert sorted(killed) == [(name, "java") for name in sorted(EXECUTOR_POINTS)]
-    with capsys.disabled():
-        print(f"\nrecords written again after {len(killed)} executors were killed: {again.total()}")
+    record_property(f"records of {query.records} written again after {len(killed)} executors were killed", again.total())
     assert set(planned.values()) == {1}                                 # tasks were tried again, not batches
     # A task that was tried again writes its rows again, and no others are.
     assert BATCH // PARTITIONS <= again.total() <= len(killed) * BATCH
