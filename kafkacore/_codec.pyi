@@ -1,5 +1,6 @@
 """What Python sees of the compiled extension."""
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, overload
@@ -829,3 +830,69 @@ class SenderCore:
     def wait(self, delivery: Delivery, timeout: float | None) -> None: ...
     def _drive(self, delivery: Delivery, deadline_ms: int | None) -> bool: ...
     def _leave(self) -> None: ...
+
+class LogDirCore:
+    failure: str | None
+    dirty: bool
+
+class IndexCore:
+    base_offset: int
+    offsets: array[int]
+    positions: array[int]
+    timestamps: array[int]
+    time_offsets: array[int]
+    changed: bool
+    def add(self, last_offset: int, position: int, largest_timestamp_ms: int, largest_offset: int) -> None: ...
+    def add_time(self, timestamp_ms: int, offset: int) -> None: ...
+    def is_full(self, max_bytes: int) -> bool: ...
+
+class SegmentCore:
+    base_offset: int
+    size: int
+    created_ms: int
+    written_ms: int
+    rolling_ms: int | None
+    aborted: list[Any]
+    def index_is_full(self, max_bytes: int) -> bool: ...
+    def read(self, offset: int, upper_offset: int | None, max_bytes: int, at_least_one: bool) -> tuple[Any, bool]: ...
+
+class DiskSegmentCore(SegmentCore):
+    _file: SharedFile | None
+    _index: Any
+    _index_interval_bytes: int
+    _bytes_since_entry: int
+    _recent_offsets: array[int]
+    _recent_positions: array[int]
+    _largest: tuple[int, int] | None
+    def has_room(self, nbytes: int) -> bool: ...
+    def write_batch(self, batch: Batch, base_offset: int, leader_epoch: int) -> int: ...
+    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None: ...
+    def position_of(self, offset: int) -> int: ...
+    def whole_batches(self, start: int, end: int, max_bytes: int) -> int: ...
+    def slice(self, start: int, end: int) -> FileSlice: ...
+
+class LogCore:
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+    truncations: int
+    segments: list[Any]
+    epochs: list[tuple[int, int]]
+    producers: Any
+    config: Any
+    storage: Any
+    _jitter_ms: int
+    def _fits(self, segment: SegmentCore, nbytes: int, max_timestamp_ms: int, last_offset: int, wall_ms: int) -> bool: ...
+    def append(
+        self,
+        batch: Batch,
+        leader_epoch: int,
+        append_time_ms: int | None = None,
+        *,
+        max_timestamp_ms: int | None = None,
+        wall_ms: int = -1,
+    ) -> int: ...
+    def grown(self) -> None: ...
+    def _segment_row(self, offset: int) -> int: ...
+    def read(self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool) -> list[Any]: ...
+    def has_aborted(self, offset: int) -> bool: ...

@@ -7,7 +7,8 @@ from pathlib import Path
 from brokering import T0
 
 from kafkacore.broker.cluster import TopicConfig
-from kafkacore.broker.log import Log, LogManager
+from kafkacore.broker.log import Log, LogManager, disk
+from kafkacore.broker.log.headers import stamped
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -21,6 +22,16 @@ FAST_DIRECTORY = next((path for path in ("/dev/shm",) if os.access(path, os.W_OK
 def topic_config(**settings) -> TopicConfig:
     """Topic settings, small ones too that a broker would refuse."""
     return dataclasses.replace(DEFAULTS, **settings)
+
+
+def write_by(monkeypatch, write) -> None:
+    """Has every write to a log go through a function in the place of the system call: write(fd, pieces, position) -> bytes written."""
+
+    def write_batch(segment, batch, base_offset, leader_epoch):
+        return segment.write(stamped(batch, base_offset, leader_epoch, batch.max_timestamp_ms, None), batch.size_bytes)
+
+    monkeypatch.setattr(disk, "write_at", write)
+    monkeypatch.setattr(disk.DiskSegment, "write_batch", write_batch)
 
 
 class Disk:

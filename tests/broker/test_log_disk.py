@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokering import T0, batch
-from logs import Disk, topic_config
+from logs import Disk, topic_config, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
 from kafkacore.broker.log import LogManager, read_one_batch
@@ -207,7 +209,7 @@ def test_a_disk_error_is_told_and_nothing_of_the_batch_stays(disk, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(disk_module, "write_at", nearly_full)
+        write_by(patched, nearly_full)
         with pytest.raises(errors.KafkaStorage, match="No space left"):
             append(log)
     assert offline == [("t", 0)]
@@ -276,7 +278,7 @@ def test_a_broker_whose_disk_fails_says_so_and_loses_nothing_it_acknowledged(tmp
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, retries=0, enable_idempotence=False) as producer:
             assert producer.send("t", b"kept").result(10).offset == 0
             with monkeypatch.context() as patched:
-                patched.setattr(disk_module, "write_at", full)
+                write_by(patched, full)
                 with pytest.raises(errors.KafkaStorage, match="No space left"):
                     producer.send("t", b"lost").result(10)
         broker = cluster._brokers[1]
@@ -451,7 +453,7 @@ def test_partitions_are_spread_over_the_directories_and_one_that_fails_takes_onl
     for log in logs:
         append(log)
     with monkeypatch.context() as patched:
-        patched.setattr(disk_module, "write_at", full)
+        write_by(patched, full)
         with pytest.raises(errors.KafkaStorage):
             append(logs[1])
     assert offline == [("t", 1), ("t", 3)]
@@ -500,7 +502,7 @@ def test_a_broker_of_several_whose_disk_fails_has_others_lead(tmp_path, monkeypa
             for nth in range(5):
                 assert producer.send("t", b"%d" % nth).result(30).offset == nth
             leader = cluster.leader("t", 0)
-            monkeypatch.setattr(disk_module, "write_at", fails_on_one)
+            write_by(monkeypatch, fails_on_one)
             for nth in range(5, 10):
                 producer.send("t", b"%d" % nth).result(30)
             assert cluster.leader("t", 0) not in (None, leader)
@@ -512,3 +514,20 @@ def test_a_broker_of_several_whose_disk_fails_has_others_lead(tmp_path, monkeypa
                 seen += [int(record.value) for records in consumer.poll(10).values() for record in records]
         assert seen == list(range(10))
         monkeypatch.undo()
+
+
+def test_a_file_that_may_not_grow_is_a_disk_error_of_the_short_way_too(disk):
+    """The system itself writes a part of the batch, and then says no."""
+    log = disk.log()
+    append(log)
+    size = log.segments[-1].size
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, unlimited[1]))
+    try:
+        with pytest.raises(errors.KafkaStorage, match="File too large"):
+            append(log)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert log.end_offset == 3 and log.segments[-1].path(".log").stat().st_size == size

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from brokering import T0, batch
-from logs import Disk, topic_config
+from logs import Disk, topic_config, write_by
 from test_log_disk import MAX, append, content, full
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker import socket_server
-from kafkacore.broker.log import LogManager, disk, read_one_batch
+from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.server import Broker
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
@@ -53,7 +53,7 @@ def test_a_fetch_that_waits_when_its_disk_fails_does_not_end_the_broker(tmp_path
             while not broker.statistics()["waiting_fetches"]:
                 consumer.poll(0.01)
             with monkeypatch.context() as patched:
-                patched.setattr(disk, "write_at", full)
+                write_by(patched, full)
                 with pytest.raises(errors.KafkaStorage):
                     producer.send("t", b"lost").result(10)
             seen = broker.statistics()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkacore import errors
+from kafkacore._codec import LogDirCore
 from kafkacore.broker.log import checkpoints, recovery
 from kafkacore.broker.log.disk import SNAPSHOT_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, DiskSegment, file_name, sync_file, write_whole
 from kafkacore.broker.log.log import Log, LogSettings, Storage
@@ -19,13 +20,13 @@ from kafkacore.config import INT64_MAX
 logger = logging.getLogger(__name__)
 
 
-class LogDir:
+class LogDir(LogDirCore):
     """One directory of log.dirs. The first I/O error takes it offline for good: what the disk did with the data is not known."""
 
     def __init__(self, path: Path, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
         self.id = bytes(16)  # known when its meta.properties has been read
-        self.failure: str | None = None
+        self.failure = None
         self.dirty = False
         self._on_failure = on_failure
 

@@ -15,11 +15,11 @@ import contextlib
 import os
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kafkacore._codec import FileSlice, SharedFile, write_at
+from kafkacore._codec import DiskSegmentCore, SharedFile, write_at
 from kafkacore.broker.log.headers import NO_TIMESTAMP, PREFIX_BYTES, Span, spans_in
 from kafkacore.broker.log.index import SparseIndex
 from kafkacore.broker.log.segment import NO_OFFSET, Segment
@@ -31,7 +31,6 @@ SNAPSHOT_SUFFIX = ".snapshot"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _TIME_ENTRY = struct.Struct(">qi")
 _SCAN_BYTES = 16 * 1024
-_RECENT_BATCHES = 2048
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -46,7 +45,7 @@ def write_whole(path: Path, content: bytes) -> None:
     os.replace(temporary, path)
 
 
-class DiskSegment(Segment):
+class DiskSegment(DiskSegmentCore, Segment):
     """One segment and its files.
 
     Attributes:
@@ -56,14 +55,7 @@ class DiskSegment(Segment):
     """
 
     __slots__ = (
-        "_bytes_since_entry",
-        "_file",
-        "_index",
-        "_index_interval_bytes",
-        "_largest",
         "_preallocated",
-        "_recent_offsets",
-        "_recent_positions",
         "_saved_aborted",
         "directory",
         "is_last",
@@ -77,9 +69,9 @@ class DiskSegment(Segment):
         self.suffix = suffix
         self._index_interval_bytes = index_interval_bytes
         self._bytes_since_entry = 0
-        self._file: SharedFile | None = None
-        self._index: SparseIndex | None = None
-        self._largest: tuple[int, int] | None = None
+        self._file = None
+        self._index = None
+        self._largest = None
         self._preallocated = False
         self._recent_offsets = array("q")
         self._recent_positions = array("q")
@@ -171,9 +163,6 @@ class DiskSegment(Segment):
         self._bytes_since_entry = 0
         del self._recent_offsets[:], self._recent_positions[:]
 
-    def index_is_full(self, max_bytes: int) -> bool:
-        return (self._index or self.index).is_full(max_bytes)
-
     def largest_timestamp(self) -> tuple[int, int]:
         if self._largest is None and self._index is None:
             self._largest = self._last_time_entry()
@@ -242,9 +231,6 @@ class DiskSegment(Segment):
 
     # ---- writing
 
-    def has_room(self, nbytes: int) -> bool:
-        return True
-
     def write(self, pieces: Sequence[bytes | bytearray | memoryview], nbytes: int) -> int:
         """Adds bytes at the end.
 
@@ -262,20 +248,6 @@ class DiskSegment(Segment):
             raise
         self.size = position + nbytes
         return position
-
-    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
-        assert self._index is not None and self._largest is not None
-        if max_timestamp_ms > self._largest[0] or self._largest[1] < 0:
-            self._largest = max_timestamp_ms, last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
-            self._index.add(last_offset, position, *self._largest)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size_bytes
-        offsets, positions = self._recent_offsets, self._recent_positions
-        offsets.append(last_offset)
-        positions.append(position)
-        if len(offsets) > _RECENT_BATCHES:
-            del offsets[: _RECENT_BATCHES // 2], positions[: _RECENT_BATCHES // 2]
 
     def prepare_to_append(self) -> None:
         """Makes a segment that was opened ready for `note`."""
@@ -346,11 +318,7 @@ class DiskSegment(Segment):
 
     # ---- finding
 
-    def position_of(self, offset: int) -> int:
-        offsets = self._recent_offsets
-        if offsets and offset > offsets[0]:
-            row = bisect_left(offsets, offset)
-            return self._recent_positions[row] if row < len(offsets) else self.size
+    def _position_before_recent(self, offset: int) -> int:
         for span in self.spans(self.index.position_before(offset)):
             if span.last_offset >= offset:
                 return span.position
@@ -369,11 +337,8 @@ class DiskSegment(Segment):
             return self._recent_positions[-1]
         return self.index.positions[-1] if self.index.positions else 0
 
-    def whole_batches(self, start: int, end: int, max_bytes: int) -> int:
+    def _whole_batches_by_index(self, start: int, end: int, max_bytes: int) -> int:
         limit = start + max_bytes
-        positions = self._recent_positions
-        if positions and start >= positions[0]:
-            return positions[bisect_right(positions, limit) - 1]
         stop = self.index.last_position_within(limit)
         if stop > start:
             return stop
@@ -383,9 +348,6 @@ class DiskSegment(Segment):
                 break
             stop = span.position + span.size_bytes
         return min(stop, end)
-
-    def slice(self, start: int, end: int) -> FileSlice:
-        return FileSlice(self.file, start, end - start)
 
     def bytes_at(self, start: int, end: int) -> bytes:
         return self.pread(start, end - start)

@@ -20,18 +20,18 @@ from bisect import bisect_left, bisect_right
 
 import numpy
 
+from kafkacore._codec import IndexCore
 from kafkacore.errors import CorruptDataError
 
 OFFSET_ENTRY = numpy.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = numpy.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-_OFFSET_ENTRY_BYTES, _TIME_ENTRY_BYTES = OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
-class SparseIndex:
+class SparseIndex(IndexCore):
     """The offset and time index of one segment, in memory, with absolute offsets."""
 
-    __slots__ = ("base_offset", "changed", "offsets", "positions", "time_offsets", "timestamps")
+    __slots__ = ()
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -40,24 +40,6 @@ class SparseIndex:
         self.timestamps = array("q")
         self.time_offsets = array("q")
         self.changed = False
-
-    def add(self, last_offset: int, position: int, largest_timestamp_ms: int, largest_offset: int) -> None:
-        """An entry for the batch at a position, and one for the newest batch so far."""
-        self.offsets.append(last_offset)
-        self.positions.append(position)
-        self.add_time(largest_timestamp_ms, largest_offset)
-        self.changed = True
-
-    def add_time(self, timestamp_ms: int, offset: int) -> None:
-        """A time entry, unless the last one says as much."""
-        if timestamp_ms > (self.timestamps[-1] if self.timestamps else -1):
-            self.timestamps.append(timestamp_ms)
-            self.time_offsets.append(offset)
-            self.changed = True
-
-    def is_full(self, max_bytes: int) -> bool:
-        """Whether segment.index.bytes has no room for a further entry; the time index keeps one for when the segment ends."""
-        return len(self.offsets) >= max_bytes // _OFFSET_ENTRY_BYTES or len(self.timestamps) >= max_bytes // _TIME_ENTRY_BYTES - 1
 
     def position_before(self, offset: int) -> int:
         """The position of a batch that begins at or before the one with this offset."""

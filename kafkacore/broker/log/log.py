@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kafkacore import errors
+from kafkacore._codec import LogCore
 from kafkacore.broker.log.headers import NO_TIMESTAMP, Span, stamped
 from kafkacore.broker.log.index import MAX_RELATIVE_OFFSET
 from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Piece, Segment
@@ -159,7 +160,7 @@ class MemoryStorage(Storage):
         return errors.KafkaStorage(str(error))
 
 
-class Log:
+class Log(LogCore):
     """A partition's batches, their offsets and leader epochs."""
 
     def __init__(self, config: LogSettings, storage: Storage | None = None, jitter: Callable[[int], int] = lambda limit: 0) -> None:
@@ -172,12 +173,11 @@ class Log:
         """
         self.config = config
         self.storage = storage or MemoryStorage()
-        self.segments: list[Segment] = []
+        self.segments = []
         self.start_offset = 0
         self.end_offset = 0
         self.recovery_point = 0
-        # (leader epoch, its first offset), ascending in both
-        self.epochs: list[tuple[int, int]] = []
+        self.epochs = []
         self.producers = ProducerStates()
         self.truncations = 0
         self._jitter = jitter
@@ -190,53 +190,10 @@ class Log:
 
     # ---- writing
 
-    def append(
-        self,
-        batch: Batch,
-        leader_epoch: int,
-        append_time_ms: int | None = None,
-        *,
-        max_timestamp_ms: int | None = None,
-        wall_ms: int = NO_TIMESTAMP,
-    ) -> int:
-        """Adds a checked batch at the end, as the partition's leader.
-
-        Args:
-            batch: from `validate`.
-            leader_epoch: of the partition's leader now.
-            append_time_ms: the wall time for LogAppendTime topics, None to keep the producer's timestamps.
-            max_timestamp_ms: from `validate`; the header's if left out.
-            wall_ms: the time now, which retention goes by where records have no timestamps.
-
-        Returns:
-            The offset of its first record.
-
-        Raises:
-            KafkaStorage: it could not be written; nothing of it is in the log.
-        """
-        base_offset = self.end_offset
-        if append_time_ms is not None:
-            max_timestamp_ms = append_time_ms
-        elif max_timestamp_ms is None:
-            max_timestamp_ms = batch.max_timestamp_ms
-        last_offset = base_offset + batch.last_offset - batch.base_offset
-        size = batch.size_bytes
-        segment = self._segment_for(size, max_timestamp_ms, last_offset, wall_ms)
-        self.begin_epoch(leader_epoch)
-        pieces = stamped(batch, base_offset, leader_epoch, max_timestamp_ms, append_time_ms)
-        try:
-            position = segment.write(pieces, size)
-        except OSError as error:
-            raise self.storage.failed(error) from error
-        segment.note(position, size, last_offset, max_timestamp_ms)
-        if segment.rolling_ms is None:
-            segment.rolling_ms = max_timestamp_ms
-        segment.written_ms = wall_ms
-        self.end_offset = last_offset + 1
-        if batch.producer_id >= 0:
-            self._replay_producer(batch, base_offset, max_timestamp_ms)
-        self.storage.appended(self)
-        return base_offset
+    def _stamped(
+        self, batch: Batch, base_offset: int, leader_epoch: int, max_timestamp_ms: int, append_time_ms: int | None
+    ) -> tuple[bytes | bytearray, memoryview]:
+        return stamped(batch, base_offset, leader_epoch, max_timestamp_ms, append_time_ms)
 
     def append_replicated(self, data: memoryview | bytes, wall_ms: int = NO_TIMESTAMP) -> int:
         """Adds what a follower fetched from its leader: whole batches, with their offsets and epochs as they are.
@@ -293,7 +250,7 @@ class Log:
             self.end_offset = last_offset + 1
             if batch.producer_id >= 0:
                 self._replay_producer(batch, batch.base_offset, max_timestamp_ms)
-        self.storage.appended(self)
+        self.grown()
 
     def _replay_producer(self, batch: Batch, base_offset: int, max_timestamp_ms: int) -> None:
         aborted = self.producers.replay(batch, base_offset, max_timestamp_ms)
@@ -333,24 +290,6 @@ class Log:
         if first_offset is None or (not self.segments and last_offset - self.end_offset <= MAX_RELATIVE_OFFSET):
             first_offset = self.end_offset
         return self._roll(first_offset, nbytes, wall_ms)
-
-    def _fits(self, segment: Segment, nbytes: int, max_timestamp_ms: int, last_offset: int, wall_ms: int) -> bool:
-        config = self.config
-        return (
-            segment.size + nbytes <= config.segment_bytes
-            and segment.has_room(nbytes)
-            and last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
-            and not (segment.size and self._is_due(segment, max_timestamp_ms, wall_ms))
-            and not segment.index_is_full(config.segment_index_bytes)
-        )
-
-    def _is_due(self, segment: Segment, max_timestamp_ms: int, wall_ms: int) -> bool:
-        """Whether segment.ms has passed: by the records' own time, or by the clock where they have none."""
-        limit_ms = self.config.max_segment_ms - self._jitter_ms
-        first_ms = segment.rolling_ms
-        if first_ms is None or first_ms < 0:
-            first_ms = segment.rolling_timestamp()
-        return (max_timestamp_ms - first_ms if first_ms is not None else wall_ms - segment.created_ms) > limit_ms
 
     def _roll(self, base_offset: int, needed_bytes: int, wall_ms: int) -> Segment:
         previous = self.segments[-1] if self.segments else None
@@ -540,49 +479,6 @@ class Log:
         return dropped
 
     # ---- reading
-
-    def _segment_row(self, offset: int) -> int:
-        segments = self.segments
-        if not segments or offset >= segments[-1].base_offset:
-            return max(len(segments) - 1, 0)
-        return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-
-    def read(self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool) -> list[Piece]:
-        """Batches as they lie in the log.
-
-        Args:
-            offset: the first record wanted; its whole batch is returned.
-            max_bytes: bytes of the answer.
-            upper_offset: batches from here on are not returned.
-            at_least_one: the first batch is returned even if it is larger than max_bytes (KIP-74).
-
-        Returns:
-            One view or slice per segment touched; [] where there is nothing to read.
-
-        Raises:
-            OffsetOutOfRange: offset lies outside start_offset..end_offset.
-            KafkaStorage: the file could not be read.
-        """
-        if not self.start_offset <= offset <= self.end_offset:
-            raise errors.OffsetOutOfRange(f"the log holds offsets {self.start_offset} to {self.end_offset}", offset=offset)
-        pieces: list[Piece] = []
-        if offset >= upper_offset or not self.segments:
-            return pieces
-        self.storage.check()
-        try:
-            for row in range(self._segment_row(offset), len(self.segments)):
-                segment = self.segments[row]
-                whole = row + 1 < len(self.segments) and self.segments[row + 1].base_offset <= upper_offset
-                limit = None if whole or upper_offset >= self.end_offset else upper_offset
-                piece, to_its_end = segment.read(offset, limit, max_bytes, at_least_one and not pieces)
-                if piece is not None:
-                    pieces.append(piece)
-                    max_bytes -= piece.nbytes
-                if not to_its_end or max_bytes <= 0:
-                    break                                     # after a stop within this segment, batches of the next would leave a gap
-        except OSError as error:
-            raise self.storage.failed(error) from error
-        return pieces
 
     def bytes_between(self, offset: int, upper_offset: int) -> int:
         """Bytes of the batches a read of offset..upper_offset would return without a limit."""

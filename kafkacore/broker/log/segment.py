@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkacore import records
-from kafkacore._codec import FileSlice, PooledBuffer
+from kafkacore._codec import FileSlice, PooledBuffer, SegmentCore
 from kafkacore.broker.log.headers import NO_TIMESTAMP, Span, spans_in
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.errors import CorruptDataError
@@ -35,7 +35,7 @@ class OffsetPosition(NamedTuple):
     leader_epoch: int
 
 
-class Segment(ABC):
+class Segment(SegmentCore, ABC):
     """One piece of a log.
 
     Attributes:
@@ -47,15 +47,15 @@ class Segment(ABC):
         aborted: transactions that were aborted in it.
     """
 
-    __slots__ = ("aborted", "base_offset", "created_ms", "rolling_ms", "size", "written_ms")
+    __slots__ = ()
 
     def __init__(self, base_offset: int, wall_ms: int) -> None:
         self.base_offset = base_offset
         self.size = 0
         self.created_ms = wall_ms
         self.written_ms = NO_TIMESTAMP
-        self.rolling_ms: int | None = None
-        self.aborted: list[AbortedTxn] = []
+        self.rolling_ms = None
+        self.aborted = []
 
     # ---- what the kinds differ in
 
@@ -66,10 +66,6 @@ class Segment(ABC):
     @abstractmethod
     def has_room(self, nbytes: int) -> bool:
         """Whether a batch of so many bytes can be added, apart from what the topic's settings say."""
-
-    def index_is_full(self, max_bytes: int) -> bool:
-        """Whether segment.index.bytes leaves no room for another entry."""
-        return False
 
     @abstractmethod
     def write(self, pieces: Sequence[bytes | bytearray | memoryview], nbytes: int) -> int:
@@ -138,31 +134,6 @@ class Segment(ABC):
         """What retention by time goes by: the largest timestamp, or where records have none the time of writing."""
         largest_ms = self.largest_timestamp()[0]
         return largest_ms if largest_ms >= 0 else self.written_ms
-
-    def read(self, offset: int, upper_offset: int | None, max_bytes: int, at_least_one: bool) -> tuple[Piece | None, bool]:
-        """Whole batches from the one containing `offset`, below `upper_offset`, within max_bytes (but for the first, if asked).
-
-        Args:
-            offset: the first offset wanted.
-            upper_offset: None to read to the segment's end.
-            max_bytes: of the answer.
-            at_least_one: the first batch comes even if it is larger.
-
-        Returns:
-            The batches, None for none, and whether they reach to the end of this segment.
-        """
-        start = self.position_of(offset)
-        end = self.size if upper_offset is None else self.position_of(upper_offset)
-        if start >= end:
-            return None, start >= self.size
-        stop = end
-        if end - start > max_bytes:
-            stop = self.whole_batches(start, end, max_bytes)
-            if stop == start:
-                if not at_least_one:
-                    return None, False
-                stop = start + next(self.spans(start)).size_bytes
-        return self.slice(start, stop), stop == self.size
 
     def batch_at(self, span: Span) -> Batch:
         """A batch as a whole."""
