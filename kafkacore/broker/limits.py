@@ -23,10 +23,11 @@ _MILLIS = 1_000
 
 
 class ConnectionQuotas:
-    """Counts the connections of one server. Time is handed in; the server's loop asks `next_deadline_ms`.
+    """Counts the connections of one server. Time is handed in; the server's loop looks at `deadline_ms`.
 
     Attributes:
         hosts: the address each connection came from.
+        deadline_ms: when the rate lets the listener go on; None if it does not hold it.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -46,7 +47,7 @@ class ConnectionQuotas:
         self._per_host: Counter[str] = Counter()
         self._allowance = self._rate * _MILLIS  # in thousandths of a connection; a second's worth at most
         self._allowance_ms: int | None = None
-        self._deadline_ms: int | None = None
+        self.deadline_ms: int | None = None
         self.refused = 0
 
     def __len__(self) -> int:
@@ -63,18 +64,14 @@ class ConnectionQuotas:
         if self._allowance >= _MILLIS:
             return 0
         wait_ms = -((self._allowance - _MILLIS) // self._rate)
-        self._deadline_ms = now_ms + wait_ms
+        self.deadline_ms = now_ms + wait_ms
         return wait_ms
-
-    def next_deadline_ms(self) -> int | None:
-        """When the rate lets the listener go on; None if it does not hold it."""
-        return self._deadline_ms
 
     def passed(self, now_ms: int) -> bool:
         """True, once, when that time has come."""
-        if self._deadline_ms is None or now_ms < self._deadline_ms:
+        if self.deadline_ms is None or now_ms < self.deadline_ms:
             return False
-        self._deadline_ms = None
+        self.deadline_ms = None
         return True
 
     def opened(self, id: ConnectionId, host: str) -> bool:

@@ -59,6 +59,7 @@ class Appended(NamedTuple):
         log_start_offset: of the partition.
         duplicate: the batch had been written before.
         required_offset: what the high watermark must reach before the batch is committed.
+        committed: it is, as with one replica it always is.
     """
 
     base_offset: int
@@ -66,6 +67,7 @@ class Appended(NamedTuple):
     log_start_offset: int
     duplicate: bool
     required_offset: int
+    committed: bool = False
 
 
 class Replica:
@@ -191,7 +193,10 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Records below it are committed and belong to no open transaction."""
-        unstable = self.log.producers.first_unstable_offset()
+        producers = self.log.producers
+        if not producers.ongoing and not producers.unreplicated:
+            return self.high_watermark
+        unstable = producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(self.high_watermark, max(unstable, self.log.start_offset))
 
     @property
@@ -337,7 +342,7 @@ class Partition:
         """
         if self.leader != self.node_id:
             self.check_leader()
-        if acks == -1 and len(self.isr) < self.min_isr:
+        if acks == -1 and len(self.isr) <= len(self.remotes):  # else all are in sync
             self.check_enough_replicas()
         batch, max_timestamp_ms, append_time_ms = validate(data, self.topic.config, version, wall_ms)
         if batch.producer_id != NO_PRODUCER_ID:
@@ -381,8 +386,13 @@ class Partition:
     def _write(self, batch: Batch, append_time_ms: int | None, max_timestamp_ms: int, wall_ms: int, now_ms: int) -> Appended:
         log = self.log
         base_offset = log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
-        self._advance(now_ms)
-        return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, log.start_offset, False, log.end_offset)
+        if self.remotes or log.producers.unreplicated or not self.isr:
+            self._advance(now_ms)
+        else:
+            self.high_watermark = log.end_offset              # what _advance comes to for the only replica
+        end_offset = log.end_offset
+        committed = self.high_watermark >= end_offset and len(self.isr) > len(self.remotes)
+        return Appended(base_offset, -1 if append_time_ms is None else append_time_ms, log.start_offset, False, end_offset, committed)
 
     def when_committed(self, required_offset: int, done: Committed) -> None:
         """Has `settle` call `done(None)` when the high watermark has reached an offset, `done(error)` if leadership ends before."""
@@ -391,6 +401,10 @@ class Partition:
     def _fail_waiters(self, reason: KafkaError) -> None:
         self._failed.extend((done, reason) for _, done in self._waiters)
         self._waiters.clear()
+
+    def has_waiters(self) -> bool:
+        """Whether `settle` may have somebody to call."""
+        return bool(self._failed or self._waiters)
 
     def settle(self) -> None:
         """Calls whoever waited for what has happened. They may write again: nothing here is half done while they run."""

@@ -85,6 +85,7 @@ class PeerClient:
 
     Attributes:
         timer: whatever it waits for.
+        connections: of the selector, those that are these.
     """
 
     def __init__(self, node_id: int, config: BrokerConfig, clock: Clock, find: Callable[[int], Node | None]) -> None:
@@ -100,7 +101,7 @@ class PeerClient:
         self._clock = clock
         self._find = find
         self._selector: Selector | None = None
-        self._connections: dict[str, _Connection] = {}
+        self.connections: dict[str, _Connection] = {}
         self._correlation = CorrelationIds()
         self.timer = LoopTimer(clock=clock)
         self._backoff = ExponentialBackoff(RECONNECT_BACKOFF_MS, RECONNECT_BACKOFF_MAX_MS)
@@ -129,9 +130,9 @@ class PeerClient:
             self._later(sent, NetworkError("this broker is not running", broker=node_id))
             return
         id = f"peer-{node_id}-{lane}" if lane else f"peer-{node_id}"
-        connection = self._connections.get(id)
+        connection = self.connections.get(id)
         if connection is None:
-            connection = self._connections[id] = _Connection(id, node_id)
+            connection = self.connections[id] = _Connection(id, node_id)
         sent.expiry = TimerTask(timeout_ms, lambda: self._expired(connection, sent, timeout_ms))
         self.timer.add(sent.expiry)
         connection.waiting.append(sent)
@@ -235,7 +236,7 @@ class PeerClient:
 
     def is_back(self, node_id: int) -> None:
         """A broker has registered anew: no need to wait for the end of a back-off."""
-        for connection in list(self._connections.values()):
+        for connection in list(self.connections.values()):
             if connection.node_id == node_id and not connection.connecting:
                 connection.retry_at_ms = connection.attempts = 0
                 if connection.setup is not None:
@@ -245,22 +246,18 @@ class PeerClient:
 
     # ---- called by the loop
 
-    def has_connections(self) -> bool:
-        """Whether any connection of the selector is one of these."""
-        return bool(self._connections)
-
     def owns(self, connection_id: int | str) -> bool:
         """Whether a connection of the selector is one of these."""
-        return connection_id in self._connections
+        return connection_id in self.connections
 
     def polled(self, selector: Selector) -> None:
         """Takes what a poll brought: connections made and lost, frames written."""
         for id in selector.connected:
-            connection = self._connections.get(id)  # type: ignore[arg-type]
+            connection = self.connections.get(id)  # type: ignore[arg-type]
             if connection is not None:
                 self._connected(connection, selector)
         for send in selector.completed_sends:
-            connection = self._connections.get(send.destination)  # type: ignore[arg-type]
+            connection = self.connections.get(send.destination)  # type: ignore[arg-type]
             if connection is not None:
                 self._advance(connection)
 
@@ -280,13 +277,13 @@ class PeerClient:
 
     def disconnected(self, connection_id: int | str, reason: KafkaError) -> None:
         """A connection is gone."""
-        connection = self._connections[connection_id]  # type: ignore[index]
+        connection = self.connections[connection_id]  # type: ignore[index]
         logger.debug("%s: connection to broker %d is gone: %s", self._client_id, connection.node_id, reason)
         self._failed(connection, reason)
 
     def received(self, receive: NetworkReceive) -> None:
         """An answer came."""
-        connection = self._connections[receive.source]  # type: ignore[index]
+        connection = self.connections[receive.source]  # type: ignore[index]
         sent = connection.in_flight[0] if connection.in_flight else None
         try:
             if sent is None:
@@ -314,12 +311,12 @@ class PeerClient:
 
     def in_flight_count(self, node_id: int) -> int:
         """Requests sent to a node, or waiting to be, over all lanes."""
-        return sum(len(each.waiting) + len(each.in_flight) for each in self._connections.values() if each.node_id == node_id)
+        return sum(len(each.waiting) + len(each.in_flight) for each in self.connections.values() if each.node_id == node_id)
 
     def close(self) -> None:
         """The broker stops: every request still open is told so."""
         selector, self._selector = self._selector, None
-        connections, self._connections = list(self._connections.values()), {}
+        connections, self.connections = list(self.connections.values()), {}
         for connection in connections:
             if selector is not None:
                 selector.close(connection.id)

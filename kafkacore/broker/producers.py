@@ -53,9 +53,6 @@ _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
-_HEADER_BYTES, _MAGIC_OFFSET, _ATTRIBUTES_OFFSET, _PRODUCER_OFFSET = 61, 16, 21, 43
-_MAGIC, _TRANSACTIONAL = 2, 16
-_PRODUCER = struct.Struct(">qhi")
 _ABORTED_VERSION = 0
 _ABORTED = struct.Struct(">hqqqq")
 ABORTED_TXN_BYTES = _ABORTED.size
@@ -116,15 +113,6 @@ def collect_aborted(entries: Iterable[AbortedTxn], offset: int, upper_offset: in
         if entry.last_stable_offset >= upper_offset:
             return found, True
     return found, False
-
-
-def transactional_header(batch: memoryview) -> tuple[int, int, int] | None:
-    """Producer id, epoch and base sequence of the transactional batch at the start of some memory, otherwise unchecked; None if there is
-    none."""
-    if batch.nbytes < _HEADER_BYTES or batch[_MAGIC_OFFSET] != _MAGIC or not batch[_ATTRIBUTES_OFFSET + 1] & _TRANSACTIONAL:
-        return None
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(batch, _PRODUCER_OFFSET)
-    return producer_id, epoch, sequence
 
 
 def coordinator_epoch(marker: Batch) -> int:
@@ -214,9 +202,9 @@ class ProducerStates:
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
         # First offset -> producer id of open transactions. Offsets grow, so the first key is the smallest.
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, of ended transactions whose marker the high watermark has not passed.
-        self._unreplicated: dict[int, int] = {}
+        self.unreplicated: dict[int, int] = {}
         self._verifications: dict[int, Verification] = {}
 
     # ---- before a batch is written
@@ -386,7 +374,7 @@ class ProducerStates:
         entry.last_timestamp_ms = timestamp_ms
         if batch.is_transactional and entry.current_txn_first_offset is None:
             entry.current_txn_first_offset = first_offset
-            self._ongoing[first_offset] = producer_id
+            self.ongoing[first_offset] = producer_id
         self._verifications.pop(producer_id, None)
         return None
 
@@ -408,20 +396,20 @@ class ProducerStates:
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
         if first_offset is None:
             return None
-        self._ongoing.pop(first_offset, None)
-        self._unreplicated[first_offset] = offset
+        self.ongoing.pop(first_offset, None)
+        self.unreplicated[first_offset] = offset
         if kind == COMMIT:
             return None
-        return AbortedTxn(producer_id, first_offset, offset, next(iter(self._ongoing), offset + 1))
+        return AbortedTxn(producer_id, first_offset, offset, next(iter(self.ongoing), offset + 1))
 
     # ---- what follows from it
 
     def first_unstable_offset(self) -> int | None:
         """Where the earliest transaction begins that is open, or ended by a marker above the high watermark; None without one."""
-        ongoing = next(iter(self._ongoing), None)
-        if not self._unreplicated:
+        ongoing = next(iter(self.ongoing), None)
+        if not self.unreplicated:
             return ongoing
-        unreplicated = min(self._unreplicated)
+        unreplicated = min(self.unreplicated)
         return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
     def high_watermark_updated(self, high_watermark: int) -> bool:
@@ -430,11 +418,11 @@ class ProducerStates:
         Returns:
             Whether there were any.
         """
-        if not self._unreplicated:
+        if not self.unreplicated:
             return False
-        stable = [first for first, marker in self._unreplicated.items() if marker < high_watermark]
+        stable = [first for first, marker in self.unreplicated.items() if marker < high_watermark]
         for first in stable:
-            del self._unreplicated[first]
+            del self.unreplicated[first]
         return bool(stable)
 
     def start_offset_updated(self, start_offset: int) -> None:
@@ -443,7 +431,7 @@ class ProducerStates:
 
     def has_late_transaction(self, wall_ms: int, max_timeout_ms: int) -> bool:
         """Whether the oldest open transaction has been silent for so long that its coordinator must have lost it."""
-        oldest = next(iter(self._ongoing.values()), None)
+        oldest = next(iter(self.ongoing.values()), None)
         entry = None if oldest is None else self.entries.get(oldest)
         return (
             entry is not None
@@ -474,8 +462,8 @@ class ProducerStates:
     def clear(self) -> None:
         """Forgets everything: the log was emptied, or is replayed from its start."""
         self.entries.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self.ongoing.clear()
+        self.unreplicated.clear()
         self._verifications.clear()
 
     def to_snapshot(self) -> bytes:
@@ -531,7 +519,7 @@ class ProducerStates:
                 first_sequence = NO_SEQUENCE if last_sequence < 0 else add_sequence(last_sequence, -offset_delta)
                 entry.batches.append(BatchMetadata(first_sequence, last_sequence, last_offset - offset_delta, last_offset, timestamp_ms))
             states.entries[producer_id] = entry
-        states._ongoing = dict(
+        states.ongoing = dict(
             sorted(
                 (entry.current_txn_first_offset, producer_id)
                 for producer_id, entry in states.entries.items()

@@ -322,12 +322,13 @@ class ReplicaManager(ImageListener):
         acks: int,
         version: int,
         wall_ms: int,
+        now_ms: int,
         verification: Verification | None = None,
     ) -> Appended:
         """Writes one batch and wakes the fetches that wait for it. See `Partition.append`."""
         partition = self.partitions.get((topic, index)) or self.partition(topic, index)
         enabled = self.config.transaction_partition_verification_enable
-        appended = partition.append(data, acks, version, wall_ms, self._clock.now_ms(), verification, enabled)
+        appended = partition.append(data, acks, version, wall_ms, now_ms, verification, enabled)
         if not appended.duplicate:
             self.changed(partition)
         return appended
@@ -410,7 +411,8 @@ class ReplicaManager(ImageListener):
             return
         self._settling = True
         try:
-            partition.settle()
+            if partition.has_waiters():
+                partition.settle()
             self._on_change(partition.key)
             while self._dirty:
                 key, changed = self._dirty.popitem()

@@ -412,7 +412,7 @@ class Server:
             if self._muted:
                 for send in selector.completed_sends:
                     self._unmute(send.destination)
-            has_peers = peers is not None and peers.has_connections()
+            has_peers = peers is not None and peers.connections
             if peers is not None and has_peers:
                 peers.polled(selector)
             for receive in selector.completed_receives:
@@ -438,7 +438,7 @@ class Server:
                 earliest_ms = deadline_ms
         if earliest_ms <= now_ms or self._sweep_ms <= now_ms:
             earliest_ms = self._run_due(now_ms)
-        deadline_ms = self._quotas.next_deadline_ms()
+        deadline_ms = self._quotas.deadline_ms
         if deadline_ms is not None:
             if self._quotas.passed(now_ms):
                 selector.rearm_listeners()

@@ -387,6 +387,21 @@ def read_plain_batch(buffer not None, Py_ssize_t max_bytes):
     return batch, facts.largest_ts, facts.smallest_ts, facts.null_key != 0
 
 
+def transactional_header(batch not None):
+    """Producer id, epoch and base sequence of the transactional batch at the start of some memory, otherwise unchecked; None if there is
+    none."""
+    cdef Py_buffer view
+    cdef const uint8_t *p
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t *> view.buf
+        if view.len < KC_BATCH_HEADER or p[MAGIC_AT] != 2 or not kc_get16(p + 21) & ATTR_TRANSACTIONAL:
+            return None
+        return kc_get64(p + 43), kc_get16(p + 51), kc_get32(p + 53)
+    finally:
+        PyBuffer_Release(&view)
+
+
 def read_batches(buffer, bint check_crcs=True, *, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """Iterates over the batches in a buffer, as a fetch response or a log segment holds them.
 

@@ -53,6 +53,10 @@ class _Reader(NamedTuple):
     @classmethod
     def of(cls, request: FetchRequest, version: int) -> _Reader:
         told = version >= FIRST_VERSION_WITH_REPLICA_STATE
+        if (request.replica_state.replica_id if told else request.replica_id) < 0 and not request.rack_id:
+            reader = _CONSUMERS.get((request.isolation_level, version < FIRST_VERSION_FROM_FOLLOWERS))
+            if reader is not None:
+                return reader
         replica_id = max(request.replica_state.replica_id if told else request.replica_id, NO_REPLICA)
         replica_epoch = request.replica_state.replica_epoch if told else -1
         leader_only = replica_id >= 0 or version < FIRST_VERSION_FROM_FOLLOWERS
@@ -60,13 +64,16 @@ class _Reader(NamedTuple):
 
     def find(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition) -> Partition:
         """The partition a fetch names, if this broker may serve it to this reader."""
-        partition = state.replicas.partition(topic_name(state, topic), wanted.partition)
-        if isinstance(topic, bytes) and partition.topic.topic_id != topic:
+        name = topic if isinstance(topic, str) else topic_name(state, topic)
+        partition = state.replicas.partitions.get((name, wanted.partition)) or state.replicas.partition(name, wanted.partition)
+        if name is not topic and partition.topic.topic_id != topic:
             raise errors.InconsistentTopicId("the topic was made anew under its name")
-        known_epoch = max(wanted.current_leader_epoch, -1)
+        known_epoch = wanted.current_leader_epoch
+        if known_epoch < -1:
+            known_epoch = -1
         if self.leader_only:
             partition.check_leader(known_epoch)
-        else:
+        elif known_epoch not in (-1, partition.leader_epoch):
             partition.check_epoch(known_epoch)
         if self.is_follower and self.replica_id not in partition.remotes:
             if known_epoch < 0:
@@ -80,6 +87,12 @@ class _Reader(NamedTuple):
         return partition.log.end_offset if self.is_follower else partition.upper_offset(self.isolation_level)
 
 
+_CONSUMERS = {
+    (isolation_level, leader_only): _Reader(NO_REPLICA, -1, "", isolation_level, leader_only, False)
+    for isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
+    for leader_only in (False, True)
+}
+"""The readers nearly all are: consumers that do not say where they are."""
 _NO_DIVERGENCE = FetchEpochEndOffset()
 UNKNOWN_PARTITION = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID)
 
@@ -176,6 +189,7 @@ class _Reading:
         partition = reader.find(self.state, topic, wanted)
         log = partition.log
         records: list[Any] = []
+        stable_offset = partition.last_stable_offset
         aborted: list[AbortedTransaction] | None = [] if reader.isolation_level == READ_COMMITTED and not reader.is_follower else None
         preferred = NO_REPLICA
         diverging = _divergence(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
@@ -190,13 +204,16 @@ class _Reading:
             at_least_one = self.read_bytes == 0
             end_offset = log.end_offset
             if limit > 0 or at_least_one:
-                upper_offset = reader.upper_offset(partition)
-                records = log.read(wanted.fetch_offset, max(limit, 0), upper_offset, at_least_one)
+                if reader.is_follower:
+                    upper_offset = end_offset
+                else:
+                    upper_offset = stable_offset if reader.isolation_level == READ_COMMITTED else partition.high_watermark
+                records = log.read(wanted.fetch_offset, limit if limit > 0 else 0, upper_offset, at_least_one)
                 nbytes = 0
                 for view in records:
                     nbytes += view.nbytes
                 self.read_bytes += nbytes
-                if aborted is not None and records:
+                if aborted is not None and records and log.has_aborted(wanted.fetch_offset):
                     upper_offset = min(upper_offset, log.offset_after(wanted.fetch_offset, nbytes))
                     aborted += [
                         AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
@@ -210,7 +227,7 @@ class _Reading:
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
-            last_stable_offset=partition.last_stable_offset,
+            last_stable_offset=stable_offset if not reader.is_follower else partition.last_stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or _NO_DIVERGENCE,
             aborted_transactions=aborted,

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkacore import errors
+from kafkacore._codec import transactional_header
 from kafkacore.broker.delayed import CommitOutcome, DelayedOutcomes
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.partition import Appended
-from kafkacore.broker.producers import Verification, transactional_header
+from kafkacore.broker.producers import Verification
 from kafkacore.broker.sessions import TopicKey
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
@@ -88,7 +89,13 @@ def _write_all(
     verified: Mapping[tuple[str, int], Verification],
     refused: Mapping[tuple[str, int], KafkaError],
 ) -> ProduceResponse | Outcome:
-    written = [_write(state, call, request.acks, topic, partition, verified, refused) for topic, partition in parts]
+    written = []
+    waits = False
+    for topic, partition in parts:
+        each = _write(state, call, request.acks, topic, partition, verified, refused)
+        written.append(each)
+        if each.outcome is not None and not each.outcome.known():
+            waits = True
     if request.acks == 0:
         failed = next((each for each in written if each.appended is None), None)
         if failed is None:
@@ -100,7 +107,7 @@ def _write_all(
             failed.message,
         )
         return Outcome.CLOSE
-    if not [each for each in written if each.outcome is not None and not each.outcome.known()]:
+    if not waits:
         return _answer(state, call.version, written)
     outcomes = [each.outcome for each in written if each.outcome is not None]
     operation = DelayedOutcomes(request.timeout_ms, outcomes, lambda: call.answer(lambda: _answer(state, call.version, written)))
@@ -198,12 +205,12 @@ def _write(
         if refused and key in refused:
             raise refused[key]
         appended = state.replicas.append(
-            name, partition.index, partition.records, acks, call.version, call.wall_ms, verified.get(key)
+            name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, verified.get(key)
         )
     except KafkaError as error:  # its text only: with its traceback it would hold this frame, and so the records, in a cycle
         row_errors = getattr(error, "record_errors", ())
         return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error), row_errors)
-    if acks != -1:
+    if acks != -1 or appended.committed:
         return _Written(topic, partition.index, appended, None)
     outcome = CommitOutcome(state.replicas.partitions[key], appended.required_offset, state.replicas.partition)
     return _Written(topic, partition.index, appended, outcome)

@@ -46,7 +46,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class DiskSegment(DiskSegmentCore, Segment):
-    """One segment and its files.
+    """One segment and its files. What is done for each batch and each read is compiled: native/log.pxi.
 
     Attributes:
         directory: of the partition.
@@ -77,6 +77,8 @@ class DiskSegment(DiskSegmentCore, Segment):
         self._recent_positions = array("q")
         self._saved_aborted = 0
         self.is_last = True
+
+    _index: SparseIndex | None
 
     @classmethod
     def create(

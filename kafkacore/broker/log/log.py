@@ -24,7 +24,7 @@ from kafkacore import errors
 from kafkacore._codec import LogCore
 from kafkacore.broker.log.headers import NO_TIMESTAMP, Span, stamped
 from kafkacore.broker.log.index import MAX_RELATIVE_OFFSET
-from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Piece, Segment
+from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Segment
 from kafkacore.broker.producers import AbortedTxn, ProducerStates, collect_aborted
 from kafkacore.records import Batch, read_batches
 
@@ -161,7 +161,12 @@ class MemoryStorage(Storage):
 
 
 class Log(LogCore):
-    """A partition's batches, their offsets and leader epochs."""
+    """A partition's batches, their offsets and leader epochs. What is done for each batch and each read is compiled: native/log.pxi."""
+
+    segments: list[Segment]
+    producers: ProducerStates
+    config: LogSettings
+    storage: Storage
 
     def __init__(self, config: LogSettings, storage: Storage | None = None, jitter: Callable[[int], int] = lambda limit: 0) -> None:
         """An empty log; `recovery.load` fills one from files.

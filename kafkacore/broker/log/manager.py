@@ -446,10 +446,11 @@ class LogManager:
         if not self.directories:
             return self.compactor.next_deadline_ms()
         earliest_ms = self.compactor.next_deadline_ms()           # plain steps, for every turn of the broker's loop comes by here
-        for log_dir in self.directories:
-            if log_dir.dirty:
-                self._plan_checkpoints()
-                break
+        if self._high_watermarks_due_ms is None or self._offsets_due_ms is None:
+            for log_dir in self.directories:
+                if log_dir.dirty:
+                    self._plan_checkpoints()
+                    break
         for deadline_ms in (self._high_watermarks_due_ms, self._offsets_due_ms):
             if deadline_ms is not None and (earliest_ms is None or deadline_ms < earliest_ms):
                 earliest_ms = deadline_ms
@@ -460,12 +461,15 @@ class LogManager:
 
     def _plan_checkpoints(self) -> None:
         now_ms = self._clock.now_ms()
-        for log_dir in self.directories:
-            log_dir.dirty = False
+        self._saw_all()
         if self._high_watermarks_due_ms is None:
             self._high_watermarks_due_ms = now_ms + self.config.replica_high_watermark_checkpoint_interval_ms
         if self._offsets_due_ms is None:
             self._offsets_due_ms = now_ms + self.config.log_flush_offset_checkpoint_interval_ms
+
+    def _saw_all(self) -> None:
+        for log_dir in self.directories:
+            log_dir.dirty = False
 
     def advance_clock(self) -> bool:
         """Does what is due: deletes files, flushes by flush.ms, writes checkpoints.
@@ -487,6 +491,7 @@ class LogManager:
         self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
+            self._saw_all()
             self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._later)
         if self._offsets_due_ms is not None and self._offsets_due_ms <= now_ms:
             self._offsets_due_ms = None
