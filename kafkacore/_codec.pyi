@@ -610,6 +610,8 @@ class ChannelCore:
     armed: int
     served: int
     plain_fd: int
+    half_duplex: bool
+    held: bool
     @property
     def ready(self) -> bool: ...
     def set_send(self, send: NetworkSend) -> None: ...
@@ -652,6 +654,7 @@ class SelectorCore:
     _early: bool
     _in_poll: bool
     quiet: bool
+    half_duplex: bool
     _serial: int
     def send(self, send: NetworkSend) -> None: ...
     def poll(self, timeout_ms: int, now_ms: int | None = None) -> None: ...

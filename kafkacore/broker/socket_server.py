@@ -5,7 +5,8 @@ Rules:
 1. One thread owns everything a request touches. Others hand it functions (`call`); the loop runs them between two polls.
 2. The loop sleeps in the selector until bytes arrive, a function is handed over, or the earliest deadline of `clocked` (a waiting fetch, a
    delayed fault, retention) passes. An idle server uses no CPU.
-3. Requests of one connection are answered in order: while one waits or its response is being written, the channel is muted.
+3. Requests of one connection are answered in order: while one waits the channel is muted, while its response is being written the
+   selector does not read it.
 4. Whatever a peer sends, only its own connection can suffer: a bad frame closes it and leaves one line in the log.
 5. `stop` drops the sockets and keeps `state`; `start` listens on the same port again.
 6. A forked child owns no server. It closes its copies of the sockets, so that the peers see it when the parent closes its own.
@@ -256,6 +257,7 @@ class Server:
             receive_memory=self._memory,
         )
         selector.quiet = True
+        selector.half_duplex = True
         selector.listen(listener)
         return selector
 
@@ -409,9 +411,6 @@ class Server:
                 return
             selector.poll(self._advance(selector))
             now_ms = selector.now_ms
-            if self._muted:
-                for send in selector.completed_sends:
-                    self._unmute(send.destination)
             has_peers = peers is not None and peers.connections
             if peers is not None and has_peers:
                 peers.polled(selector)
@@ -577,7 +576,7 @@ class Server:
             logger.exception("%s: delayed %s failed; connection %s is closed", self.name, APIS[api_key].name, connection)
             self._drop_connection(connection)
         if connection not in self._calls:
-            self._unmute_unless_writing(connection)
+            self._unmute(connection)
 
     def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response) -> None:
         if self._calls:
@@ -587,11 +586,8 @@ class Server:
             return
         send = NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False)
         selector.send(send)
-        if send.completed:
-            if self._muted:
-                self._unmute(connection)
-        else:
-            self._mute(connection)
+        if self._muted:
+            self._unmute(connection)
 
     def _mute(self, connection: ConnectionId) -> None:
         if connection not in self._muted and self._selector is not None and connection in self._selector.channels:
@@ -603,11 +599,6 @@ class Server:
             self._muted.discard(connection)
             if self._selector is not None and connection in self._selector.channels:
                 self._selector.unmute(connection)
-
-    def _unmute_unless_writing(self, connection: ConnectionId) -> None:
-        channel = self._selector.channel(connection) if self._selector is not None else None
-        if channel is None or channel.send is None:
-            self._unmute(connection)
 
     def _refuse(self, connection: ConnectionId, reason: KafkaError) -> None:
         logger.warning("%s: closing connection %s: %s", self.name, connection, reason)

@@ -226,6 +226,8 @@ cdef class ChannelCore:
     cdef public int armed
     cdef public int64_t served
     cdef public int plain_fd
+    cdef public bint half_duplex               # not read while a frame is being written
+    cdef public bint held                      # something came meanwhile, and the poller was told not to say so again
 
     def __cinit__(self, *args, **kwargs):
         self.plain_fd = -1

@@ -39,6 +39,7 @@ cdef class SelectorCore:
     cdef public bint _early
     cdef public bint _in_poll
     cdef public bint quiet                    # polls return when there is something to report, not when parts of frames have moved
+    cdef public bint half_duplex              # an accepted channel is not read while a frame is being written to it
     cdef public int64_t _serial
     cdef object touched                       # the id used last, and when: the same again needs no entry
     cdef int64_t touched_ms
@@ -165,6 +166,8 @@ cdef class SelectorCore:
             if buffered:
                 for channel in buffered:
                     if (<ChannelCore> channel).served != self._serial and channel.state is CHANNEL_IS_READY and not channel.muted:
+                        if (<ChannelCore> channel).half_duplex and (<ChannelCore> channel).send is not None:
+                            continue                          # `service` looks again when that is written
                         self.read(channel, now)
             if self.closing:
                 self._read_closing()
@@ -198,7 +201,7 @@ cdef class SelectorCore:
     cpdef _sync(self, ChannelCore channel):
         """Tells the poller what the channel waits for. A channel that waits for nothing is taken out, or a hang-up would spin."""
         cdef int armed = channel.armed, fd
-        cdef int wanted = channel.interest & ~CHANNEL_READ if channel.muted or channel.reader.hungry else channel.interest
+        cdef int wanted = channel.interest & ~CHANNEL_READ if channel.muted or channel.held or channel.reader.hungry else channel.interest
         if wanted == armed:
             return
         channel.armed = wanted
@@ -220,6 +223,9 @@ cdef class SelectorCore:
         if ops & ~CHANNEL_WRITE:               # to be read, or the error and hang-up bits, which a read turns into their reason
             if channel.muted or channel.reader.hungry:
                 self._sync(channel)
+            elif channel.half_duplex and channel.send is not None:
+                channel.held = True
+                self._sync(channel)
             elif channel.served != self._serial:
                 self.read(channel, now_ms)
         if ops & ~CHANNEL_READ and channel.send is not None and channel.state is CHANNEL_IS_READY:
@@ -231,8 +237,12 @@ cdef class SelectorCore:
                 return 0
             self.touch(channel.id, now_ms)
             if done is not None:
-                self.completed_sends.append(done)
+                if done.await_completion or not self.quiet:
+                    self.completed_sends.append(done)
+                channel.held = False
                 self._sync(channel)
+                if channel.half_duplex and not channel.muted and channel.has_buffered_read:
+                    self._buffered[channel] = None
         return 0
 
     cdef int read(self, ChannelCore channel, int64_t now_ms) except -1:

@@ -10,7 +10,8 @@ Rules:
 4. Results of a poll (`completed_sends`, `completed_receives`, `connected`, `accepted`, `disconnected`, `failed_sends`) stand until the
    next poll, which empties them in place. What happens between two polls is reported by the second.
 5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that nobody wants yet. In request/response traffic that is
-   never, and a mute costs no system call.
+   never, and a mute costs no system call. So is `half_duplex`, which a broker asks for: while an answer is being written, nothing is read
+   from that peer.
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
    disconnected after the last.
 
@@ -325,6 +326,7 @@ class Selector(SelectorCore):
 
     def _established(self, id: ConnectionId, transport: Transport) -> None:
         channel = self._add(id, transport, self._receive_memory)
+        channel.half_duplex = self.half_duplex
         channel.state = ChannelState.HANDSHAKE
         channel.interest = READ
         self._prepare(channel)
@@ -377,7 +379,8 @@ class Selector(SelectorCore):
     def _memory_ops(channel: KafkaChannel) -> int:
         transport = channel.transport
         ready = transport.ready_ops() if isinstance(transport, MemoryTransport) else READ | WRITE
-        return ready & (channel.interest & ~READ if channel.muted or channel.reader.hungry else channel.interest)
+        held = channel.muted or channel.held or channel.reader.hungry
+        return ready & (channel.interest & ~READ if held else channel.interest)
 
     def _memory_ready(self) -> bool:
         return any(self._memory_ops(channel) for channel in self._memory.values())
@@ -467,8 +470,9 @@ class Selector(SelectorCore):
             error.broker = channel.id
         was_ready = channel.state is _READY
         self._forget(channel)
-        if was_ready and not isinstance(cause, KafkaError) and channel not in self.explicitly_muted:
-            # The write side failed; responses the peer sent before may still be readable.
+        answering = channel.half_duplex and channel.send is not None
+        if was_ready and not isinstance(cause, KafkaError) and channel not in self.explicitly_muted and not answering:
+            # The write side failed; responses the peer sent before may still be readable. Requests of a peer that takes no answer are not.
             self.closing[channel.id] = (channel, error)
             return
         self._finish(channel, error)

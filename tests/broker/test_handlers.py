@@ -6,10 +6,14 @@ from dataclasses import replace
 import pytest
 from brokering import T0, batch
 from controlling import broker_state, create_topic, delete_topic
+from hypothesis import given
+from hypothesis import strategies as st
 from wire import produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
+from kafkacore.broker.handlers import fetch as fetch_handlers
+from kafkacore.broker.log import read_one_batch
 from kafkacore.broker.state import Call, Outcome
 from kafkacore.clock import ManualClock
 from kafkacore.codec import crc32c
@@ -60,7 +64,7 @@ class Bench:
 
     @staticmethod
     def wire(response, version):
-        frame = b"".join(bytes(part) for part in p.encode_response(response, version, 5))
+        frame = frame_of(response, version)
         _, start = p.decode_response_header(type(response).API_KEY, version, frame[4:])
         return type(response).decode(version, frame[4:], start)
 
@@ -382,6 +386,51 @@ def test_fetch_limits(bench):
     assert offsets(bench.ask(fetch_request(every, partition_bytes=600), 12)) == [(0, 0), (1, 0), (2, 0)]
     assert offsets(bench.ask(fetch_request(every, max_bytes=1800), 12)) == [(0, 0), (0, 1), (1, 0)]
     assert len(offsets(bench.ask(fetch_request(every), 12))) == 6
+
+
+ASKED = st.fixed_dictionaries(
+    {
+        "offset": st.integers(-1, 10),
+        "version": st.integers(4, 18),
+        "max_bytes": st.sampled_from([-1, 0, 1, 600, 1500, 1 << 20]),
+        "partition_bytes": st.sampled_from([-1, 0, 1, 600, 1500, 1 << 20]),
+        "min_bytes": st.sampled_from([0, 1, 700, 1 << 20]),
+        "isolation_level": st.integers(0, 2),
+        "epoch": st.integers(-1, 1),
+        "rack_id": st.sampled_from(["", "a"]),
+        "replica_id": st.sampled_from([-1, 2]),
+    }
+)
+
+
+@given(asked=ASKED, stable=st.booleans(), unknown=st.booleans())
+def test_a_fetch_of_one_partition_is_answered_the_same_in_one_step(asked, stable, unknown):
+    bench = Bench()
+    topic = bench.topic()
+    for _ in range(3):
+        bench.produce(batch([b"x" * 250, b"y" * 250]))
+    if not stable:
+        log = bench.state.replicas.partition("t", 0).log
+        log.append(read_one_batch(batch(producer_id=9, epoch=0, sequence=0, is_transactional=True), 1 << 20), 0)
+    version = asked.pop("version")
+    if version < 11:
+        asked["rack_id"] = ""
+    if version >= 15:
+        del asked["replica_id"]
+    named = {"topic_id": b"?" * 16 if unknown else topic.topic_id} if version >= 13 else {"topic": "missing" if unknown else "t"}
+    request = fetch_request([(0, asked.pop("offset"))], **named, **asked)
+    answers = []
+    for one_step in (True, False):
+        with pytest.MonkeyPatch.context() as patched:
+            if not one_step:
+                patched.setattr(fetch_handlers, "_fetch_one", lambda *args: None)
+            answers.append(bench.ask(request, version))
+    first, second = answers
+    assert first == second if isinstance(second, Outcome) else frame_of(first, version) == frame_of(second, version)
+
+
+def frame_of(response, version):
+    return b"".join(bytes(part) for part in p.encode_response(response, version, 5))
 
 
 def test_a_fetch_waits_for_bytes_and_an_append_wakes_it(bench):
