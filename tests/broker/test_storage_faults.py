@@ -342,7 +342,7 @@ def test_a_broker_that_loses_its_only_disk_while_it_runs_says_what_it_still_does
         cluster.create_topic("t", partitions=2)
         settings = {"bootstrap_servers": cluster.bootstrap_servers, "retries": 0, "enable_idempotence": False}
         with KafkaProducer(settings) as producer, monkeypatch.context() as patched:
-            patched.setattr(disk, "write_at", full)
+            write_by(patched, full)
             for index in range(2):
                 with pytest.raises(errors.KafkaStorage):
                     producer.send("t", b"lost", partition=index).result(10)
