@@ -10,20 +10,22 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from kafkacore import errors
-from kafkacore.admin import KafkaAdminClient
 from kafkacore.clock import SystemClock
 from kafkacore.config import AdminConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.spark import secrets, workers
-from kafkacore.spark.decoded import DecodedRows
 from kafkacore.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
+
+if TYPE_CHECKING:                                               # a task that needs them loads them: together half of a worker's start
+    from kafkacore.admin import KafkaAdminClient
+    from kafkacore.spark.decoded import DecodedRows
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -79,6 +81,8 @@ def read(options: SourceOptions, wanted: OffsetRange, columns_wanted: tuple[str,
         errors.KafkaError: with topic, partition and offset; OffsetOutOfRange says what has been lost.
     """
     if isinstance(columns_wanted, pa.Schema):
+        from kafkacore.spark.decoded import DecodedRows
+
         with DecodedRows(options, wanted.topic, wanted.partition, columns_wanted) as rows:
             yield from _read(options, wanted, rows)
     else:
@@ -176,6 +180,8 @@ class OffsetSource:
     def admin(self) -> KafkaAdminClient:
         """An admin client on the same brokers."""
         if self._admin is None:
+            from kafkacore.admin import KafkaAdminClient
+
             known = set(AdminConfig.names())
             settings = {name: value for name, value in self._options.client.items() if name.replace(".", "_") in known}
             self._admin = KafkaAdminClient(secrets.resolve_all(settings))

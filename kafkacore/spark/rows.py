@@ -1,7 +1,8 @@
 """Records as Spark's rows: the columns of its own Kafka source, as Arrow batches without an object per row.
 
-Columns that are the same in all rows of a batch (topic, partition, timestampType) are slices of arrays made once per size; offsets and
-timestamps are views of what the fetch decoded; keys and values are copied once.
+Columns that are the same in all rows of a batch (topic, partition) are slices of arrays made once; offsets and timestamps are views of what
+the fetch decoded; keys and values are copied once. Arrays are made of buffers: `pa.array`, `pa.scalar` and `pa.repeat` load pandas if it is
+there, a third of a worker's first second.
 
 Source: org.apache.spark.sql.kafka010.KafkaRecordToRowConverter.
 """
@@ -47,8 +48,8 @@ class RowBuilder:
             ConfigError: there is no such column.
         """
         self._constants: dict[str, Callable[[int], Any]] = {
-            "topic": lambda count: pa.repeat(pa.scalar(topic, pa.string()), count),
-            "partition": lambda count: pa.repeat(pa.scalar(partition, pa.int32()), count),
+            "topic": lambda count: _repeated(topic.encode(), count),
+            "partition": lambda count: _integers(numpy.full(count, partition, "int32")),
         }
         unknown = [name for name in names if name not in KAFKA_COLUMNS]
         if unknown:
@@ -91,10 +92,21 @@ class RowBuilder:
         if name == "timestamp":
             return pa.Array.from_buffers(pa.timestamp("us", "UTC"), count, [None, pa.py_buffer(columns.timestamps_ms * 1000)])
         if name == "timestampType":
-            return pa.array(columns.timestamp_types)
+            return _integers(columns.timestamp_types)
         if name == "headers":
             return columns.headers_to_arrow(HEADERS, none_is_null=True)
         made = self._made.get(name)
         if made is None or len(made) < count:
-            made = self._made[name] = self._constants[name](max(count, MAX_BATCH_ROWS))
+            made = self._made[name] = self._constants[name](count if made is None else max(count, MAX_BATCH_ROWS))
         return made.slice(0, count)
+
+
+def _integers(values: Any) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+
+
+def _repeated(text: bytes, count: int) -> pa.Array:
+    if len(text) * count > 0x7FFFFFFF:
+        raise OverflowError(f"{count} rows of one fetch: their topics alone take more than 2 GiB; fetch fewer bytes at once")
+    ends = numpy.arange(count + 1, dtype="int32") * numpy.int32(len(text))
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(text * count)])

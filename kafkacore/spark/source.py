@@ -28,7 +28,6 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 
 from kafkacore import errors
 from kafkacore.spark import clients, offsets
-from kafkacore.spark.decode import formats
 from kafkacore.spark.offsets import OffsetRange, Partition
 from kafkacore.spark.options import SourceOptions, source_options
 
@@ -73,13 +72,13 @@ else:  # 4.0 and 4.1 ask latestOffset() without a limit
 
 
 class RangePartition(InputPartition):
-    """One task: offsets of one partition."""
+    """One task: offsets of one partition, or few of each of several."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        self.wanted = wanted
+    def __init__(self, *ranges: OffsetRange) -> None:
+        self.ranges = ranges
 
     def __repr__(self) -> str:
-        return f"{self.wanted.topic}-{self.wanted.partition}[{self.wanted.start}, {self.wanted.end})"
+        return ", ".join(f"{each.topic}-{each.partition}[{each.start}, {each.end})" for each in self.ranges)
 
 
 class KafkaSource(DataSource):
@@ -100,6 +99,8 @@ class KafkaSource(DataSource):
         if options.value_format == "string":
             fields = (WITH_HEADERS if options.include_headers else KAFKA_SCHEMA).fields
             return StructType([StructField("value", StringType()) if each.name == "value" else each for each in fields])
+        from kafkacore.spark.decode import formats
+
         return from_arrow_schema(formats.derived(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -137,6 +138,8 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
         errors.ConfigError: there is no such column, or it has another type.
     """
     if options.value_format != "binary":
+        from kafkacore.spark.decode import formats
+
         made = to_arrow_schema(schema, timezone="UTC")
         formats.value_fields(made, options)
         return made
@@ -189,15 +192,17 @@ class _Reading:
     def planned(self, ranges: list[OffsetRange]) -> list[RangePartition]:
         """The tasks. One at least: Spark takes no plan without partitions."""
         pieces = offsets.split(ranges, self.options.min_partitions, self.options.max_records)
-        return [RangePartition(each) for each in pieces or ranges[:1] or [OffsetRange("", 0, 0, 0)]]
+        as_they_are = self.options.min_partitions is not None or self.options.max_records is not None
+        tasks = [[each] for each in pieces] if as_they_are else offsets.joined(pieces)
+        return [RangePartition(*each) for each in tasks] or [RangePartition()]
 
     def read(self, partition: RangePartition) -> Iterator[Any]:
         """Runs in a task."""
-        if not partition.wanted.size:
-            return iter(())
-        if self.options.emit == "ranges":
-            return iter([pa.RecordBatch.from_pylist([partition.wanted._asdict()], RANGES)])
-        return clients.read(self.options, partition.wanted, self.columns)
+        for each in partition.ranges:
+            if self.options.emit == "ranges" and each.size:
+                yield pa.RecordBatch.from_pylist([each._asdict()], RANGES)
+            elif each.size:
+                yield from clients.read(self.options, each, self.columns)
 
     def tolerate(self, start: dict[Partition, int], lost: Sequence[offsets.Loss]) -> dict[Partition, int]:
         """The offsets to read from instead of those that are lost.

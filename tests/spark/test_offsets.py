@@ -75,6 +75,16 @@ def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], leas
         assert len(pieces) >= least - len(wanted)
 
 
+@given(ranges)
+def test_small_pieces_share_a_task_in_their_order(wanted: list[OffsetRange]) -> None:
+    pieces = [each for each in sorted(wanted) if each.size]
+    tasks = offsets.joined(pieces)
+    sizes = [sum(each.size for each in task) for task in tasks]
+    assert [each for task in tasks for each in task] == pieces
+    assert all(size <= offsets.TASK_OFFSETS or len(task) == 1 for task, size in zip(tasks, sizes, strict=True))
+    assert all(size + task[0].size > offsets.TASK_OFFSETS for size, task in zip(sizes, tasks[1:], strict=False))
+
+
 def test_large_ranges_are_cut_and_small_ones_left_whole() -> None:
     pieces = offsets.split([OffsetRange("t", 0, 0, 1000), OffsetRange("t", 1, 0, 10)], 4, None)
     assert [each.partition for each in pieces] == [0, 0, 0, 1]

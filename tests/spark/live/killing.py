@@ -83,7 +83,7 @@ class KillingReader(KafkaStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         """`split`: the batch is in the offset log, its tasks have not begun."""
         found = super().partitions(start, end)
-        note(start=start, end=end, ranges=[each.wanted for each in found])
+        note(start=start, end=end, ranges=[each.ranges for each in found])
         point("split")
         return found
 
