@@ -68,6 +68,11 @@ class ColumnSource:
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> bytes | None: ...
 
+class HeaderColumn:
+    def __init__(self, counts: Any, names: object, values: object) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> tuple[tuple[str, bytes | None], ...]: ...
+
 class BatchBuilder:
     max_bytes: int
     magic: int
@@ -485,7 +490,7 @@ class ProducerCore:
         queue: TopicQueue,
         values: ColumnSource,
         keys: ColumnSource | None,
-        headers: bytes | list[bytes | None] | None,
+        headers: bytes | list[bytes | None] | HeaderColumn | None,
         partitions: Any,
         timestamp_ms: int,
         timestamps: Any,

@@ -235,7 +235,7 @@ cdef class ProducerCore:
                      int64_t timestamp_ms, const int64_t[::1] timestamps, ManyProgress progress):
         """Appends all records in order; progress says how far it came when this raises.
 
-        headers: None, the encoded headers of every record (bytes), or a list with one encoded array or None per record.
+        headers: None, the encoded headers of every record (bytes), a list with one encoded array or None per record, or a HeaderColumn.
         """
         cdef int64_t i, n = values.count
         cdef bint choose = partitions is None and (keys is None or self._ignore_keys)
@@ -246,6 +246,7 @@ cdef class ProducerCore:
         cdef int64_t now = kc_wall_ms() if timestamp_ms < 0 else timestamp_ms
         cdef bytes common = headers if type(headers) is bytes else None
         cdef list each = headers if type(headers) is list else None
+        cdef ColumnSource column = (<HeaderColumn> headers).encoded if type(headers) is HeaderColumn else None
         cdef bytes one
         cdef const uint8_t *h
         cdef Py_ssize_t h_len
@@ -269,7 +270,9 @@ cdef class ProducerCore:
             one = common if each is None else <bytes> each[i]
             h = NULL
             h_len = 0
-            if one is not None:
+            if column is not None:
+                column.get(i, &h, &h_len)
+            elif one is not None:
                 h = <const uint8_t *> PyBytes_AS_STRING(one)
                 h_len = PyBytes_GET_SIZE(one)
             while True:

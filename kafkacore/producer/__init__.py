@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from kafkacore import _codec
-from kafkacore._codec import ColumnSource, ManyProgress, PartitionQueue, ProducerCore, RecordFuture, TopicQueue
+from kafkacore._codec import ColumnSource, HeaderColumn, ManyProgress, PartitionQueue, ProducerCore, RecordFuture, TopicQueue
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.errors import (
@@ -134,8 +134,10 @@ class KafkaProducer(ProducerCore):
         self._key_serializer, key_plain = _serializer(settings_.key_serializer)
         self._value_serializer, value_plain = _serializer(settings_.value_serializer)
         plain_choice = self._partitioner is None and not self._round_robin
-        self._plain = key_plain and value_plain and plain_choice and not self._interceptors
-        self._fast = self._plain
+        plain = key_plain and value_plain and not self._interceptors
+        self._fast = plain and plain_choice
+        # send_many appends columns as they are
+        self._plain = plain and self._partitioner is None and self._value_serializer is None and self._key_serializer is None
         _producers.add(self)
         _senders.add(self._sender)
         self._sender.start()
@@ -209,6 +211,16 @@ class KafkaProducer(ProducerCore):
         queue.turn += 1
         return available[queue.turn % len(available)].index
 
+    def _next_in_turns(self, queue: TopicQueue, numbers: Any, count: int) -> Any:
+        """What `_next_in_turn` says for all records that name no partition."""
+        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions[: queue.n]
+        indexes = np.array([each.index for each in available], np.int32)
+        open_ = np.arange(count) if numbers is None else np.flatnonzero(numbers < 0)
+        chosen = np.empty(count, np.int32) if numbers is None else numbers.copy()
+        chosen[open_] = indexes[(queue.turn + 1 + np.arange(len(open_))) % len(indexes)]
+        queue.turn += len(open_)
+        return chosen
+
     def _queue_of(self, topic: str) -> TopicQueue:
         """The topic's queues; waits for its metadata up to max_block_ms."""
         queue = self._topics.get(topic)
@@ -268,15 +280,16 @@ class KafkaProducer(ProducerCore):
     ) -> BatchFuture:
         """Queues many records, in order, with one call.
 
-        With serializers, interceptors, a partitioner of your own or "round_robin" each record goes the way of send(): the result is the
-        same, at send()'s cost per record.
+        With serializers, interceptors or a partitioner of your own each record goes the way of send(): the result is the same, at send()'s
+        cost per record.
 
         Args:
             topic: topic name.
             values: list of bytes-like, str or None (with a value_serializer: of what it takes); an Arrow binary or string array; a numpy
                 S or V array; or (data, offsets).
             keys: the same, one per value, or None.
-            headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record.
+            headers: headers for every record, [(name, value), ...]; or a list with such a list, or None, per record; or a
+                `kafkacore.records.HeaderColumn`, made of columns without an object per header.
             partitions: one number for all, or an array of numbers, or None for the partitioner. In an Arrow array nulls leave their
                 records to the partitioner.
             timestamps_ms: one for all, or an int64 array, or None for now.
@@ -312,8 +325,10 @@ class KafkaProducer(ProducerCore):
         progress = ManyProgress()
         common, each = _headers_of_many(headers, count)
         try:
-            if self._plain and self._value_serializer is None and self._key_serializer is None:
-                encoded = _record_headers(common) if each is None else [_record_headers(one) for one in each]
+            if self._plain:
+                if self._round_robin:
+                    numbers = self._next_in_turns(queue, numbers, count)
+                encoded = _encoded_headers(common, each)
                 self._append_many(queue, column, key_column, encoded, numbers, one_ms, each_ms, progress)
             else:
                 items, key_items = column.objects or column, None if key_column is None else key_column.objects or key_column
@@ -494,18 +509,25 @@ def _notify(interceptor: Any, metadata: RecordMetadata | None, error: BaseExcept
         log.exception("on_acknowledgement of %r failed", interceptor)
 
 
-def _headers_of_many(headers: Any, count: int) -> tuple[Any, list[Any] | None]:
+def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
     """(headers of every record, None), or (None, headers by record)."""
     if headers is None:
         return None, None
     if isinstance(headers, Mapping):
         return list(headers.items()), None
-    headers = list(headers)
-    if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
-        return headers, None
+    if not isinstance(headers, HeaderColumn):
+        headers = list(headers)
+        if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
+            return headers, None
     if len(headers) != count:
         raise ValueError(f"columns differ in length: {count} values, {len(headers)} lists of headers")
     return None, headers
+
+
+def _encoded_headers(common: Any, each: Any) -> Any:
+    if each is None:
+        return _record_headers(common)
+    return each if isinstance(each, HeaderColumn) else [_record_headers(one) for one in each]
 
 
 def _record_headers(headers: Any) -> bytes | None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from kafkacore import errors
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.producer import KafkaProducer
+from kafkacore.records import HeaderColumn
 
 
 class RowSender:
@@ -130,12 +131,8 @@ class RowSender:
         return numpy.floor_divide(micros.fill_null(self._clock.wall_ms() * 1_000).to_numpy(), 1_000)
 
     @staticmethod
-    def _headers(topic: str, column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
-        pairs = column.flatten()                                    # of this slice, without those under a null
-        names, values = (child.to_pylist() for child in pairs.flatten())
-        if None in names:
+    def _headers(topic: str, column: pa.Array) -> HeaderColumn:
+        names, values = column.flatten().flatten()                  # of this slice, without those under a null
+        if names.null_count:
             raise errors.UsageError("column headers: a header has no key", topic=topic)
-        together = list(zip(names, values, strict=True))
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy()
-        ends = numpy.cumsum(lengths)
-        return [together[end - length : end] if length else None for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+        return HeaderColumn(pc.list_value_length(column).fill_null(0).to_numpy(), names, values)

@@ -1,4 +1,4 @@
-"""send_many where records cannot go the fast way: serializers, interceptors, a partitioner, round_robin."""
+"""send_many where records cannot go the fast way: serializers, interceptors, a partitioner, round_robin, headers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import BufferFullError, UsageError
 from kafkacore.producer import KafkaProducer
+from kafkacore.records import HeaderColumn
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
@@ -62,6 +67,11 @@ def test_a_partitioner_and_round_robin_choose_for_each_record(cluster: Any) -> N
     with producer(cluster, partitioner="round_robin") as p:
         turns = list(p.send_many("t", [b"x"] * 8).result(10).partitions)
         assert sorted(turns) == [0, 0, 1, 1, 2, 2, 3, 3]
+        one = p.send("t", b"x").result(10).partition
+        turns = list(p.send_many("t", (b"xyz", np.arange(4, dtype="int32")), [b"k"] * 3).result(10).partitions)
+        assert turns == [(one + i) % 4 for i in (1, 2, 3)]                # send and send_many take turns together, keys or not
+        turns = list(p.send_many("t", [b"x"] * 3, partitions=pa.array([None, 2, None], pa.int32())).result(10).partitions)
+        assert turns == [one, 2, (one + 1) % 4]
 
 
 class Audit:
@@ -129,3 +139,53 @@ def test_memory_short_in_the_middle(cluster: Any) -> None:
         assert 0 < len(future) == raised.value.appended < 100  # type: ignore[attr-defined]
         p.flush(10)
         assert not future.result(10).errors
+
+
+# ---- headers as columns
+
+
+pairs = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=200)), max_size=4)
+HEADERS = [[("a", b"1"), ("é", None), ("", b"")], [], [("b" * 100, b"x" * 1000)], []]
+
+
+def column(headers: list[Any]) -> HeaderColumn:
+    flat = [pair for each in headers for pair in each]
+    return HeaderColumn([len(each) for each in headers], pa.array([k for k, _ in flat], pa.string()), [v for _, v in flat])
+
+
+@given(st.lists(pairs, max_size=6))
+def test_items_are_the_headers(headers: list[Any]) -> None:
+    made = column(headers)
+    assert len(made) == len(headers)
+    assert list(made) == [tuple(each) for each in headers]
+
+
+@pytest.mark.parametrize("settings", [{}, {"partitioner": "round_robin"}, {"value_serializer": bytes}])
+@pytest.mark.parametrize("keys", [None, ["k"] * 4])
+def test_records_get_them(cluster: Any, settings: dict[str, Any], keys: Any) -> None:
+    with producer(cluster, **settings) as p:
+        sent = p.send_many("t", [b"v"] * 4, keys, headers=column(HEADERS)).result(10)
+        assert not sent.errors
+        where = list(zip(sent.partitions.tolist(), sent.offsets.tolist(), strict=True))
+    found = {}
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        for partition in sorted({number for number, _ in where}):
+            low, high = min(at for to, at in where if to == partition), max(at for to, at in where if to == partition) + 1
+            for columns in consumer.read_range(("t", partition), low, high, timeout=10):
+                found |= {(partition, each.offset): each.headers for each in columns}
+    assert [found[each] for each in where] == [tuple(each) for each in HEADERS]
+
+
+def test_columns_that_do_not_fit(cluster: Any) -> None:
+    for counts, names, values, says in (
+        ([2], ["a"], [b"x"], "record 0 has 2 headers; of the 1 there are 1 left"),
+        ([0, -1], ["a"], [b"x"], "record 1 has -1 headers"),
+        ([0], ["a"], [b"x"], "the records have 0 headers, and there are 1"),
+        ([1], ["a"], [b"x", b"y"], "columns differ in length"),
+        ([1, 1], ["a", None], [b"x", b"y"], "a header of record 1 has no name"),
+        ([[1]], ["a"], [b"x"], "one dimension"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            HeaderColumn(np.array(counts), names, values)
+    with producer(cluster) as p, pytest.raises(ValueError, match="columns differ in length"):
+        p.send_many("t", [b"v"], headers=column(HEADERS))
