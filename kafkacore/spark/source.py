@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from kafkacore import errors
-from kafkacore.spark import clients, offsets
+from kafkacore.spark import clients, offsets, workers
 from kafkacore.spark.offsets import OffsetRange, Partition
 from kafkacore.spark.options import SourceOptions, source_options
 
@@ -91,7 +91,13 @@ class KafkaSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's own Kafka source; of a decoded read, those of the value."""
-        options = either_options(self.options)
+        try:
+            return self._schema(either_options(self.options))
+        finally:
+            workers.settle()                                        # Spark makes and plans every query in workers, too
+
+    @staticmethod
+    def _schema(options: SourceOptions) -> StructType:
         if options.emit == "ranges":
             return RANGES_SCHEMA
         if options.value_format == "binary":
@@ -105,6 +111,7 @@ class KafkaSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
+        workers.settle()
         return KafkaBatchReader(source_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -244,7 +244,9 @@ class BatchWriter(Writer, datasource.DataSourceArrowWriter):
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     """For `DataSource.writer`."""
-    return BatchWriter(checked(given, schema, overwrite))
+    made = BatchWriter(checked(given, schema, overwrite))
+    workers.settle()                                                # Spark plans and commits in workers, too
+    return made
 
 
 _StreamBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
@@ -273,5 +275,5 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise errors.UsageError("streaming writes need pyspark 4.1 or later; with 4.0 use kafkacore.spark.foreach_batch")
     made = StreamWriter(checked(given, schema, overwrite=False))
-    workers.settle()                                                # Spark plans and commits every batch in workers, too
+    workers.settle()
     return made

@@ -70,7 +70,7 @@ class JsonDecoder(BlockDecoder):
         self._converts = [_convert(field.name, field.type) for field in fields]
         self._has_decimals = any(_holds_decimals(field.type) for field in fields)
         self._by_arrow = all(_arrow_reads(field.type) for field in fields)
-        self._name = secrets.token_hex(16)
+        self._name = secrets.token_urlsafe(12)                 # short: Arrow reads it with every value
         whole = pa.struct([pa.field(field.name, v.raw_type(field.type)) for field in fields])
         self._parsing = arrow_json.ParseOptions(
             explicit_schema=pa.schema([(self._name, whole)]), newlines_in_values=True, unexpected_field_behavior="ignore"
