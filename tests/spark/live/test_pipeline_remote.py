@@ -50,7 +50,12 @@ FAILING = """
 def copied():
     return source()
 """
-SPEC = "name: words\nstorage: {}\nlibraries: [{{glob: {{include: transformations/**}}}}]\n"
+SPEC = """
+name: words
+storage: {}
+libraries: [{{glob: {{include: transformations/**}}}}]
+configuration: {{spark.sql.pipelines.maxFlowRetryAttempts: "0"}}
+"""
 
 
 class Server(NamedTuple):
