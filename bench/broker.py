@@ -29,6 +29,7 @@ from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
+import numpy
 from harness import Table, Timing, add_arguments, report
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -36,7 +37,7 @@ from tests.interop.kafka_server import KafkaServer, free_port, why_unavailable
 
 RECORD_BYTES = 100
 BATCH_BYTES = 65_536
-WARM_UP_ROUNDS = 6
+WARM_UP_ROUNDS = 30  # some 900 MB: the JVM compiles what it does that often, and costs a half to a third of what it did after 180 MB
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 WARM_FACTOR = 8  # of the records' bytes: the client may take memory first, and the page cache keeps what was written before
 SETTLE_SECONDS = 65  # the files of deleted topics go after a minute, as file.delete.delay.ms says
@@ -93,6 +94,12 @@ def pid_of(broker: Any) -> int:
 def cpu_s(broker: Any) -> float:
     """CPU time of the broker's process so far, to the nanosecond: CLOCK_PROCESS_CPUTIME_ID of another process."""
     return time.clock_gettime((~pid_of(broker) << 3) | 2)
+
+
+def user_and_system_ticks(broker: Any) -> numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]:
+    """The same in ticks of 10 ms, in the process and in the system's calls it made: for shares over many rounds."""
+    with open(f"/proc/{pid_of(broker)}/stat", encoding="ascii") as file:
+        return numpy.array(file.read().rsplit(")", 1)[1].split()[11:13], dtype=float)
 
 
 def resident_mb(broker: Any) -> float:
@@ -177,20 +184,28 @@ def file_write(records: int) -> float:
 def load(brokers: Brokers, rounds: int, records: int) -> list[Table]:
     floor: list[float] = []
     costs: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in brokers} for kind in ("produced", "fetched")}
+    ticks = {kind: {name: numpy.zeros(2) for name in brokers} for kind in costs}
     for number in range(-WARM_UP_ROUNDS, rounds):
         for name, broker in brokers.items():
             progress(f"load, round {number + 1}/{rounds}: {name}")
             warm_pages(WARM_FACTOR * records * RECORD_BYTES)
             with topic_on(broker) as topic:
-                figures = spent(broker, produce, topic, records), spent(broker, fetch, topic, records)
-            if number >= 0:
-                for kind, figure in zip(costs, figures, strict=True):
-                    costs[kind][name].append(figure)
+                for kind, work in (("produced", produce), ("fetched", fetch)):
+                    before = user_and_system_ticks(broker)
+                    figure = spent(broker, work, topic, records)
+                    if number >= 0:
+                        costs[kind][name].append(figure)
+                        ticks[kind][name] += user_and_system_ticks(broker) - before
         warm_pages(WARM_FACTOR * records * RECORD_BYTES)
         floor.append(file_write(records))
     table = Table(f"broker CPU, {RECORD_BYTES} B records in {BATCH_BYTES // 1024} KiB batches, acks=all, log on disk", "ms of CPU per MB")
     for kind, by_name in costs.items():
         table.add(kind, {name: Timing(statistics.median(figures), min(figures)) for name, figures in by_name.items()})
+        shares = {name: ticks[kind][name][1] / max(ticks[kind][name].sum(), 1) for name in brokers}
+        table.add(
+            f"{kind}, in the system's calls alone",
+            {name: Timing(statistics.median(figures) * shares[name], min(figures) * shares[name]) for name, figures in by_name.items()},
+        )
     write = Table("the same bytes written to a file by pwrite", "ms of CPU per MB")
     write.add("", {"pwrite": Timing(statistics.median(floor), min(floor))})
     return [table, write]
