@@ -24,6 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from kafkacore import config_security
+from kafkacore.config_security import SASL_MECHANISMS, SECURITY_PROTOCOLS, SaslSettings, TokenProvider
 from kafkacore.errors import ConfigError
 
 INT32_MAX = 2**31 - 1
@@ -220,11 +222,11 @@ class _Config:
             try:
                 value = _convert(hints[field.name], value)
             except ValueError as failure:
-                raise ConfigError(f"{field.name} must be {failure}, not {value!r}") from None
+                raise ConfigError(f"{field.name} must be {failure}" + (f", not {value!r}" if field.repr else "")) from None
             check = field.metadata.get("check")
             problem = check.problem(value) if check is not None and value is not None else None
             if problem:
-                raise ConfigError(f"{field.name} {problem}, not {value!r}")
+                raise ConfigError(f"{field.name} {problem}" + (f", not {value!r}" if field.repr else ""))
             object.__setattr__(self, field.name, value)
         self._check()
 
@@ -258,7 +260,7 @@ class _Config:
             if not isinstance(given, str):
                 raise ConfigError(f"a setting's name must be a string, not {given!r}")
             name = given.replace(".", "_")
-            if name not in known and (later := _LATER.get("sasl_" if name.startswith("sasl_") else name)):
+            if name not in known and (later := _LATER.get("kerberos" if name.startswith("sasl_kerberos_") else name)):
                 raise ConfigError(f"{given} belongs to {later} not implemented yet: leave it out")
             if name not in known:
                 nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
@@ -314,7 +316,7 @@ _LATER = {
         ),
         "consumer groups, which are",
     ),
-    "sasl_": "SASL, which is",
+    "kerberos": "Kerberos (GSSAPI), which is",
 }
 """Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
 
@@ -335,7 +337,15 @@ class ClientConfig(_Config):
         allow_auto_create_topics: asking for an unknown topic may create it, if the brokers allow that too.
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1, the default, leaves them to the system, which grows them
             with the connection. Java's fixed sizes (128 and 32 KiB, for consumers 64 KiB) cut a 1 MiB answer into eleven reads.
-        security_protocol: "PLAINTEXT" or "SSL".
+        security_protocol: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+        sasl_username, sasl_password: for PLAIN and SCRAM.
+        sasl_jaas_config: the same, or a source of tokens, as Java clients have it.
+        sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970).
+        sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
+        sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
+        sasl_oauthbearer_scope: asked for along with them.
+        sasl_login_callback_handler_class: Java's name for using the endpoint; nothing else can be named.
         ssl_context: a ready `ssl.SSLContext`; excludes the other ssl settings.
         ssl_cafile, ssl_certfile, ssl_keyfile: PEM files; without ssl_cafile the system's authorities are trusted.
         ssl_password: of ssl_keyfile.
@@ -356,7 +366,17 @@ class ClientConfig(_Config):
     allow_auto_create_topics: bool = True
     send_buffer_bytes: int = _between(-1, -1)
     receive_buffer_bytes: int = _between(-1, -1)
-    security_protocol: str = _one_of("PLAINTEXT", "PLAINTEXT", "SSL")
+    security_protocol: str = _one_of("PLAINTEXT", *SECURITY_PROTOCOLS)
+    sasl_mechanism: str | None = _one_of(None, *SASL_MECHANISMS)
+    sasl_username: str | None = None
+    sasl_password: str | None = dataclasses.field(default=None, repr=False)
+    sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
+    sasl_oauthbearer_token_provider: TokenProvider | None = dataclasses.field(default=None, repr=False)
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = dataclasses.field(default=None, repr=False)
+    sasl_oauthbearer_scope: str | None = None
+    sasl_login_callback_handler_class: str | None = None
     ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
@@ -365,9 +385,9 @@ class ClientConfig(_Config):
     ssl_check_hostname: bool = True
 
     def __post_init__(self) -> None:
-        # Java accepts any case here.
-        if isinstance(self.security_protocol, str):
-            object.__setattr__(self, "security_protocol", self.security_protocol.upper())
+        for name in ("security_protocol", "sasl_mechanism"):     # any case, as Java takes the first and librdkafka both
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, value.upper())
         super().__post_init__()
 
     def _check(self) -> None:
@@ -387,17 +407,8 @@ class ClientConfig(_Config):
                 object.__setattr__(self, high, getattr(self, low))     # left as it is, the maximum follows
             elif getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
-        files = [name for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password") if getattr(self, name) is not None]
-        if not self.ssl_check_hostname:
-            files.append("ssl_check_hostname")
-        if self.ssl_context is not None and files:
-            raise ConfigError(f"ssl_context is ready made: {files[0]} would be ignored")
-        if self.security_protocol != "SSL" and (files or self.ssl_context is not None):
-            raise ConfigError(f"{(files or ['ssl_context'])[0]} has no effect with security_protocol={self.security_protocol}")
-        if self.ssl_keyfile is not None and self.ssl_certfile is None:
-            raise ConfigError("ssl_keyfile needs ssl_certfile")
-        if self.ssl_password is not None and self.ssl_certfile is None:
-            raise ConfigError("ssl_password needs ssl_certfile")
+        config_security.check_tls(self)
+        self.sasl_settings()
 
     @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
@@ -408,24 +419,23 @@ class ClientConfig(_Config):
         """The TLS context of these settings.
 
         Returns:
-            None for PLAINTEXT.
+            None without TLS.
 
         Raises:
             ConfigError: a file is missing or holds no usable certificate or key.
         """
-        if self.security_protocol != "SSL":
-            return None
-        if self.ssl_context is not None:
-            return self.ssl_context
-        try:
-            context = ssl.create_default_context(cafile=self.ssl_cafile)
-            context.check_hostname = self.ssl_check_hostname
-            if self.ssl_certfile is not None:
-                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_password or "")
-        except (OSError, ssl.SSLError) as failure:
-            files = ", ".join(name for name in (self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile) if name)
-            raise ConfigError(f"TLS files ({files}) cannot be used: {failure}") from failure
-        return context
+        return config_security.make_ssl_context(self)
+
+    def sasl_settings(self) -> SaslSettings | None:
+        """What to authenticate with.
+
+        Returns:
+            None without SASL.
+
+        Raises:
+            ConfigError: something is missing, or contradicts something else.
+        """
+        return config_security.sasl_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)

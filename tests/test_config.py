@@ -85,7 +85,7 @@ def test_defaults_are_those_of_java_4():
         ({"bootstrap_servers": "localhost"}, "not an address"),
         ({"bootstrap_servers": [5]}, "must hold strings"),
         ({"client_id": 5}, "client_id must be a string"),
-        ({"security_protocol": "SASL_SSL"}, "must be one of PLAINTEXT, SSL"),
+        ({"security_protocol": "TLS"}, "must be one of PLAINTEXT, SSL"),
         ({"delivery_timeout_ms": 30_004}, r"must be at least linger_ms \+ request_timeout_ms \(5 \+ 30000\)"),
         ({"retry_backoff_ms": 2000, "retry_backoff_max_ms": 1999}, "must not exceed retry_backoff_max_ms"),
         ({"reconnect_backoff_ms": 2000, "reconnect_backoff_max_ms": 500}, "must not exceed reconnect_backoff_max_ms"),
@@ -225,7 +225,7 @@ def test_bounds_left_as_they_are_follow_what_is_set():
 
 @pytest.mark.parametrize(
     ("setting", "feature"),
-    [("transactional.id", "transactions"), ("enable_auto_commit", "consumer groups"), ("sasl_mechanism", "SASL")],
+    [("transactional.id", "transactions"), ("enable_auto_commit", "consumer groups"), ("sasl.kerberos.service.name", "Kerberos")],
 )
 def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
     with pytest.raises(ConfigError, match=f"{setting} belongs to {feature}.* not implemented yet"):

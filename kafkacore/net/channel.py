@@ -13,14 +13,15 @@ Source: Kafka's KafkaChannel, NetworkSend, NetworkReceive.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafkacore import _codec
 from kafkacore._codec import FIRST_STEP_BYTES, ChannelCore, FrameReader, NetworkReceive, NetworkSend, ReceiveMemory
 from kafkacore.errors import IllegalStateError
 from kafkacore.net.transport import READ, WRITE, PlaintextTransport, Transport
+from kafkacore.protocol.schema import Request
 
-__all__ = ["Authenticator", "ChannelState", "KafkaChannel", "MuteEvent", "MuteState", "NetworkReceive", "NetworkSend"]
+__all__ = ["Authenticator", "ChannelState", "Dialogue", "KafkaChannel", "MuteEvent", "MuteState", "NetworkReceive", "NetworkSend"]
 
 ConnectionId = int | str
 """Clients name connections by node id, servers by address pair."""
@@ -77,6 +78,24 @@ class Authenticator(Protocol):
     @property
     def wants_write(self) -> bool:
         """True while it waits for the transport to take bytes."""
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        """For how long the other side takes requests without another authentication (KIP-368); 0 for ever."""
+
+    def again(self) -> Dialogue:
+        """Begins another authentication on the same connection; raises AuthenticationFailedError."""
+
+
+class Dialogue(Protocol):
+    """An authentication between other requests."""
+
+    def next(self, answer: Any = None) -> tuple[Request, int] | None:
+        """The next request and its version, given the answer to the one before; None at the end; raises AuthenticationFailedError."""
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        """As for the authenticator; known at the end."""
 
 
 _codec._bind_channel_states(ChannelState.READY)

@@ -6,6 +6,7 @@ Rules:
 2. `poll` does, in this order: aborted sends, metadata refresh, I/O; then completed sends, completed receives, disconnections, connections,
    ApiVersions requests, timed-out connections, timed-out requests; and last the callbacks, so a callback sees a settled state.
 3. Every wait ends at a real deadline (metadata age, back-off, set-up time-out, request time-out). An idle client does not wake up.
+   A broker that bounds the life of sessions has one more: a connection authenticates again before its session ends (KIP-368).
 4. A response that does not fit its request, a request that times out, bytes that do not decode: each ends the whole connection, and every
    request on it is answered with `disconnected`. After a lost answer nothing later on that connection can be trusted to be in step.
 5. Resolving a name blocks in `getaddrinfo`, as in the Java client; the resolver is a parameter.
@@ -40,6 +41,7 @@ from kafkacore.net.connection import (
     CONNECTING,
     NEVER_MS,
     READY,
+    REAUTHENTICATING,
     CorrelationIds,
     ExponentialBackoff,
     InFlightRequests,
@@ -58,6 +60,9 @@ Resolver = Callable[[str, int], list[Address]]
 
 _API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
+_AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, but another authentication to be begun
+# How much of a session's life passes before the next authentication: not all connections of all clients at once.
+_SESSION_PARTS = (0.85, 0.95)
 
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
 # An API that is not listed has behaved so since its version 0.
@@ -143,8 +148,9 @@ class NetworkClient(ClientCore):
         self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
         self._told_down: set[int] = set()  # nodes that cannot be reached, which the log has been told
         self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
-        self._setup_deadline_ms = NEVER_MS  # the earliest of them
-        self._needs_versions = {}  # node -> ApiVersions version to ask with
+        self._sessions: dict[int, NodeConnection] = {}  # connections that have to authenticate again at some time
+        self._setup_deadline_ms = NEVER_MS  # the earliest of both
+        self._needs_versions = {}  # node -> ApiVersions version to ask with, or _AUTHENTICATE
         self._aborted = []
         self._metadata_request = None
         self._active = True
@@ -238,7 +244,7 @@ class NetworkClient(ClientCore):
                         return node
                     if in_flight < best_count:
                         best, best_count = node, in_flight
-            elif connection is not None and (connection.state == CONNECTING or connection.state == CHECKING_API_VERSIONS):
+            elif connection is not None and connection.state in (CONNECTING, CHECKING_API_VERSIONS, REAUTHENTICATING):
                 connecting = node
             elif connection is None or connection.can_connect(now_ms):
                 last_ms = -NEVER_MS if connection is None else connection.last_attempt_ms
@@ -335,6 +341,9 @@ class NetworkClient(ClientCore):
             if not self.selector.is_channel_ready(node_id) or not self.in_flight.can_send_more(node_id):
                 continue
             del self._needs_versions[node_id]
+            if version == _AUTHENTICATE:
+                self._authenticate(node_id, None, self._aborted, now_ms)
+                continue
             # The stream is open; from here on the request's own time-out watches it.
             self._connections[node_id].setup_deadline_ms = NEVER_MS
             self._opening.pop(node_id, None)
@@ -348,6 +357,9 @@ class NetworkClient(ClientCore):
 
     def _handle_api_versions(self, request: ClientRequest, response: Any, responses: list[ClientResponse], now_ms: int) -> None:
         node_id = request.node_id
+        if request.kind is Kind.AUTHENTICATION:
+            self._authenticate(node_id, response, responses, now_ms)
+            return
         if response.error_code == _UNSUPPORTED_VERSION and request.version > 0:
             # KIP-511: the answer names the range of ApiVersions itself. Never the same version again, whatever it says.
             highest = next((key.max_version for key in response.api_keys if key.api_key == _API_VERSIONS_KEY), 0)
@@ -361,8 +373,48 @@ class NetworkClient(ClientCore):
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
         self._told_down.discard(node_id)
         self._connections[node_id].ready(NodeApiVersions(ranges, features, node_id if node_id >= 0 else None))
+        channel = self.selector.channel(node_id)
+        if channel is not None and channel.authenticator is not None:
+            self._session_began(node_id, channel.authenticator.session_lifetime_ms, now_ms)
+
+    def _session_began(self, node_id: int, lifetime_ms: int, now_ms: int) -> None:
+        """The broker has let this client in, for so long."""
+        connection = self._connections[node_id]
+        connection.authentication = None
+        connection.reauthenticate_ms = now_ms + int(lifetime_ms * self._rng.uniform(*_SESSION_PARTS)) if lifetime_ms > 0 else NEVER_MS
+        if lifetime_ms > 0:
+            self._sessions[node_id] = connection
+        else:
+            self._sessions.pop(node_id, None)
+        self._recompute_setup_deadline()
+
+    def _authenticate(self, node_id: int, answer: Any, responses: list[ClientResponse], now_ms: int) -> None:
+        """One step of another authentication on a connection that is up (KIP-368)."""
+        connection = self._connections[node_id]
+        try:
+            if connection.authentication is None:
+                channel = self.selector.channel(node_id)
+                assert channel is not None  # it is ready
+                connection.authentication = channel.authenticator.again()
+            following = connection.authentication.next(answer)
+        except KafkaError as error:
+            self._fail(node_id, error, responses, now_ms)
+            return
+        if following is None:
+            connection.state = READY
+            self._session_began(node_id, connection.authentication.session_lifetime_ms, now_ms)
+            return
+        message, version = following
+        request = self.new_client_request(node_id, type(message), lambda _version: message, now_ms)
+        request.kind = Kind.AUTHENTICATION
+        self._do_send(request, message, version, now_ms)
 
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
+        for node_id, connection in self._sessions.items():
+            if connection.reauthenticate_ms <= now_ms:
+                connection.state = REAUTHENTICATING
+                connection.reauthenticate_ms = NEVER_MS
+                self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
         for node_id, connection in list(self._opening.items()):
             if connection.setup_deadline_ms <= now_ms:
                 took_ms = now_ms - connection.last_attempt_ms
@@ -370,6 +422,7 @@ class NetworkClient(ClientCore):
                 error = NetworkError(f"connection to {self._name(node_id)} was not set up within {took_ms} ms", broker=_broker(node_id))
                 self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
         self._recompute_setup_deadline()
+        self._handle_initiate_api_version_requests(now_ms)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self.in_flight.timed_out_nodes(now_ms):
@@ -387,8 +440,16 @@ class NetworkClient(ClientCore):
         host = self._hosts.get(node_id)
         return f"node {node_id}" if host is None else f"node {node_id} ({host[0]}:{host[1]})"
 
+    def _forget_deadlines(self, node_id: int) -> None:
+        """What was to happen on a connection that is gone."""
+        self._needs_versions.pop(node_id, None)
+        if {self._opening.pop(node_id, None), self._sessions.pop(node_id, None)} != {None}:
+            self._recompute_setup_deadline()
+
     def _recompute_setup_deadline(self) -> None:
-        self._setup_deadline_ms = min((one.setup_deadline_ms for one in self._opening.values()), default=NEVER_MS)
+        opening = min((one.setup_deadline_ms for one in self._opening.values()), default=NEVER_MS)
+        self._setup_deadline_ms = min((one.reauthenticate_ms for one in self._sessions.values()), default=NEVER_MS)
+        self._setup_deadline_ms = min(self._setup_deadline_ms, opening)
 
     def _initiate_connect(self, node: Node, now_ms: int) -> None:
         connection = self._connection(node.id)
@@ -432,7 +493,7 @@ class NetworkClient(ClientCore):
         self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, *, timed_out: bool = False
     ) -> None:
         connection = self._connection(node_id)
-        was_ready = connection.state == READY
+        was_ready = connection.state in (READY, REAUTHENTICATING)
         if self.on_disconnect is not None and was_ready:
             self.on_disconnect(node_id, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
@@ -444,9 +505,7 @@ class NetworkClient(ClientCore):
                 log.warning("%s; trying again", error)
             else:
                 log.debug("%s; trying again", error)
-        self._needs_versions.pop(node_id, None)
-        if self._opening.pop(node_id, None) is not None:
-            self._recompute_setup_deadline()
+        self._forget_deadlines(node_id)
         self._cancel_in_flight(node_id, error, responses, now_ms, timed_out)
         if isinstance(error, IdleDisconnect):
             return  # our own choice; it says nothing about the cluster
@@ -480,9 +539,7 @@ class NetworkClient(ClientCore):
         now_ms = self._clock.now_ms()
         error = DisconnectError(f"the connection to {self._name(node_id)} was closed by this client", broker=_broker(node_id))
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=False)
-        self._needs_versions.pop(node_id, None)
-        if self._opening.pop(node_id, None) is not None:
-            self._recompute_setup_deadline()
+        self._forget_deadlines(node_id)
         self._cancel_in_flight(node_id, error, self._aborted, now_ms, timed_out=False)
 
     def close(self, node_id: int | None = None) -> None:

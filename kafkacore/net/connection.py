@@ -17,6 +17,7 @@ import random
 from kafkacore._codec import ConnectionCore, CorrelationIds, InFlightRequests, VersionsCore
 from kafkacore.errors import KafkaError, UnsupportedVersion
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net.channel import Dialogue
 from kafkacore.net.transport import Address
 
 __all__ = [
@@ -118,8 +119,9 @@ CONNECTING = 1
 CHECKING_API_VERSIONS = 2
 READY = 3
 AUTHENTICATION_FAILED = 4
+REAUTHENTICATING = 5  # only the requests of an authentication are sent (KIP-368); answers to earlier ones still come
 
-_STATE_NAMES = ("DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED")
+_STATE_NAMES = ("DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED", "REAUTHENTICATING")
 
 
 class NodeConnection(ConnectionCore):
@@ -129,8 +131,8 @@ class NodeConnection(ConnectionCore):
     """
 
     __slots__ = (
-        "addresses", "attempts", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts",
-        "last_attempt_ms", "next_address", "node_id", "setup_deadline_ms",
+        "addresses", "attempts", "authentication", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts",
+        "last_attempt_ms", "next_address", "node_id", "reauthenticate_ms", "setup_deadline_ms",
     )  # fmt: skip
 
     def __init__(self, node_id: int) -> None:
@@ -143,6 +145,8 @@ class NodeConnection(ConnectionCore):
         self.last_attempt_ms = -NEVER_MS
         self.backoff_until_ms = -NEVER_MS
         self.setup_deadline_ms = NEVER_MS
+        self.reauthenticate_ms = NEVER_MS  # when the next authentication on the same connection begins
+        self.authentication: Dialogue | None = None  # the one under way
         self.throttled_until_ms = 0
         self.authentication_error: KafkaError | None = None
         self.versions = None
@@ -207,7 +211,8 @@ class NodeConnection(ConnectionCore):
             self.failed_attempts += 1
         if was_connecting:
             self.failed_connect_attempts += 1
-        self.setup_deadline_ms = NEVER_MS
+        self.setup_deadline_ms = self.reauthenticate_ms = NEVER_MS
+        self.authentication = None
         self.throttled_until_ms = 0
         self.versions = None
         self.last_attempt_ms = now_ms

@@ -16,6 +16,7 @@ from kafkacore import errors
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.metadata import Metadata, TopicInfo
+from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
@@ -51,6 +52,7 @@ class CallerDriver:
         self.metadata.bootstrap(config.bootstrap_addresses)
         self._config = config
         self._ssl_context = config.make_ssl_context()
+        self._authenticators = authenticators(config.sasl_settings(), config.client_id, self.clock)
         self.client = self._new_client()
         self.closed = False
         self._interrupted = False
@@ -67,7 +69,12 @@ class CallerDriver:
             receive_buffer_bytes=config.receive_buffer_bytes,
             ssl_context=self._ssl_context,
         )
-        selector = Selector(self.clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports)
+        selector = Selector(
+            self.clock,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            transports=transports,
+            authenticator=self._authenticators,
+        )
         return NetworkClient(selector, self.metadata, config, self.clock)
 
     def _renew(self) -> None:

@@ -16,6 +16,7 @@ class Kind(Enum):
     USER = 0
     METADATA = 1
     API_VERSIONS = 2
+    AUTHENTICATION = 3
 
 
 _codec._bind_request_kinds(Kind.USER, Kind.METADATA)

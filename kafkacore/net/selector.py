@@ -28,6 +28,7 @@ import selectors
 import socket
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kafkacore._codec import SelectorCore, epoll_wait
@@ -213,7 +214,7 @@ class Selector(SelectorCore):
         connections_max_idle_ms: int = 540_000,
         max_receive_bytes: int = UNLIMITED,
         transports: Transports | None = None,
-        authenticator: Any = None,
+        authenticator: Callable[[ConnectionId], Authenticator | None] | None = None,
         poller: Poller | None = None,
         admission: Admission | None = None,
         receive_step_bytes: int = FIRST_STEP_BYTES,

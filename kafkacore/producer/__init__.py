@@ -32,6 +32,7 @@ from kafkacore.errors import (
     UsageError,
 )
 from kafkacore.metadata import Metadata
+from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.net.selector import Selector
@@ -486,7 +487,10 @@ def _selector(clock: Clock, config: ProducerConfig) -> Selector:
         receive_buffer_bytes=config.receive_buffer_bytes,
         ssl_context=config.make_ssl_context(),
     )
-    return Selector(clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports)
+    authenticator = authenticators(config.sasl_settings(), config.client_id, clock)
+    return Selector(
+        clock, connections_max_idle_ms=config.connections_max_idle_ms, transports=transports, authenticator=authenticator
+    )
 
 
 def _serializer(serializer: Any) -> tuple[Any, bool]:

@@ -292,7 +292,9 @@ def test_a_refused_token_is_acknowledged_and_told():
     assert "secret-token" not in str(caught.value)
 
 
-@pytest.mark.parametrize("challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999])
+@pytest.mark.parametrize(
+    "challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999]
+)
 def test_hostile_oauth_challenges(challenge):
     client = OAuthBearerClient("t")
     client.step(None)
@@ -302,9 +304,17 @@ def test_hostile_oauth_challenges(challenge):
 
 @pytest.mark.parametrize(
     "token",
-    [b"", b"n,,", b"n,,\x01\x01", b"n,,\x01auth=Basic x\x01\x01", b"n,,\x01auth=Bearer x\x01", b"n,,\x01auth=Bearer x\x01auth=Bearer y\x01\x01",
-     b"p=x,,\x01auth=Bearer x\x01\x01", b"n,a=root,\x01auth=Bearer x\x01\x01"],
-)  # fmt: skip
+    [
+        b"",
+        b"n,,",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic x\x01\x01",
+        b"n,,\x01auth=Bearer x\x01",
+        b"n,,\x01auth=Bearer x\x01auth=Bearer y\x01\x01",
+        b"p=x,,\x01auth=Bearer x\x01\x01",
+        b"n,a=root,\x01auth=Bearer x\x01\x01",
+    ],
+)
 def test_hostile_oauth_tokens(token):
     with pytest.raises(SaslAuthentication):
         OAuthBearerServer(lambda _: "alice").step(token)

@@ -1,0 +1,375 @@
+"""How settings become credentials: SASL's, and the TLS context. No network; of files only those of the TLS settings are read.
+
+A JAAS line, as Java clients have it, is read here so that an existing `sasl.jaas.config` can be taken over as it is:
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="...";
+
+Rules: no message holds a password, a key or a token, nor a piece of a line in which one may stand; `repr` leaves them out.
+
+Source: org.apache.kafka.common.security.{JaasConfig, plain, scram, oauthbearer}, org.apache.kafka.common.config.{SaslConfigs, SslConfigs}.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from kafkacore.errors import ConfigError
+
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+TokenProvider = Callable[[], tuple[str, int]]
+"""`provider() -> (token, expiry)`: a bearer token and when it expires, in milliseconds since 1970. Called by the thread that does I/O."""
+
+class SecurityConfig(Protocol):
+    """The settings read here (any ClientConfig has them)."""
+
+    @property
+    def security_protocol(self) -> str: ...
+    @property
+    def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None: ...
+    @property
+    def ssl_check_hostname(self) -> bool: ...
+    @property
+    def sasl_mechanism(self) -> str | None: ...
+    @property
+    def sasl_username(self) -> str | None: ...
+    @property
+    def sasl_password(self) -> str | None: ...
+    @property
+    def sasl_jaas_config(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_client_credentials_client_secret(self) -> str | None: ...
+    @property
+    def sasl_oauthbearer_scope(self) -> str | None: ...
+    @property
+    def sasl_login_callback_handler_class(self) -> str | None: ...
+    @property
+    def ssl_cafile(self) -> str | None: ...
+    @property
+    def ssl_certfile(self) -> str | None: ...
+    @property
+    def ssl_keyfile(self) -> str | None: ...
+    @property
+    def ssl_password(self) -> str | None: ...
+
+
+# ---- JAAS
+
+_LOGIN_MODULE = re.compile(r"(?:\w+\.)*?org\.apache\.kafka\.common\.security\.(?P<kind>[a-z]+\.\w+)")
+"""Shaded copies of the classes, as in Databricks, have something before the name."""
+_MODULES = {
+    "plain.PlainLoginModule": ("PLAIN",),
+    "scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+_CALLBACK_HANDLER = re.compile(_LOGIN_MODULE.pattern.partition("(?P")[0] + r"oauthbearer\.(?:secured\.)?OAuthBearerLoginCallbackHandler")
+_JAAS_TOKEN = re.compile(
+    r"""\s*(?:"(?P<double>(?:[^"\\\r\n]|\\.)*)"|'(?P<single>(?:[^'\\\r\n]|\\.)*)'|(?P<mark>[=;])|(?P<word>[^\s=;"']+))"""
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+class JaasLine(NamedTuple):
+    """One login module and its options."""
+
+    module: str
+    flag: str
+    options: dict[str, str]
+
+    def text(self) -> str:
+        """The line again, every value quoted."""
+        options = "".join(f' {name}="{_escaped(value)}"' for name, value in self.options.items())
+        return f"{self.module} {self.flag}{options};"
+
+
+def _escaped(value: str) -> str:
+    names = {text: f"\\{name}" for name, text in _ESCAPES.items()}
+    return "".join("\\" + each if each in '"\\' else names.get(each, each) for each in value)
+
+
+def parse_jaas(line: str) -> JaasLine:
+    """Takes a JAAS line apart.
+
+    Args:
+        line: `LoginModule flag name=value ...;`, values bare or in quotes.
+
+    Raises:
+        ConfigError: it has another form; the text is not repeated, for there is a password in it.
+    """
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while line[at:].strip():
+        match = _JAAS_TOKEN.match(line, at)
+        if match is None:
+            raise ConfigError("sasl_jaas_config: a quote is not closed")
+        kind = match.lastgroup or ""
+        text = match[kind]
+        if kind in ("double", "single"):
+            text = re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text)
+        tokens.append(("value" if kind in ("double", "single") else kind, text))
+        at = match.end()
+    if len(tokens) < 3 or tokens[0][0] != "word" or tokens[1][0] != "word" or tokens[-1] != ("mark", ";"):
+        raise ConfigError("sasl_jaas_config must be a login module, a flag such as required, options as name=value, and a semicolon")
+    module, flag = tokens[0][1], tokens[1][1]
+    if flag.lower() not in _FLAGS:
+        raise ConfigError(f"sasl_jaas_config: behind the login module stands one of {', '.join(_FLAGS)}")
+    rest = tokens[2:-1]
+    options: dict[str, str] = {}
+    if len(rest) % 3:
+        raise ConfigError("sasl_jaas_config: options are name=value, and there is one login module only")
+    for name, equals, value in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        if name[0] != "word" or equals != ("mark", "=") or value[0] == "mark":
+            raise ConfigError("sasl_jaas_config: options are name=value, and there is one login module only")
+        if name[1] in options:
+            raise ConfigError(f"sasl_jaas_config: option {name[1]} is given twice")
+        options[name[1]] = value[1]
+    return JaasLine(module, flag.lower(), options)
+
+
+def jaas_mechanisms(line: JaasLine) -> tuple[str, ...]:
+    """The mechanisms that a line's login module is for.
+
+    Raises:
+        ConfigError: it is none of Kafka's own.
+    """
+    match = _LOGIN_MODULE.fullmatch(line.module)
+    mechanisms = _MODULES.get(match["kind"]) if match else None
+    if mechanisms is None:
+        known = ", ".join(name.partition(".")[2] for name in _MODULES)
+        raise ConfigError(f"sasl_jaas_config: {line.module} is Java code that cannot run here; {known} have their counterparts")
+    return mechanisms
+
+
+# ---- SASL
+
+
+class TokenEndpoint(NamedTuple):
+    """Where tokens come from by OAuth's client-credentials grant."""
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str | None
+
+    def __repr__(self) -> str:
+        return f"TokenEndpoint(url={self.url!r}, client_id={self.client_id!r}, scope={self.scope!r})"
+
+
+@dataclass(frozen=True)
+class SaslSettings:
+    """What a client authenticates with.
+
+    Attributes:
+        mechanism: one of SASL_MECHANISMS.
+        username, password: for PLAIN and SCRAM.
+        token_provider: OAUTHBEARER: gives tokens; or
+        token_endpoint: does; or
+        claims: are what an unsigned token says, for tests; it is valid for `lifetime_s`.
+        extensions: further pairs that go with a token.
+    """
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token_provider: TokenProvider | None = field(default=None, repr=False)
+    token_endpoint: TokenEndpoint | None = None
+    claims: dict[str, Any] | None = None
+    lifetime_s: int = 3_600
+    extensions: dict[str, str] = field(default_factory=dict)
+
+
+_ENDPOINT = {
+    "url": "sasl_oauthbearer_token_endpoint_url",
+    "client_id": "sasl_oauthbearer_client_credentials_client_id",
+    "client_secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "scope": "sasl_oauthbearer_scope",
+}
+_OAUTH_ONLY = ("sasl_oauthbearer_token_provider", *_ENDPOINT.values(), "sasl_login_callback_handler_class")
+_PASSWORD_ONLY = ("sasl_username", "sasl_password")
+
+
+def is_sasl(config: SecurityConfig) -> bool:
+    """Whether connections begin with SASL."""
+    return config.security_protocol.startswith("SASL_")
+
+
+def is_tls(config: SecurityConfig) -> bool:
+    """Whether connections are encrypted."""
+    return config.security_protocol.endswith("SSL")
+
+
+def sasl_settings(config: SecurityConfig) -> SaslSettings | None:
+    """The credentials of a client's settings; None without SASL.
+
+    Raises:
+        ConfigError: something is missing, too much, or contradicts something else.
+    """
+    given = [
+        name for name in ("sasl_mechanism", "sasl_jaas_config", *_PASSWORD_ONLY, *_OAUTH_ONLY) if getattr(config, name) is not None
+    ]
+    if not is_sasl(config):
+        if given:
+            raise ConfigError(f"{given[0]} has no effect with security_protocol={config.security_protocol}")
+        return None
+    mechanism = config.sasl_mechanism
+    if mechanism is None:
+        raise ConfigError(
+            f"security_protocol={config.security_protocol} needs sasl_mechanism, one of {', '.join(SASL_MECHANISMS)}"
+            " (GSSAPI, Java's default, is not implemented)"
+        )
+    wrong = _PASSWORD_ONLY if mechanism == "OAUTHBEARER" else _OAUTH_ONLY
+    if found := [name for name in wrong if name in given]:
+        raise ConfigError(f"{found[0]} has no effect with sasl_mechanism={mechanism}")
+    if config.sasl_jaas_config is not None:
+        line = parse_jaas(config.sasl_jaas_config)
+        if mechanism not in (mechanisms := jaas_mechanisms(line)):
+            raise ConfigError(f"sasl_jaas_config is for {' or '.join(mechanisms)}, and sasl_mechanism is {mechanism}")
+        double = [name for name in (*_PASSWORD_ONLY, "sasl_oauthbearer_token_provider") if name in given]
+        if double:
+            raise ConfigError(f"{double[0]} and sasl_jaas_config exclude each other")
+        return _oauth(config, line.options) if mechanism == "OAUTHBEARER" else _password(mechanism, line.options)
+    if mechanism == "OAUTHBEARER":
+        return _oauth(config, {})
+    missing = [name for name in _PASSWORD_ONLY if not getattr(config, name)]
+    if missing:
+        raise ConfigError(f"sasl_mechanism={mechanism} needs {missing[0]}, or sasl_jaas_config")
+    return SaslSettings(mechanism, config.sasl_username or "", config.sasl_password or "")
+
+
+def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
+    for name in options:
+        if name == "tokenauth" and options[name].lower() == "true":
+            raise ConfigError("sasl_jaas_config: tokenauth stands for delegation tokens, which are not implemented")
+        if name not in ("username", "password", "tokenauth"):
+            raise ConfigError(f"sasl_jaas_config: option {name} is not known; there are username and password")
+    if not options.get("username") or not options.get("password"):
+        raise ConfigError("sasl_jaas_config must have username and password")
+    return SaslSettings(mechanism, options["username"], options["password"])
+
+
+_CLAIM = re.compile(r"unsecuredLogin(?P<kind>String|Number|List)Claim_(?P<name>.+)")
+_EXTENSION = re.compile(r"(?:unsecuredLoginExtension|extension)_(?P<name>.+)")
+_CLAIM_NAMES = {"unsecuredLoginPrincipalClaimName": "sub", "unsecuredLoginScopeClaimName": "scope"}
+_JAAS_ENDPOINT = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
+
+
+def _oauth(config: SecurityConfig, options: Mapping[str, str]) -> SaslSettings:
+    claims: dict[str, Any] = {}
+    extensions: dict[str, str] = {}
+    endpoint = {part: getattr(config, name) for part, name in _ENDPOINT.items()}
+    lifetime_s = 3_600
+    for name, value in options.items():
+        if claim := _CLAIM.fullmatch(name):
+            claims[claim["name"]] = _claim(name, claim["kind"], value)
+        elif extension := _EXTENSION.fullmatch(name):
+            extensions[extension["name"]] = value
+        elif name == "unsecuredLoginLifetimeSeconds":
+            if not re.fullmatch(r"[1-9][0-9]{0,8}", value):
+                raise ConfigError(f"sasl_jaas_config: {name} must be a number of seconds")
+            lifetime_s = int(value)
+        elif part := _JAAS_ENDPOINT.get(name):
+            if endpoint[part] is not None:
+                raise ConfigError(f"sasl_jaas_config: {name} is given by {_ENDPOINT[part]} too")
+            endpoint[part] = value
+        elif name not in _CLAIM_NAMES:
+            raise ConfigError(f"sasl_jaas_config: option {name} is not known for OAUTHBEARER")
+    handler = config.sasl_login_callback_handler_class
+    if handler is not None and not _CALLBACK_HANDLER.fullmatch(handler):
+        raise ConfigError(f"sasl_login_callback_handler_class: {handler} is Java code that cannot run here; a token provider may do it")
+    provider = config.sasl_oauthbearer_token_provider
+    has_endpoint = any(value is not None for value in endpoint.values())
+    possible = (("a token provider", provider), ("a token endpoint", has_endpoint), ("unsecured claims", claims))
+    ways = [way for way, there in possible if there]
+    if len(ways) != 1:
+        raise ConfigError(
+            "sasl_mechanism=OAUTHBEARER needs one source of tokens: sasl_oauthbearer_token_provider, or"
+            " sasl_oauthbearer_token_endpoint_url with a client's id and secret, or"
+            f" unsecuredLoginStringClaim_sub in sasl_jaas_config; there are {' and '.join(ways) or 'none'}"
+        )
+    found = None
+    if has_endpoint:
+        if missing := [name for part, name in _ENDPOINT.items() if part != "scope" and not endpoint[part]]:
+            raise ConfigError(f"tokens from an endpoint need {missing[0]}")
+        found = TokenEndpoint(**endpoint)
+    elif handler is not None:
+        raise ConfigError("sasl_login_callback_handler_class has no effect without sasl_oauthbearer_token_endpoint_url")
+    principal = options.get("unsecuredLoginPrincipalClaimName", "sub")
+    if claims and not isinstance(claims.get(principal), str):
+        raise ConfigError(f"sasl_jaas_config: an unsecured token needs unsecuredLoginStringClaim_{principal}: who it is for")
+    return SaslSettings(
+        "OAUTHBEARER",
+        str(claims.get(principal, "")) or (found.client_id if found else ""),
+        token_provider=provider,
+        token_endpoint=found,
+        claims=claims or None,
+        lifetime_s=lifetime_s,
+        extensions=extensions,
+    )
+
+
+def _claim(name: str, kind: str, value: str) -> Any:
+    if kind == "String":
+        return value
+    if kind == "List":  # the first character separates
+        return value[1:].split(value[0]) if value else []
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigError(f"sasl_jaas_config: {name} must be a number") from None
+
+
+# ---- TLS
+
+_TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+
+
+def check_tls(config: SecurityConfig) -> None:
+    """Rules between the TLS settings.
+
+    Raises:
+        ConfigError: one is missing, or would be ignored.
+    """
+    files = [name for name in _TLS_FILES if getattr(config, name) is not None]
+    if not config.ssl_check_hostname:
+        files.append("ssl_check_hostname")
+    if config.ssl_context is not None and files:
+        raise ConfigError(f"ssl_context is ready made: {files[0]} would be ignored")
+    if not is_tls(config) and (files or config.ssl_context is not None):
+        raise ConfigError(f"{(files or ['ssl_context'])[0]} has no effect with security_protocol={config.security_protocol}")
+    if config.ssl_keyfile is not None and config.ssl_certfile is None:
+        raise ConfigError("ssl_keyfile needs ssl_certfile")
+    if config.ssl_password is not None and config.ssl_certfile is None:
+        raise ConfigError("ssl_password needs ssl_certfile")
+
+
+def make_ssl_context(config: SecurityConfig) -> ssl.SSLContext | None:
+    """The TLS context of a client's settings; None without TLS.
+
+    Raises:
+        ConfigError: a file is missing or holds no usable certificate or key.
+    """
+    if not is_tls(config):
+        return None
+    if config.ssl_context is not None:
+        return config.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_cafile)
+        context.check_hostname = config.ssl_check_hostname
+        if config.ssl_certfile is not None:
+            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password or "")
+    except (OSError, ssl.SSLError) as failure:
+        files = ", ".join(name for name in (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile) if name)
+        raise ConfigError(f"TLS files ({files}) cannot be used: {failure}") from failure
+    return context
