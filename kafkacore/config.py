@@ -675,6 +675,11 @@ class BrokerConfig(_Config):
         metadata_max_retention_ms: so does a snapshot that is older than this.
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
+        security_inter_broker_protocol: of the listener, for brokers and clients alike: PLAINTEXT or SASL_PLAINTEXT.
+        sasl_enabled_mechanisms: what clients may use; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER if left out.
+        sasl_jaas_config: PlainLoginModule with username and password, as which brokers log in at each other, and PLAIN's users as
+            user_NAME="password".
+        connections_max_reauth_ms: after so long a client has to authenticate again; 0 for never.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
         unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
         auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
@@ -773,6 +778,10 @@ class BrokerConfig(_Config):
     metadata_max_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
     broker_heartbeat_interval_ms: int = _between(2_000, 1)
     broker_session_timeout_ms: int = _between(9_000, 1)
+    security_inter_broker_protocol: str = _one_of("PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT")
+    sasl_enabled_mechanisms: tuple[str, ...] | None = None
+    sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
+    connections_max_reauth_ms: int = _between(0, 0, INT64_MAX)
     unclean_leader_election_enable: bool = False
     unclean_leader_election_interval_ms: int = _between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True
@@ -781,11 +790,20 @@ class BrokerConfig(_Config):
     def _check(self) -> None:
         super()._check()
         self.connection_overrides()
+        config_security.check_broker_sasl(self)
         if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"
                 f" ({self.socket_request_max_bytes})"
             )
+
+    def sasl_mechanisms(self) -> tuple[str, ...]:
+        """What clients may authenticate with."""
+        return SASL_MECHANISMS if self.sasl_enabled_mechanisms is None else self.sasl_enabled_mechanisms
+
+    def plain_users(self) -> tuple[str, str, dict[str, str]]:
+        """The brokers' own name and password, and the passwords of PLAIN's users."""
+        return config_security.plain_users(self.sasl_jaas_config)
 
     def connection_overrides(self) -> dict[str, int]:
         """max_connections_per_ip_overrides, as host -> limit."""

@@ -89,8 +89,9 @@ class JaasLine(NamedTuple):
     options: dict[str, str]
 
     def text(self) -> str:
-        """The line again, every value quoted."""
-        options = "".join(f' {name}="{_escaped(value)}"' for name, value in self.options.items())
+        """The line again, every value quoted, and the names that have to be."""
+        shown = {name: name if re.fullmatch(r"[\w.-]+", name) else f'"{_escaped(name)}"' for name in self.options}
+        options = "".join(f' {shown[name]}="{_escaped(value)}"' for name, value in self.options.items())
         return f"{self.module} {self.flag}{options};"
 
 
@@ -130,7 +131,7 @@ def parse_jaas(line: str) -> JaasLine:
     if len(rest) % 3:
         raise ConfigError("sasl_jaas_config: options are name=value, and there is one login module only")
     for name, equals, value in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        if name[0] != "word" or equals != ("mark", "=") or value[0] == "mark":
+        if name[0] == "mark" or equals != ("mark", "=") or value[0] == "mark":
             raise ConfigError("sasl_jaas_config: options are name=value, and there is one login module only")
         if name[1] in options:
             raise ConfigError(f"sasl_jaas_config: option {name[1]} is given twice")
@@ -328,6 +329,59 @@ def _claim(name: str, kind: str, value: str) -> Any:
         return float(value)
     except ValueError:
         raise ConfigError(f"sasl_jaas_config: {name} must be a number") from None
+
+
+# ---- SASL of the embedded broker
+
+
+class BrokerSaslConfig(Protocol):
+    """The settings read here (any BrokerConfig has them)."""
+
+    @property
+    def security_inter_broker_protocol(self) -> str: ...
+    @property
+    def sasl_enabled_mechanisms(self) -> tuple[str, ...] | None: ...
+    @property
+    def sasl_jaas_config(self) -> str | None: ...
+    @property
+    def connections_max_reauth_ms(self) -> int: ...
+
+
+def check_broker_sasl(config: BrokerSaslConfig) -> None:
+    """Rules between a broker's SASL settings.
+
+    Raises:
+        ConfigError: one is missing, or would be ignored.
+    """
+    if config.security_inter_broker_protocol == "PLAINTEXT":
+        for name in ("sasl_enabled_mechanisms", "sasl_jaas_config", "connections_max_reauth_ms"):
+            if getattr(config, name):
+                raise ConfigError(f"{name} has no effect with security_inter_broker_protocol=PLAINTEXT")
+        return
+    mechanisms = config.sasl_enabled_mechanisms
+    if mechanisms is not None and (unknown := [each for each in mechanisms if each not in SASL_MECHANISMS]):
+        raise ConfigError(f"sasl_enabled_mechanisms may hold {', '.join(SASL_MECHANISMS)}, not {unknown[0]!r}")
+    if mechanisms is not None and "PLAIN" not in mechanisms:
+        raise ConfigError("sasl_enabled_mechanisms must hold PLAIN: brokers log in at each other with it")
+    plain_users(config.sasl_jaas_config)
+
+
+def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
+    """What a broker's JAAS line holds: its own name and password, and the passwords of PLAIN's users by name.
+
+    Raises:
+        ConfigError: there is none, or it is incomplete.
+    """
+    if line is None:
+        raise ConfigError("security_inter_broker_protocol=SASL_PLAINTEXT needs sasl_jaas_config, for PlainLoginModule")
+    parsed = parse_jaas(line)
+    if jaas_mechanisms(parsed) != ("PLAIN",):
+        raise ConfigError(f"a broker's sasl_jaas_config is for PlainLoginModule, not {parsed.module}; SCRAM's users are in the controller")
+    users = {name.removeprefix("user_"): value for name, value in parsed.options.items() if name.startswith("user_")}
+    own = _password("PLAIN", {name: value for name, value in parsed.options.items() if not name.startswith("user_")})
+    if users.get(own.username) != own.password:
+        raise ConfigError(f"sasl_jaas_config must have user_{own.username} with the same password: brokers log in at each other as that")
+    return own.username, own.password, users
 
 
 # ---- TLS

@@ -17,6 +17,7 @@ from kafkacore.admin.groups import GroupDescription, GroupListing, GroupsAdmin, 
 from kafkacore.admin.security import Acl, AclFilter, SecurityAdmin
 from kafkacore.admin.topics import CreatedTopic, TopicDescription, TopicsAdmin
 from kafkacore.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing, TransactionsAdmin
+from kafkacore.admin.users import UsersAdmin
 from kafkacore.clock import Clock
 
 __all__ = [
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin, SecurityAdmin):
+class KafkaAdminClient(TopicsAdmin, ConfigsAdmin, ClusterAdmin, GroupsAdmin, TransactionsAdmin, SecurityAdmin, UsersAdmin):
     """Manages a cluster and looks at it.
 
     Args:

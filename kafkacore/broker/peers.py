@@ -23,6 +23,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from kafkacore.broker.controller.log import CONTROLLER_ID
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
@@ -249,6 +250,11 @@ class PeerClient:
     def owns(self, connection_id: int | str) -> bool:
         """Whether a connection of the selector is one of these."""
         return connection_id in self.connections
+
+    def is_broker(self, connection_id: int | str) -> bool:
+        """Whether a connection of the selector is one to another broker: not to a client, nor to the controller."""
+        connection = self._connections.get(connection_id)  # type: ignore[arg-type]
+        return connection is not None and connection.node_id != CONTROLLER_ID
 
     def polled(self, selector: Selector) -> None:
         """Takes what a poll brought: connections made and lost, frames written."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
@@ -87,6 +88,8 @@ class Broker(Server):
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
+        if config.security_inter_broker_protocol != "PLAINTEXT":
+            self.authentication = Authentication(config, self.state.cluster, self.clock)
         self._clean = True
         self._retention: TimerTask | None = None
         self._shutdown_deadline: TimerTask | None = None

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore._codec import Plan, decode_request_body
+from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient
@@ -43,6 +44,7 @@ from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
@@ -87,6 +89,7 @@ class Server:
         clocked: what the loop looks after.
         wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
+        authentication: of its connections and of those to its peers, if there is any; the subclass's too.
     """
 
     def __init__(
@@ -132,6 +135,7 @@ class Server:
         self.state: Any = None
         self.clocked: list[Clocked] = []
         self.peers: PeerClient | None = None
+        self.authentication: Authentication | None = None
         self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
@@ -179,6 +183,8 @@ class Server:
         self._delays = LoopTimer(clock=self.clock)
         self._delayed: dict[ConnectionId, TimerTask] = {}
         self._quotas = ConnectionQuotas(self.config)
+        if self.authentication is not None:
+            self.authentication.clear()
 
     # ---- life
 
@@ -255,11 +261,18 @@ class Server:
             admission=self._quotas,
             receive_step_bytes=RECEIVE_STEP_BYTES,
             receive_memory=self._memory,
+            authenticator=self._authenticator,
         )
         selector.quiet = True
         selector.half_duplex = True
         selector.listen(listener)
         return selector
+
+    def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
+        """For connections to peers that want to know who this server is."""
+        if self.authentication is None or self.peers is None or not self.peers.is_broker(connection):
+            return None
+        return SaslAuthenticator(self.authentication.new_client, self.name)
 
     def stop(self, clean: bool = True) -> None:
         """Closes the port and all connections and ends the thread; the data stays. Nothing happens if it does not run.
@@ -507,6 +520,8 @@ class Server:
                     name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
                     raise errors.UnsupportedVersion(f"{name} v{version} is not served")
                 plan = self._plans[api_key, version] = APIS[api_key].request.plan(version)
+            if self.authentication is not None and not self.authentication.session(connection).admits(api_key, now_ms):
+                raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
             client_id, request = decode_request_body(plan, payload)
         except KafkaError as error:
             self._refuse(connection, error)
@@ -515,6 +530,8 @@ class Server:
         respond = functools.partial(self._respond, connection, version, correlation_id)
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
+        if self.authentication is not None:
+            call.session = self.authentication.session(connection)
         try:
             control = self._controls.get(api_key) if self._controls else None
             if control is None:
@@ -613,6 +630,8 @@ class Server:
         """Ends what a connection that is gone was waiting for."""
         self._muted.discard(connection)
         self._silenced.discard(connection)
+        if self.authentication is not None:
+            self.authentication.forget(connection)
         call = self._calls.pop(connection, None)
         if call is not None and call.operation is not None:
             call.operation.abandon()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.assignments import DirectoryAssignments
+from kafkacore.broker.authentication import Session
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
@@ -206,8 +207,9 @@ class BrokerState:
         facts = {"broker.id": str(self.node_id), "node.id": str(self.node_id), "process.roles": "broker"}
         node = self.cluster.nodes.get(self.node_id)
         if node is not None:
-            facts["listeners"] = facts["advertised.listeners"] = f"PLAINTEXT://{node.host}:{node.port}"
-            facts["inter.broker.listener.name"] = "PLAINTEXT"
+            protocol = self.static_config.security_inter_broker_protocol
+            facts["listeners"] = facts["advertised.listeners"] = f"{protocol}://{node.host}:{node.port}"
+            facts["inter.broker.listener.name"] = protocol
         if self.logs.directories:
             facts["log.dirs"] = ",".join(str(log_dir.path) for log_dir in self.logs.directories)
         return BrokerLayers(
@@ -296,9 +298,10 @@ class Call:
         respond: sends the response, for handlers that returned `Outcome.LATER`.
         operation: what the request waits in; ended when its connection goes away.
         fail: closes the connection because of a bug met while answering late.
+        session: the authentication of the connection; None where everybody is let in.
     """
 
-    __slots__ = ("client_host", "client_id", "fail", "now_ms", "operation", "respond", "version", "wall_ms")
+    __slots__ = ("client_host", "client_id", "fail", "now_ms", "operation", "respond", "session", "version", "wall_ms")
 
     def __init__(
         self,
@@ -318,6 +321,7 @@ class Call:
         self.respond = respond
         self.fail = fail
         self.operation: Operation | None = None
+        self.session: Session | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
         """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""

@@ -410,11 +410,12 @@ class NetworkClient(ClientCore):
         self._do_send(request, message, version, now_ms)
 
     def _handle_timed_out_connections(self, responses: list[ClientResponse], now_ms: int) -> None:
-        for node_id, connection in self._sessions.items():
-            if connection.reauthenticate_ms <= now_ms:
-                connection.state = REAUTHENTICATING
-                connection.reauthenticate_ms = NEVER_MS
-                self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
+        ended = [node_id for node_id, connection in self._sessions.items() if connection.reauthenticate_ms <= now_ms]
+        for node_id in ended:
+            connection = self._connections[node_id]
+            connection.state = REAUTHENTICATING
+            connection.reauthenticate_ms = NEVER_MS
+            self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
         for node_id, connection in list(self._opening.items()):
             if connection.setup_deadline_ms <= now_ms:
                 took_ms = now_ms - connection.last_attempt_ms
@@ -422,7 +423,8 @@ class NetworkClient(ClientCore):
                 error = NetworkError(f"connection to {self._name(node_id)} was not set up within {took_ms} ms", broker=_broker(node_id))
                 self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
         self._recompute_setup_deadline()
-        self._handle_initiate_api_version_requests(now_ms)
+        if ended:
+            self._handle_initiate_api_version_requests(now_ms)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self.in_flight.timed_out_nodes(now_ms):

@@ -5,14 +5,13 @@ Source: org.apache.kafka.controller.ScramControlManager.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import Counter
 from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.broker.controller.state import ControllerState, Written, code_of
 from kafkacore.errors import KafkaError
+from kafkacore.net.sasl import scram_credential
 from kafkacore.protocol import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -28,11 +27,11 @@ MAX_ITERATIONS = 16_384
 class Mechanism(NamedTuple):
     """One way to hash."""
 
-    hash: str
+    name: str
     min_iterations: int
 
 
-MECHANISMS = {1: Mechanism("sha256", 4096), 2: Mechanism("sha512", 4096)}
+MECHANISMS = {1: Mechanism("SCRAM-SHA-256", 4096), 2: Mechanism("SCRAM-SHA-512", 4096)}
 
 
 def alter_user_scram_credentials(
@@ -84,13 +83,5 @@ def _delete(state: ControllerState, wanted: ScramCredentialDeletion) -> Metadata
 
 
 def _upsert(wanted: ScramCredentialUpsertion) -> MetadataRecord:
-    name = MECHANISMS[wanted.mechanism].hash
-    client_key = hmac.digest(wanted.salted_password, b"Client Key", name)
-    return UserScramCredentialRecord(
-        name=wanted.name,
-        mechanism=wanted.mechanism,
-        salt=bytes(wanted.salt),
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(wanted.salted_password, b"Server Key", name),
-        iterations=wanted.iterations,
-    )
+    kept = scram_credential(MECHANISMS[wanted.mechanism].name, bytes(wanted.salted_password), bytes(wanted.salt), wanted.iterations)
+    return UserScramCredentialRecord(name=wanted.name, mechanism=wanted.mechanism, **kept._asdict())

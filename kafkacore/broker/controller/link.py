@@ -23,6 +23,7 @@ from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage, new_uuid
 from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.config_security import SECURITY_PROTOCOLS
 from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
     BrokerHeartbeatRequest,
@@ -44,8 +45,6 @@ LogDirs = Callable[[], tuple[list[bytes], list[bytes]]]
 
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 2
-PLAINTEXT = 0
-LISTENER = "PLAINTEXT"
 
 
 class ControllerLink(Protocol):
@@ -111,11 +110,14 @@ class LinkBase:
     def _registration(self, node: Node, cluster_id: str) -> BrokerRegistrationRequest:
         """Of a new incarnation."""
         self._want_fence = False
+        protocol = self._image.config.security_inter_broker_protocol
         return BrokerRegistrationRequest(
             broker_id=node.id,
             cluster_id=cluster_id,
             incarnation_id=new_uuid(),
-            listeners=[RegistrationListener(name=LISTENER, host=node.host, port=node.port, security_protocol=PLAINTEXT)],
+            listeners=[
+                RegistrationListener(name=protocol, host=node.host, port=node.port, security_protocol=SECURITY_PROTOCOLS.index(protocol))
+            ],
             features=[
                 RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in self._image.supported_features.items()

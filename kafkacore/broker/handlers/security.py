@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.cluster import QuotaEntity
@@ -48,6 +48,7 @@ from kafkacore.protocol import (
     SaslHandshakeResponse,
     ScramCredentialInfo,
 )
+from kafkacore.protocol.schema import Response
 
 NO_AUTHORIZER = "No Authorizer is configured."
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -169,16 +170,32 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_code=0, error_message="", results=results)
 
 
-# ---- SASL and delegation tokens, without authentication
+# ---- SASL, and delegation tokens, which nobody gets
 
 
-def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """SaslHandshake v0-1: ILLEGAL_SASL_STATE, since nobody need say who he is."""
-    return SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=[])
+def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Outcome:
+    """SaslHandshake v0-1: ILLEGAL_SASL_STATE where nobody need say who he is, and for v0, whose tokens have no frames."""
+    session = call.session
+    if session is None:
+        return SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=[])
+    return _told(call, session.handshake(request, call.version), session.failed)
 
 
-def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE."""
+R = TypeVar("R", bound=Response)
+
+
+def _told(call: Call, response: R, failed: bool) -> R | Outcome:
+    """An answer that may be the connection's last."""
+    if not failed:
+        return response
+    call.respond(response)
+    return Outcome.CLOSE
+
+
+def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | Outcome:
+    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE where nobody need say who he is."""
+    if call.session is not None:
+        return _told(call, call.session.authenticate(request, call.now_ms), call.session.failed)
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"")
 

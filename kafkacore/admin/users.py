@@ -1,0 +1,104 @@
+"""SCRAM's users (KIP-554).
+
+Source: Kafka's KafkaAdminClient.{describeUserScramCredentials, alterUserScramCredentials}.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+
+from kafkacore import errors
+from kafkacore.admin.base import AdminBase, ItemResults
+from kafkacore.net.sasl import MIN_ITERATIONS, salted_password
+from kafkacore.protocol import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+    ScramUserName,
+)
+
+MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+SALT_BYTES = 24
+
+
+class UsersAdmin(AdminBase):
+    """The calls about users that authenticate with SCRAM."""
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, timeout: float | None = None
+    ) -> ItemResults[str, dict[str, int]]:
+        """Which users there are; never what is kept of their passwords.
+
+        Args:
+            users: their names; None for all.
+            timeout: seconds.
+
+        Returns:
+            By user, how often each of its mechanisms hashes. Typical error: ResourceNotFound.
+        """
+        names = None if users is None else [ScramUserName(name=name) for name in dict.fromkeys(users)]
+        if names == []:
+            return ItemResults({}, {})
+        response = self._ask(
+            DescribeUserScramCredentialsRequest,
+            lambda version: DescribeUserScramCredentialsRequest(users=names),
+            self._timeout_ms(timeout),
+        )
+        errors.raise_for(response.error_code, response.error_message, api="DescribeUserScramCredentials")
+        words = {number: name for name, number in MECHANISMS.items()}
+        found: dict[str, dict[str, int]] = {}
+        failed: dict[str, errors.KafkaError] = {}
+        for each in response.results:
+            if each.error_code:
+                failed[each.user] = errors.from_code(each.error_code, each.error_message, api="DescribeUserScramCredentials")
+            else:
+                found[each.user] = {words.get(info.mechanism, "unknown"): info.iterations for info in each.credential_infos}
+        return ItemResults(found, failed)
+
+    def alter_user_scram_credentials(
+        self, passwords: Mapping[tuple[str, str], str | None], *, iterations: int = MIN_ITERATIONS, timeout: float | None = None
+    ) -> ItemResults[str, None]:
+        """Makes users, gives them other passwords, or takes them away. Passwords do not leave this process: salted hashes do.
+
+        Args:
+            passwords: by (user, mechanism), the mechanism SCRAM-SHA-256 or SCRAM-SHA-512; None takes the user's credential away.
+            iterations: how often is hashed.
+            timeout: seconds.
+
+        Returns:
+            By user; all or nothing of each. Typical errors: ResourceNotFound, UnacceptableCredential.
+
+        Raises:
+            errors.UsageError: a mechanism that is none of the two, or an empty password.
+        """
+        deletions, upsertions = [], []
+        for (user, mechanism), password in passwords.items():
+            number = MECHANISMS.get(mechanism)
+            if number is None:
+                raise errors.UsageError(f"a mechanism is one of {', '.join(MECHANISMS)}, not {mechanism!r}")
+            if password is None:
+                deletions.append(ScramCredentialDeletion(name=user, mechanism=number))
+                continue
+            if not password or iterations < 1:
+                raise errors.UsageError(f"the password of {user!r} is empty, or iterations is not positive")
+            salt = secrets.token_bytes(SALT_BYTES)
+            salted = salted_password(mechanism, password, salt, iterations)
+            upsertions.append(
+                ScramCredentialUpsertion(name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted)
+            )
+        if not deletions and not upsertions:
+            return ItemResults({}, {})
+        response = self._ask(
+            AlterUserScramCredentialsRequest,
+            lambda version: AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
+            self._timeout_ms(timeout),
+            to_controller=True,
+        )
+        failed = {
+            each.user: errors.from_code(each.error_code, each.error_message, api="AlterUserScramCredentials")
+            for each in response.results
+            if each.error_code
+        }
+        return ItemResults({each.user: None for each in response.results if not each.error_code}, failed)

@@ -1,0 +1,165 @@
+"""Who may use a broker whose listener is SASL_PLAINTEXT: the state of each connection's authentication.
+
+    nobody --SaslHandshake--> in dialogue --SaslAuthenticate...--> a user --SaslHandshake--> in dialogue again (KIP-368)
+
+Rules:
+
+1. Before a connection has a user, and while it changes, only the requests of the dialogue are served, and ApiVersions before it. Any other
+   one ends the connection, and so does a failed dialogue, once the client has been told.
+2. PLAIN's users are those of `sasl.jaas.config`, SCRAM's those of the controller's image. OAUTHBEARER takes unsigned tokens, as Kafka does
+   until it is told how to check signed ones: this is a broker for tests.
+3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
+
+There is no authorizer: who is let in may do everything.
+
+Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; KIP-43, KIP-152, KIP-368.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.clock import Clock
+from kafkacore.config import BrokerConfig
+from kafkacore.config_security import SaslSettings
+from kafkacore.errors import Code, SaslAuthentication
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import new_clients
+from kafkacore.net.channel import ConnectionId
+from kafkacore.net.oauth import read_unsecured_token
+from kafkacore.net.sasl import OAuthBearerServer, PlainServer, SaslClient, SaslServer, ScramCredential, ScramServer
+from kafkacore.protocol import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+SCRAM_NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+
+
+class Session:
+    """One connection's authentication.
+
+    Attributes:
+        user: who it is; empty before that is known.
+        failed: the dialogue has failed: the connection ends with the answer.
+    """
+
+    def __init__(self, rules: Authentication) -> None:
+        self._rules = rules
+        self._machine: SaslServer | None = None
+        self._mechanism = ""
+        self._expires_ms = NEVER_MS
+        self.user = ""
+        self.failed = False
+
+    def admits(self, api_key: int, now_ms: int) -> bool:
+        """Whether a request may come now."""
+        if api_key == SaslAuthenticateRequest.API_KEY:
+            return self._machine is not None
+        if self._machine is not None:
+            return False
+        if api_key == SaslHandshakeRequest.API_KEY:
+            return True
+        return now_ms < self._expires_ms if self.user else api_key == ApiVersionsRequest.API_KEY
+
+    def handshake(self, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
+        """A mechanism is chosen."""
+        offered = self._rules.mechanisms
+        code = Code.NONE
+        if version < 1:
+            code = Code.ILLEGAL_SASL_STATE
+        elif request.mechanism not in offered or self._mechanism not in ("", request.mechanism):
+            code = Code.UNSUPPORTED_SASL_MECHANISM  # unknown, or another one than when the session began
+        self.failed = code != Code.NONE
+        if not self.failed:
+            self._mechanism = request.mechanism
+            self._machine = self._rules.machine(request.mechanism)
+        return SaslHandshakeResponse(error_code=code, mechanisms=list(offered))
+
+    def authenticate(self, request: SaslAuthenticateRequest, now_ms: int) -> SaslAuthenticateResponse:
+        """A token of the dialogue."""
+        machine = self._machine
+        assert machine is not None  # else the request is not admitted
+        try:
+            challenge = machine.step(bytes(request.auth_bytes))
+            if machine.done and self.user not in ("", machine.user):
+                raise SaslAuthentication(f"Cannot change principals during re-authentication from {self.user} to {machine.user}")
+        except SaslAuthentication as error:
+            self.failed = True
+            return SaslAuthenticateResponse(error_code=Code.SASL_AUTHENTICATION_FAILED, error_message=error.message, auth_bytes=b"")
+        lifetime_ms = 0
+        if machine.done:
+            self._machine = None
+            self.user = machine.user
+            lifetime_ms = self._rules.lifetime_ms(self.user)
+            self._expires_ms = now_ms + lifetime_ms if lifetime_ms and self._rules.max_reauth_ms else NEVER_MS
+        return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=challenge, session_lifetime_ms=lifetime_ms)
+
+
+class Authentication:
+    """What a broker's sessions go by.
+
+    Args:
+        config: of the broker; its listener is SASL_PLAINTEXT.
+        image: its image of the cluster, for SCRAM.
+        clock: for tokens.
+    """
+
+    def __init__(self, config: BrokerConfig, image: ClusterImage, clock: Clock) -> None:
+        self.mechanisms = config.sasl_mechanisms()
+        self.max_reauth_ms = config.connections_max_reauth_ms
+        self._own_user, own_password, self._users = config.plain_users()
+        self._image = image
+        self._clock = clock
+        self._sessions: dict[ConnectionId, Session] = {}
+        self._token_expiry_ms: dict[str, int] = {}
+        self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", self._own_user, own_password), clock)
+
+    def session(self, connection: ConnectionId) -> Session:
+        """The state of a connection, new if it has none."""
+        session = self._sessions.get(connection)
+        if session is None:
+            session = self._sessions[connection] = Session(self)
+        return session
+
+    def forget(self, connection: ConnectionId) -> None:
+        """The connection is gone."""
+        self._sessions.pop(connection, None)
+
+    def clear(self) -> None:
+        """All connections are gone."""
+        self._sessions.clear()
+
+    def machine(self, mechanism: str) -> SaslServer:
+        """The mechanism's machine for one dialogue."""
+        if mechanism == "PLAIN":
+            return PlainServer(self._is_password)
+        if mechanism == "OAUTHBEARER":
+            return OAuthBearerServer(self._user_of_token)
+        return ScramServer(mechanism, lambda user: self._credential(user, SCRAM_NUMBERS[mechanism]))
+
+    def lifetime_ms(self, user: str) -> int:
+        """How long a session that begins now lasts; 0 for ever. The brokers' own, which do not authenticate again, last for ever."""
+        limits = [self.max_reauth_ms] if self.max_reauth_ms and user != self._own_user else []
+        expiry_ms = self._token_expiry_ms.pop(user, None)
+        if expiry_ms is not None:
+            limits.append(max(expiry_ms - self._clock.wall_ms(), 1))
+        return min(limits, default=0)
+
+    def _is_password(self, user: str, password: str) -> bool:
+        expected = self._users.get(user)
+        return hmac.compare_digest((expected or "").encode(), password.encode()) and expected is not None
+
+    def _credential(self, user: str, number: int) -> ScramCredential | None:
+        kept = self._image.scram_credentials.get((user, number))
+        return None if kept is None else ScramCredential(bytes(kept.salt), bytes(kept.stored_key), bytes(kept.server_key), kept.iterations)
+
+    def _user_of_token(self, token: str) -> str:
+        user, expiry_ms = read_unsecured_token(token, self._clock.wall_ms())
+        self._token_expiry_ms[user] = expiry_ms
+        return user
