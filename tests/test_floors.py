@@ -37,7 +37,11 @@ PRIVATE = {"cli": {"__main__"}, "spark": {"pyspark_kafkacore", "cli"}}
 """Rooms that only these may import."""
 
 DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}
-EXTRAS_BELOW = {"compress": {"isal"}, "net": {"httpx"}, "records": {"pyarrow"}, "_codec": {"pyarrow"}, "producer": {"pyarrow"}, "consumer": {"pyarrow"}}
+EXTRAS_BELOW = {
+    "compress": {"isal"},
+    "net": {"httpx"},
+    **dict.fromkeys(("records", "_codec", "producer", "consumer"), {"pyarrow"}),
+}
 """Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
 EXTRAS_AT_TOP = {"cli": {"typer", "rich", "click"}, "spark": {"pyspark", "pyarrow"}, "testing": {"pytest"}}
 """Optional packages that the submodules of a face may import at their top; its __init__.py may not, testing apart."""

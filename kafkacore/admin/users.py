@@ -6,7 +6,7 @@ Source: Kafka's KafkaAdminClient.{describeUserScramCredentials, alterUserScramCr
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults
@@ -59,7 +59,7 @@ class UsersAdmin(AdminBase):
 
     def alter_user_scram_credentials(
         self, passwords: Mapping[tuple[str, str], str | None], *, iterations: int = MIN_ITERATIONS, timeout: float | None = None
-    ) -> ItemResults[str, None]:
+    ) -> ItemResults[tuple[str, str], None]:
         """Makes users, gives them other passwords, or takes them away. Passwords do not leave this process: salted hashes do.
 
         Args:
@@ -68,37 +68,42 @@ class UsersAdmin(AdminBase):
             timeout: seconds.
 
         Returns:
-            By user; all or nothing of each. Typical errors: ResourceNotFound, UnacceptableCredential.
+            By user and mechanism. Typical errors: ResourceNotFound, UnacceptableCredential.
 
         Raises:
             errors.UsageError: a mechanism that is none of the two, or an empty password.
         """
-        deletions, upsertions = [], []
-        for (user, mechanism), password in passwords.items():
-            number = MECHANISMS.get(mechanism)
-            if number is None:
+        for user, mechanism in passwords:
+            if mechanism not in MECHANISMS:
                 raise errors.UsageError(f"a mechanism is one of {', '.join(MECHANISMS)}, not {mechanism!r}")
-            if password is None:
-                deletions.append(ScramCredentialDeletion(name=user, mechanism=number))
-                continue
-            if not password or iterations < 1:
+            if passwords[user, mechanism] == "" or iterations < 1:
                 raise errors.UsageError(f"the password of {user!r} is empty, or iterations is not positive")
+        deadline_ms = self._deadline_ms(timeout)
+        made: dict[tuple[str, str], None] = {}
+        failed: dict[tuple[str, str], errors.KafkaError] = {}
+        for mechanism in MECHANISMS:  # a request may name a user once
+            wanted = {user: password for (user, one), password in passwords.items() if one == mechanism}
+            if not wanted:
+                continue
+            build = _alteration(mechanism, wanted, iterations)
+            response = self._ask(AlterUserScramCredentialsRequest, build, self._left_ms(deadline_ms), to_controller=True)
+            for each in response.results:
+                if each.error_code:
+                    failed[each.user, mechanism] = errors.from_code(each.error_code, each.error_message, api="AlterUserScramCredentials")
+                else:
+                    made[each.user, mechanism] = None
+        return ItemResults(made, failed)
+
+
+def _alteration(mechanism: str, passwords: Mapping[str, str | None], iterations: int) -> Callable[[int], AlterUserScramCredentialsRequest]:
+    number = MECHANISMS[mechanism]
+    upsertions = []
+    for user, password in passwords.items():
+        if password is not None:
             salt = secrets.token_bytes(SALT_BYTES)
             salted = salted_password(mechanism, password, salt, iterations)
             upsertions.append(
                 ScramCredentialUpsertion(name=user, mechanism=number, iterations=iterations, salt=salt, salted_password=salted)
             )
-        if not deletions and not upsertions:
-            return ItemResults({}, {})
-        response = self._ask(
-            AlterUserScramCredentialsRequest,
-            lambda version: AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
-            self._timeout_ms(timeout),
-            to_controller=True,
-        )
-        failed = {
-            each.user: errors.from_code(each.error_code, each.error_message, api="AlterUserScramCredentials")
-            for each in response.results
-            if each.error_code
-        }
-        return ItemResults({each.user: None for each in response.results if not each.error_code}, failed)
+    deletions = [ScramCredentialDeletion(name=user, mechanism=number) for user, password in passwords.items() if password is None]
+    return lambda _version: AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions)

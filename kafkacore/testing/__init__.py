@@ -142,10 +142,9 @@ class EmbeddedCluster:
         supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
-        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         self._users = dict(users or {})
-        if users is not None:
-            self.config = self.config.replace(**_sasl_settings(self._users))
+        sasl = {} if users is None else _sasl_settings(self._users)
+        self.config = config.replace(**sasl) if isinstance(config, BrokerConfig) else _config(brokers, {**(config or {}), **sasl})
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(
@@ -213,17 +212,18 @@ class EmbeddedCluster:
 
     def _make_users(self) -> None:
         """Gives SCRAM's users to the controller, before there is a broker to ask."""
-        upsertions = []
-        for name, password in self._users.items():
-            for number, mechanism in enumerate(SCRAM_HASHES, start=1):
-                salt = secrets.token_bytes(16)
-                salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
-                upsertions.append(
-                    ScramCredentialUpsertion(
-                        name=name, mechanism=number, iterations=MIN_ITERATIONS, salt=salt, salted_password=salted
-                    )
+        for number, mechanism in enumerate(SCRAM_HASHES, start=1):
+            salt = secrets.token_bytes(16)
+            upsertions = [
+                ScramCredentialUpsertion(
+                    name=name,
+                    mechanism=number,
+                    iterations=MIN_ITERATIONS,
+                    salt=salt,
+                    salted_password=salted_password(mechanism, password, salt, MIN_ITERATIONS),
                 )
-        if upsertions:
+                for name, password in self._users.items()
+            ]
             response, _ = self._controller.submit(AlterUserScramCredentialsRequest(upsertions=upsertions), 0)
             assert isinstance(response, AlterUserScramCredentialsResponse)
             for each in response.results:

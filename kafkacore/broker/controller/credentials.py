@@ -39,14 +39,14 @@ def alter_user_scram_credentials(
 ) -> Written:
     """AlterUserScramCredentials v0. A user gets one result: the first error, if there is one, and then nothing of that user changes."""
     everything: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    mentions = Counter((each.name, each.mechanism) for each in everything)
+    mentions = Counter(each.name for each in everything)
     records: dict[str, list[MetadataRecord]] = {}
     failed: dict[str, KafkaError] = {}
     for wanted in everything:
         own = records.setdefault(wanted.name, [])
         try:
             _check(wanted)
-            if mentions[wanted.name, wanted.mechanism] > 1:
+            if mentions[wanted.name] > 1:
                 raise errors.DuplicateResource("A user credential cannot be altered twice in the same request")
             own.append(_delete(state, wanted) if isinstance(wanted, ScramCredentialDeletion) else _upsert(wanted))
         except KafkaError as error:

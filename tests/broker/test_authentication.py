@@ -1,0 +1,298 @@
+"""Brokers that want to know who is there: every mechanism, by kafkacore's clients and by others; what the unauthenticated may not do."""
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, protocol
+from kafkacore.broker.authentication import Authentication, Session
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import (
+    AuthenticationFailedError,
+    KafkaTimeoutError,
+    ResourceNotFound,
+    SaslAuthentication,
+    UnsupportedSaslMechanism,
+)
+from kafkacore.net.oauth import unsecured_token
+from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+USERS = {"alice": 'a"l\\i=ce;', "bör,ge=": "pä ss"}
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(users=USERS) as made:
+        yield made
+
+
+def as_user(cluster, mechanism="PLAIN", user="alice", password=None, **more):
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": USERS[user] if password is None else password,
+        **more,
+    }
+
+
+def as_token(cluster, provider):
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.provider": provider,
+    }
+
+
+def round_trip(settings, topic):
+    with KafkaProducer(settings) as producer:
+        sent = producer.send(topic, b"v").result(10)
+    with KafkaConsumer(settings) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0), sent.offset)
+        [record] = next(iter(consumer.poll(10).values()))
+    assert record.value == b"v"
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_round_trips(cluster, mechanism, user):
+    round_trip(as_user(cluster, mechanism, user), "round")
+
+
+def test_tokens(cluster):
+    now_ms = 4_000_000_000_000
+    round_trip(as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, now_ms, 60), now_ms)), "tokens")
+    with pytest.raises(SaslAuthentication, match="the token has expired; the broker refuses the token: invalid_token"):
+        KafkaAdminClient(as_token(cluster, lambda: (unsecured_token({"sub": "carol"}, 0, 60), now_ms))).list_topics()
+
+
+def calls():
+    def produce(settings):
+        with KafkaProducer(settings, max_block_ms=20_000) as producer:
+            producer.send("t", b"v").result(20)
+
+    def consume(settings):
+        with KafkaConsumer("t", **{name.replace(".", "_"): value for name, value in settings.items()}) as consumer:
+            consumer.poll(20)
+
+    def manage(settings):
+        with KafkaAdminClient(settings) as admin:
+            admin.list_topics()
+
+    return [produce, consume, manage]
+
+
+@pytest.mark.timeout(10)  # at once, not when a time-out is over
+@pytest.mark.parametrize("call", calls(), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_wrong_passwords_are_told_by_the_next_call(cluster, call, mechanism):
+    with pytest.raises(SaslAuthentication, match=rf"{mechanism} authentication of user 'alice' by 127\.0\.0\.1:\d+ failed") as caught:
+        call(as_user(cluster, mechanism, password="guessed-wrong"))
+    assert "guessed-wrong" not in str(caught.value)
+
+
+def test_unknown_users_and_mechanisms(cluster):
+    for mechanism in MECHANISMS:
+        with pytest.raises(SaslAuthentication), KafkaAdminClient({**as_user(cluster, mechanism), "sasl.username": "mallory"}) as admin:
+            admin.list_topics()
+    config = {"sasl.enabled.mechanisms": "PLAIN", **sasl({"b": "x"})}
+    with EmbeddedCluster(config=config) as only_plain:
+        settings = as_user(only_plain, "SCRAM-SHA-256", password="x")
+        with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN"), KafkaAdminClient(settings) as admin:
+            admin.list_topics()
+
+
+def sasl(users):
+    named = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    name, password = next(iter(users.items()))
+    line = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{name}" password="{password}" {named};'
+    return {"security.inter.broker.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": line}
+
+
+def test_who_does_not_authenticate_gets_nothing(cluster):
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin, pytest.raises(KafkaTimeoutError):
+        admin.list_topics(timeout=0.3)
+
+
+def test_a_client_that_authenticates_where_nobody_need():
+    with EmbeddedCluster() as plain, KafkaAdminClient(as_user(plain, password="x")) as admin:
+        with pytest.raises(AuthenticationFailedError, match="this listener of the broker does not use SASL"):
+            admin.list_topics()
+
+
+def test_users_come_and_go(cluster):
+    with KafkaAdminClient(as_user(cluster)) as admin:
+        admin.alter_user_scram_credentials({("dora", "SCRAM-SHA-256"): "one", ("dora", "SCRAM-SHA-512"): "two"}, iterations=5000).check()
+        assert admin.describe_user_scram_credentials(["dora"])["dora"] == {"SCRAM-SHA-256": 5000, "SCRAM-SHA-512": 5000}
+        assert set(admin.describe_user_scram_credentials()) >= {"alice", "dora"}
+        dora = {**as_user(cluster, "SCRAM-SHA-256"), "sasl.username": "dora", "sasl.password": "one"}
+        with KafkaAdminClient(dora) as hers:
+            hers.list_topics()
+        gone = admin.alter_user_scram_credentials({("dora", "SCRAM-SHA-256"): None, ("emil", "SCRAM-SHA-256"): None})
+        assert ("dora", "SCRAM-SHA-256") in gone
+        assert isinstance(gone.errors["emil", "SCRAM-SHA-256"], ResourceNotFound)
+        with pytest.raises(SaslAuthentication), KafkaAdminClient(dora) as hers:
+            hers.list_topics()
+        assert admin.describe_user_scram_credentials(["dora"])["dora"] == {"SCRAM-SHA-512": 5000}
+        password = admin.describe_configs([("broker", "1")])["broker", "1"]["sasl.jaas.config"]
+        assert (password.value, password.is_sensitive) == (None, True)
+
+
+def test_three_brokers_trust_each_other():
+    with EmbeddedCluster(brokers=3, users={"alice": "x"}) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=3, configs={"min.insync.replicas": "3"})
+        settings = as_user(cluster, "SCRAM-SHA-512", password="x")
+        with KafkaProducer(settings) as producer:
+            producer.send("t", b"v").result(10)
+        assert {cluster.end_offset("t", 0, broker) for broker in (1, 2, 3)} == {1}
+
+
+# ---- other clients
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent(cluster, mechanism):
+    confluent = pytest.importorskip("confluent_kafka")
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanisms": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": USERS["alice"],
+    }
+    answers = []
+    producer = confluent.Producer(settings)
+    producer.produce("confluent", b"v", on_delivery=lambda error, message: answers.append(error))
+    assert producer.flush(10) == 0
+    assert answers == [None]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(cluster, mechanism):
+    kafka = pytest.importorskip("kafka")
+    admin = kafka.KafkaAdminClient(
+        bootstrap_servers=cluster.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="alice",
+        sasl_plain_password=USERS["alice"],
+    )
+    admin.list_topics()
+    admin.close()
+
+
+# ---- the wire
+
+
+def ask(wire, request, version):
+    """The answer; None when the broker closes the connection instead."""
+    try:
+        return wire.ask(request, version)
+    except (EOFError, ConnectionError):
+        return None
+
+
+@pytest.fixture
+def raw(cluster):
+    with Wire(cluster.bootstrap_servers) as wire:
+        yield wire
+
+
+PLAIN_TOKEN = SaslAuthenticateRequest(auth_bytes=f"\0alice\0{USERS['alice']}".encode())
+
+
+@pytest.mark.parametrize(
+    ("asked", "last"),
+    [
+        ([(protocol.MetadataRequest(topics=[]), 5)], None),
+        ([(PLAIN_TOKEN, 1)], None),
+        ([(SaslHandshakeRequest(mechanism="PLAIN"), 1), (protocol.ApiVersionsRequest(), 0)], None),
+        ([(SaslHandshakeRequest(mechanism="PLAIN"), 1), (SaslHandshakeRequest(mechanism="PLAIN"), 1)], None),
+        ([(SaslHandshakeRequest(mechanism="GSSAPI"), 1)], 33),
+        ([(SaslHandshakeRequest(mechanism="PLAIN"), 0)], 34),
+        ([(SaslHandshakeRequest(mechanism="PLAIN"), 1), (SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), 2)], 58),
+        ([(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1), (SaslAuthenticateRequest(auth_bytes=b""), 0)], 58),
+        ([(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1), (SaslAuthenticateRequest(auth_bytes=b"\xff"), 0)], 58),
+    ],
+)
+def test_what_ends_a_connection(raw, asked, last):
+    for request, version in asked:
+        answer = ask(raw, request, version)
+    assert (answer and answer.error_code) == last
+    assert ask(raw, protocol.ApiVersionsRequest(), 0) is None
+
+
+def test_versions_may_be_asked_for_first(raw):
+    assert ask(raw, protocol.ApiVersionsRequest(), 0).error_code == 0
+    assert ask(raw, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    answer = ask(raw, PLAIN_TOKEN, 2)
+    assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
+    assert ask(raw, protocol.MetadataRequest(topics=[]), 5).brokers
+
+
+# ---- sessions that end
+
+
+def rules(**settings):
+    config = BrokerConfig.from_user({**sasl({"broker": "b", "alice": "a", "bob": "b"}), "connections.max.reauth.ms": 1000, **settings})
+    return Authentication(config, None, ManualClock(0, 1_700_000_000_000))
+
+
+def log_in(session, user="alice", password="a", now_ms=0, mechanism="PLAIN"):
+    assert session.handshake(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
+    return session.authenticate(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), now_ms)
+
+
+def test_a_session_ends_unless_it_is_renewed():
+    session = Session(rules())
+    assert log_in(session).session_lifetime_ms == 1000
+    assert session.admits(3, 999)
+    assert not session.admits(3, 1000)
+    assert session.admits(SaslHandshakeRequest.API_KEY, 1000)
+    log_in(session, now_ms=1500)
+    assert session.admits(3, 2499)
+    assert not session.admits(3, 2500)
+
+
+def test_the_brokers_own_session_does_not_end():
+    session = Session(rules())
+    assert log_in(session, "broker", "b").session_lifetime_ms == 0
+    assert session.admits(1, 10**9)
+
+
+def test_a_renewed_session_is_the_same_users():
+    session = Session(rules())
+    log_in(session)
+    answer = log_in(session, "bob", "b")
+    assert (answer.error_code, answer.error_message) == (58, "Cannot change principals during re-authentication from alice to bob")
+    assert session.failed
+    session = Session(rules())
+    log_in(session)
+    assert session.handshake(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1).error_code == 33
+
+
+def test_a_session_ends_with_its_token():
+    authentication = rules()
+    session = Session(authentication)
+    session.handshake(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    token = unsecured_token({"sub": "carol"}, 1_700_000_000_000, 0.5)
+    answer = session.authenticate(SaslAuthenticateRequest(auth_bytes=f"n,,\x01auth=Bearer {token}\x01\x01".encode()), 0)
+    assert (session.user, answer.session_lifetime_ms) == ("carol", 500)
+
+
+def test_clients_stay_connected_over_many_sessions():
+    with EmbeddedCluster(users={"alice": "x"}, config={"connections.max.reauth.ms": 100}) as cluster:
+        handshakes = []
+        cluster.control(17, lambda request: handshakes.append(request.mechanism))
+        with KafkaProducer(as_user(cluster, password="x", **{"linger.ms": 0})) as producer:
+            producer.send("t", b"v").result(10)
+            lost = []
+            producer._sender.client.on_disconnect = lambda node, error: lost.append(error)
+            while len(handshakes) < 5:
+                producer.send("t", b"v").result(10)
+            assert lost == []

@@ -1,0 +1,295 @@
+"""SASL on a connection: its requests over a stream, its refusals, and authenticating again before a session ends."""
+
+import struct
+
+import pytest
+
+from kafkacore import protocol
+from kafkacore.clock import ManualClock
+from kafkacore.config_security import SaslSettings
+from kafkacore.errors import AuthenticationFailedError, CorruptDataError, IllegalSaslState, SaslAuthentication, UnsupportedSaslMechanism
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import SaslAuthenticator, authenticators, new_clients
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.connection import READY, REAUTHENTICATING
+from kafkacore.net.sasl import PlainServer, ScramServer, salted_password, scram_credential
+from kafkacore.net.transport import memory_pair
+from tests.net.net_support import Cluster, Peer
+
+PASSWORD = "correct horse"
+PLAIN = SaslSettings("PLAIN", "alice", PASSWORD)
+SCRAM = SaslSettings("SCRAM-SHA-512", "alice", PASSWORD)
+CREDENTIAL = scram_credential("SCRAM-SHA-512", salted_password("SCRAM-SHA-512", PASSWORD, b"salt", 4096), b"salt", 4096)
+
+
+class SaslBroker:
+    """Answers what a client asks while it authenticates."""
+
+    def __init__(self, peer, *, authenticate=(0, 2), lifetime_ms=0, password=PASSWORD, code=0, machine=None):
+        self.peer = peer
+        self.authenticate = authenticate
+        self.lifetime_ms = lifetime_ms
+        self.password = password
+        self.code = code
+        self.machine = machine
+        self.asked = []
+
+    def serve(self):
+        """Answers what has come; the number of requests."""
+        new = self.peer.read()
+        for header, request in new:
+            self.answer(header, request)
+        return len(new)
+
+    def answer(self, header, request):
+        key = header.request_api_key
+        self.asked.append((key, header.request_api_version))
+        if key == 18:
+            ranges = {17: (0, 1), 36: self.authenticate} if self.authenticate else {17: (0, 1)}
+            keys = [protocol.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in ranges.items()]
+            self.peer.answer(header, protocol.ApiVersionsResponse(error_code=0, api_keys=keys))
+        elif key == 17:
+            self.machine = self.machine or (
+                PlainServer(lambda user, word: word == self.password)
+                if request.mechanism == "PLAIN"
+                else ScramServer(request.mechanism, {"alice": CREDENTIAL}.get)
+            )
+            self.peer.answer(header, protocol.SaslHandshakeResponse(error_code=self.code, mechanisms=["PLAIN", "GSSAPI"]))
+        else:
+            try:
+                answer = protocol.SaslAuthenticateResponse(
+                    error_code=0, auth_bytes=self.machine.step(bytes(request.auth_bytes)), session_lifetime_ms=self.lifetime_ms
+                )
+            except SaslAuthentication as error:
+                answer = protocol.SaslAuthenticateResponse(error_code=58, error_message=error.message, auth_bytes=b"")
+            self.peer.answer(header, answer)
+
+
+def connection(settings=PLAIN, **broker):
+    near, far = memory_pair()
+    near.peer = "kafka-1:9092"
+    authenticator = SaslAuthenticator(new_clients(settings, ManualClock()), "me")
+    return authenticator, near, SaslBroker(Peer(far, None), **broker)
+
+
+def run(authenticator, transport, broker):
+    for _ in range(10_000):
+        if authenticator.step(transport):
+            return
+        broker.serve()
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("step_bytes", [1, 3, 1 << 20])
+@pytest.mark.parametrize("settings", [PLAIN, SCRAM])
+def test_to_its_end_over_any_pieces(settings, step_bytes):
+    authenticator, transport, broker = connection(settings, lifetime_ms=5_000)
+    transport.max_read_bytes = transport.max_write_bytes = step_bytes
+    run(authenticator, transport, broker)
+    tokens = 1 if settings is PLAIN else 2
+    assert broker.asked == [(18, 0), (17, 1), *[(36, 2)] * tokens]
+    assert broker.machine.user == "alice"
+    assert authenticator.session_lifetime_ms == 5_000
+
+
+def test_bytes_behind_the_last_answer_stay_for_the_channel():
+    authenticator, transport, broker = connection()
+    transport.max_read_bytes = 1 << 20
+    while True:
+        if authenticator.step(transport):
+            break
+        if broker.serve() and broker.asked[-1][0] == 36:
+            broker.peer.transport.write([b"more"], 0)
+    left = bytearray(10)
+    assert transport.read_into(left, 0, 10) == 4
+    assert left[:4] == b"more"
+
+
+@pytest.mark.parametrize(("offered", "spoken"), [((0, 0), 0), ((0, 1), 1), ((0, 9), 2)])
+def test_versions_of_older_and_newer_brokers(offered, spoken):
+    authenticator, transport, broker = connection(authenticate=offered, lifetime_ms=7)
+    run(authenticator, transport, broker)
+    assert broker.asked[-1] == (36, spoken)
+    assert authenticator.session_lifetime_ms == (7 if spoken else 0)
+
+
+@pytest.mark.parametrize(
+    ("broker", "kind", "why"),
+    [
+        ({"password": "other"}, SaslAuthentication, "Invalid username or password"),
+        ({"code": 33}, UnsupportedSaslMechanism, "the broker offers PLAIN, GSSAPI"),
+        ({"code": 34}, IllegalSaslState, "this listener of the broker does not use SASL"),
+        ({"authenticate": None}, UnsupportedSaslMechanism, "older than Kafka 1.0"),
+        ({"authenticate": (5, 6)}, UnsupportedSaslMechanism, "does not speak SaslAuthenticate"),
+    ],
+)
+def test_refusals_name_mechanism_user_and_broker(broker, kind, why):
+    with pytest.raises(kind, match=f"PLAIN authentication of user 'alice' by kafka-1:9092 failed: .*{why}") as caught:
+        run(*connection(**broker))
+    assert isinstance(caught.value, AuthenticationFailedError)
+    assert caught.value.fatal
+    assert not caught.value.retriable
+    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in repr(caught.value.__cause__)
+
+
+def test_a_broker_that_does_not_know_the_password_is_refused():
+    class Impostor:
+        def step(self, token):
+            return self.inner.step(token) if not hasattr(self, "first") and setattr(self, "first", 1) is None else b"v=AAAA"
+
+    impostor = Impostor()
+    impostor.inner = ScramServer("SCRAM-SHA-512", {"alice": CREDENTIAL}.get)
+    with pytest.raises(SaslAuthentication, match="signature is wrong: it does not know this user's password"):
+        run(*connection(SCRAM, machine=impostor))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", -1),
+        struct.pack(">i", 3),
+        struct.pack(">i", 2**31 - 1),
+        b"HTTP/1.1 400 Bad Request\r\n",
+        struct.pack(">ii", 4, 99),
+        struct.pack(">ii", 4, 0),
+        struct.pack(">iihi", 10, 0, 0, 2**31 - 1),
+    ],
+)
+def test_garbage_instead_of_an_answer(data):
+    authenticator, transport, broker = connection()
+    assert not authenticator.step(transport)
+    broker.peer.transport.write([data], 0)
+    with pytest.raises(CorruptDataError):
+        authenticator.step(transport)
+
+
+def test_a_broker_that_hangs_up():
+    authenticator, transport, broker = connection()
+    authenticator.step(transport)
+    broker.peer.close()
+    with pytest.raises(ConnectionResetError, match="kafka-1:9092 closed it during SASL authentication"):
+        authenticator.step(transport)
+
+
+def test_without_a_token():
+    settings = SaslSettings("OAUTHBEARER", token_provider=lambda: ("", 0))
+    authenticator, transport, _ = connection(settings)
+    with pytest.raises(AuthenticationFailedError, match="OAUTHBEARER authentication failed: the OAuth token has expired"):
+        authenticator.step(transport)
+
+
+# ---- through the network client
+
+
+class SaslCluster(Cluster):
+    """A cluster whose connections begin with SASL."""
+
+    lifetime_ms = 0
+    password = PASSWORD
+
+    def make_client(self) -> NetworkClient:
+        self.selector._authenticator = authenticators(PLAIN, "me", self.clock)
+        self.brokers: dict[int, SaslBroker] = {}
+        self.order: list[int] = []
+        return super().make_client()
+
+    def serve(self) -> bool:
+        any_requests = False
+        for peer in self.peers:
+            broker = self.brokers.setdefault(id(peer), SaslBroker(peer))
+            broker.lifetime_ms, broker.password = self.lifetime_ms, self.password
+            for header, request in peer.read():
+                any_requests = True
+                key = header.request_api_key
+                if peer.address.host == "broker-1":
+                    self.order.append(key)
+                if key in (17, 36) or (key == 18 and header.request_api_version == 0):
+                    if key == 17:
+                        broker.machine = None
+                    broker.answer(header, request)
+                elif key == 18:
+                    peer.answer(header, self.api_versions())
+                elif key == 3:
+                    peer.answer(header, self.metadata_response([topic.name for topic in request.topics or ()]))
+        return any_requests
+
+
+@pytest.fixture
+def cluster():
+    made = SaslCluster()
+    yield made
+    made.close()
+
+
+def test_nothing_goes_before_authentication(cluster):
+    cluster.until_ready()
+    assert cluster.order[:4] == [18, 17, 36, 18]
+    assert cluster.client._connections[1].reauthenticate_ms == NEVER_MS
+
+
+def test_a_wrong_password_is_told_and_not_retried_at_once(cluster):
+    cluster.password = "other"
+    node = cluster.node()
+    for _ in range(10):
+        cluster.client.ready(node, cluster.now_ms)
+        cluster.poll()
+    assert isinstance(cluster.client.authentication_exception(node), SaslAuthentication)
+    assert isinstance(cluster.metadata.fatal_error, SaslAuthentication)
+    assert cluster.client.connection_delay(node, cluster.now_ms) > 0
+    assert cluster.order.count(36) <= 2  # one of each address
+
+
+def test_a_session_is_renewed_between_requests(cluster):
+    cluster.lifetime_ms = 20_000
+    node = cluster.until_ready()
+    connection = cluster.client._connections[1]
+    left_ms = connection.reauthenticate_ms - cluster.now_ms
+    assert 17_000 <= left_ms <= 19_000
+    seen = []
+    cluster.send(seen=seen)
+    cluster.clock.advance(left_ms)
+    cluster.client.poll(0, cluster.now_ms)
+    assert connection.state == REAUTHENTICATING
+    assert not cluster.client.is_ready(node, cluster.now_ms)
+    assert cluster.client.least_loaded_node(cluster.now_ms) is not None
+    # What was asked before is answered before, and reaches its caller.
+    peer = cluster.peer()
+    broker = cluster.brokers[id(peer)]
+    broker.machine = None
+    (produce, _), (handshake, request) = peer.read()
+    peer.answer(produce, protocol.ProduceResponse(responses=[]))
+    cluster.client.poll(0, cluster.now_ms)
+    assert [response.error for response in seen] == [None]
+    broker.answer(handshake, request)
+    for _ in range(3):
+        cluster.poll()
+    assert cluster.client.is_ready(node, cluster.now_ms)
+    assert connection.reauthenticate_ms > cluster.now_ms
+
+
+def test_a_renewed_session_serves_on(cluster):
+    cluster.lifetime_ms = 100_000
+    node = cluster.until_ready()
+    connection = cluster.client._connections[1]
+    for _ in range(3):
+        count = cluster.order.count(36)
+        cluster.clock.advance(connection.reauthenticate_ms - cluster.now_ms)
+        for _ in range(6):
+            cluster.poll()
+        assert connection.state == READY
+        assert cluster.client.is_ready(node, cluster.now_ms)
+        assert cluster.order.count(36) == count + 1
+        assert connection.reauthenticate_ms > cluster.now_ms
+    assert len([peer for peer in cluster.peers if peer.address.host == "broker-1"]) == 1
+
+
+def test_a_renewal_that_is_refused_ends_the_connection(cluster):
+    cluster.lifetime_ms = 100_000
+    node = cluster.until_ready()
+    cluster.password = "changed meanwhile"
+    cluster.clock.advance(cluster.client._connections[1].reauthenticate_ms - cluster.now_ms)
+    for _ in range(6):
+        cluster.poll()
+    assert isinstance(cluster.client.authentication_exception(node), SaslAuthentication)
+    assert cluster.client.connection_failed(node)

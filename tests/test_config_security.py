@@ -1,0 +1,195 @@
+"""SASL in settings: JAAS lines, what contradicts what, and that nothing secret is shown."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore.config import BrokerConfig, ClientConfig, ProducerConfig
+from kafkacore.config_security import JaasLine, parse_jaas
+from kafkacore.errors import ConfigError
+
+B = {"bootstrap.servers": "h:9092"}
+SECRET = "tr0ub4dor&3"
+KAFKA = "org.apache.kafka.common.security."
+PLAIN = f'{KAFKA}plain.PlainLoginModule required username="alice" password="{SECRET}";'
+OAUTH = f"{KAFKA}oauthbearer.OAuthBearerLoginModule required "
+SASL = {**B, "security.protocol": "SASL_PLAINTEXT"}
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "https://idp/token"}
+CLIENT = {
+    "sasl.oauthbearer.client.credentials.client.id": "me",
+    "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (PLAIN, {"username": "alice", "password": SECRET}),
+        (PLAIN.replace('"', "'"), {"username": "alice", "password": SECRET}),
+        (f"{KAFKA}plain.PlainLoginModule required username=alice password=x-1.2/3+;", {"username": "alice", "password": "x-1.2/3+"}),
+        (f'{KAFKA}plain.PlainLoginModule   REQUIRED\n  username = "a b"\n password="x;=\'" ;\n', {"username": "a b", "password": "x;='"}),
+        (f'{KAFKA}plain.PlainLoginModule required password="a\\"b\\\\c\\n";', {"password": 'a"b\\c\n'}),
+        (f"{KAFKA}plain.PlainLoginModule required;", {}),
+    ],
+)
+def test_jaas_lines(line, options):
+    assert parse_jaas(line).options == options
+
+
+word = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=12)
+
+
+@given(st.dictionaries(word, st.text(st.characters(blacklist_categories=("Cs",)), max_size=20), max_size=4))
+def test_a_line_written_is_the_line_read(options):
+    line = JaasLine("a.B", "required", options)
+    assert parse_jaas(line.text()) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        ";",
+        "x",
+        PLAIN.removesuffix(";"),
+        PLAIN.replace("required ", ""),
+        PLAIN.replace("required", "always"),
+        PLAIN.replace('="alice"', ""),
+        PLAIN.replace('="alice"', "=;"),
+        PLAIN.replace(f'{SECRET}"', SECRET),
+        PLAIN + PLAIN,
+        PLAIN.replace(";", ' username="bob";'),
+    ],
+)
+def test_other_lines_are_refused_without_repeating_them(line):
+    with pytest.raises(ConfigError) as caught:
+        ClientConfig.from_user({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": line})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "kafkashaded.", "shadeddatabricks.", "my.own.shade."])
+@pytest.mark.parametrize(
+    ("module", "mechanism"),
+    [("plain.PlainLoginModule", "PLAIN"), ("scram.ScramLoginModule", "SCRAM-SHA-256"), ("scram.ScramLoginModule", "SCRAM-SHA-512")],
+)
+def test_shaded_login_modules(prefix, module, mechanism):
+    line = f'{prefix}{KAFKA}{module} required username="alice" password="{SECRET}";'
+    found = ClientConfig.from_user({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": line}).sasl_settings()
+    assert (found.mechanism, found.username, found.password) == (mechanism, "alice", SECRET)
+
+
+@pytest.mark.parametrize("module", ["software.amazon.msk.auth.iam.IAMLoginModule", "com.sun.security.auth.module.Krb5LoginModule"])
+def test_other_login_modules_are_refused_by_name(module):
+    with pytest.raises(ConfigError, match=f"{module} is Java code that cannot run here"):
+        ClientConfig.from_user({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{module} required;"})
+
+
+def test_both_spellings_of_a_password():
+    by_line = ClientConfig.from_user({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN})
+    by_name = ClientConfig.from_user({**SASL, "sasl.mechanism": "plain"}, sasl_username="alice", sasl_password=SECRET)
+    assert by_line.sasl_settings() == by_name.sasl_settings()
+    assert ClientConfig.from_user(B).sasl_settings() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({**SASL}, r"needs sasl_mechanism, one of PLAIN.*GSSAPI, Java's default, is not implemented"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, not 'GSSAPI'"),
+        ({**B, "sasl.mechanism": "PLAIN"}, "sasl_mechanism has no effect with security_protocol=PLAINTEXT"),
+        ({**B, "security.protocol": "SSL", "sasl.password": SECRET}, "sasl_password has no effect with security_protocol=SSL"),
+        ({**SASL, "sasl.mechanism": "PLAIN"}, "sasl_mechanism=PLAIN needs sasl_username, or sasl_jaas_config"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a"}, "needs sasl_password"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": ""}, "needs sasl_password"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": 5}, "sasl_password must be a string$"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.jaas.config": PLAIN}, "exclude each other"),
+        ({**SASL, "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": PLAIN}, "is for PLAIN, and sasl_mechanism is SCRAM-SHA-512"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN.replace("user", "x")}, "option xname is not known"),
+        ({**SASL, "sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{KAFKA}plain.PlainLoginModule required;"}, "must have username and"),
+        (
+            {**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": f"{KAFKA}scram.ScramLoginModule required tokenauth=true;"},
+            "delegation tokens",
+        ),
+        ({**SASL, "sasl.mechanism": "PLAIN", **ENDPOINT}, "has no effect with sasl_mechanism=PLAIN"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.username": "x"}, "sasl_username has no effect with sasl_mechanism=OAUTHBEARER"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "one source of tokens.*there are none"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", **ENDPOINT}, "need sasl_oauthbearer_client_credentials_client_id"),
+        (
+            {**SASL, "sasl.mechanism": "OAUTHBEARER", **ENDPOINT, **CLIENT, "sasl.oauthbearer.token.provider": lambda: ("", 0)},
+            "there are a token provider and a token endpoint",
+        ),
+        (
+            {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + f"clientSecret={SECRET};", **ENDPOINT, **CLIENT},
+            "clientSecret is given by .*client_secret too",
+        ),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + "unsecuredLoginNumberClaim_x=1;"}, "who it is for"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + "unsecuredLoginNumberClaim_x=y;"}, "must be a number"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + "unsecuredLoginLifetimeSeconds=0;"}, "number of seconds"),
+        ({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": OAUTH + "assertion=x;"}, "option assertion is not known"),
+        (
+            {**SASL, "sasl.mechanism": "OAUTHBEARER", **ENDPOINT, **CLIENT, "sasl.login.callback.handler.class": "io.strimzi.Handler"},
+            "io.strimzi.Handler is Java code",
+        ),
+    ],
+)
+def test_what_is_missing_or_contradicts(settings, why):
+    with pytest.raises(ConfigError, match=why) as caught:
+        ProducerConfig.from_user(settings)
+    assert SECRET not in str(caught.value)
+
+
+def test_tokens_by_claims_and_from_an_endpoint():
+    line = OAUTH + 'unsecuredLoginStringClaim_sub="al" unsecuredLoginListClaim_scope=",a,b" extension_x=y unsecuredLoginLifetimeSeconds=60;'
+    found = ClientConfig.from_user({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": line}).sasl_settings()
+    assert (found.username, found.claims, found.extensions, found.lifetime_s) == ("al", {"sub": "al", "scope": ["a", "b"]}, {"x": "y"}, 60)
+    line = f"kafkashaded.{OAUTH}clientId=me clientSecret='{SECRET}' scope=kafka;"
+    handler = f"kafkashaded.{KAFKA}oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+    given = {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": line, **ENDPOINT, "sasl.login.callback.handler.class": handler}
+    found = ClientConfig.from_user(given).sasl_settings()
+    assert found.token_endpoint == ("https://idp/token", "me", SECRET, "kafka")
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sasl.mechanism": "PLAIN", "sasl.jaas.config": PLAIN},
+        {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": SECRET},
+        {"sasl.mechanism": "OAUTHBEARER", **ENDPOINT, **CLIENT},
+    ],
+)
+def test_secrets_are_shown_by_no_repr(settings):
+    config = ProducerConfig.from_user({**SASL, **settings})
+    for shown in (repr(config), str(config), repr(config.sasl_settings()), repr(config.replace(client_id="x"))):
+        assert SECRET not in shown
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+BROKER = f'{KAFKA}plain.PlainLoginModule required username="b" password="{SECRET}" user_b="{SECRET}" user_al="x";'
+LISTENER = {"security.inter.broker.protocol": "SASL_PLAINTEXT"}
+
+
+def test_a_brokers_users():
+    config = BrokerConfig.from_user({**LISTENER, "sasl.jaas.config": BROKER, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"})
+    assert config.plain_users() == ("b", SECRET, {"b": SECRET, "al": "x"})
+    assert config.sasl_mechanisms() == ("PLAIN", "SCRAM-SHA-512")
+    assert SECRET not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"sasl.jaas.config": BROKER}, "has no effect with security_inter_broker_protocol=PLAINTEXT"),
+        (LISTENER, "needs sasl_jaas_config"),
+        ({**LISTENER, "sasl.jaas.config": BROKER.replace("user_b", "user_c")}, "must have user_b with the same password"),
+        ({**LISTENER, "sasl.jaas.config": BROKER.replace("plain.Plain", "scram.Scram")}, "is for PlainLoginModule"),
+        ({**LISTENER, "sasl.jaas.config": BROKER, "sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "not 'GSSAPI'"),
+        ({**LISTENER, "sasl.jaas.config": BROKER, "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, "must hold PLAIN"),
+    ],
+)
+def test_a_brokers_wrong_settings(settings, why):
+    with pytest.raises(ConfigError, match=why) as caught:
+        BrokerConfig.from_user(settings)
+    assert SECRET not in str(caught.value)
