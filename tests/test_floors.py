@@ -40,7 +40,7 @@ DEPENDENCIES = {"numpy", "lz4", "snappy", "zstandard"}
 EXTRAS_BELOW = {
     "compress": {"isal"},
     "net": {"httpx"},
-    **dict.fromkeys(("records", "_codec", "producer", "consumer"), {"pyarrow"}),
+    **{key: {"pyarrow"} for key in ("records", "_codec", "producer", "consumer")},
 }
 """Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
 EXTRAS_AT_TOP = {"cli": {"typer", "rich", "click"}, "spark": {"pyspark", "pyarrow"}, "testing": {"pytest"}}
