@@ -12,6 +12,7 @@ Source: org.apache.kafka.common.security.{JaasConfig, plain, scram, oauthbearer}
 from __future__ import annotations
 
 import re
+import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -382,6 +383,21 @@ def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
     if users.get(own.username) != own.password:
         raise ConfigError(f"sasl_jaas_config must have user_{own.username} with the same password: brokers log in at each other as that")
     return own.username, own.password, users
+
+
+def sasl_listener(users: Mapping[str, str]) -> dict[str, str]:
+    """Settings of brokers that let in only these users: `EmbeddedCluster(config=sasl_listener({"alice": "secret"}))`.
+
+    Args:
+        users: their passwords by name. One named broker, as which the brokers themselves log in, is added unless it is there.
+
+    Returns:
+        To be joined with other settings of brokers.
+    """
+    own = users.get("broker") or secrets.token_urlsafe(18)
+    named = {f"user_{name}": password for name, password in {"broker": own, **users}.items()}
+    line = JaasLine("org.apache.kafka.common.security.plain.PlainLoginModule", "required", {"username": "broker", "password": own, **named})
+    return {"security.inter.broker.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": line.text()}
 
 
 # ---- TLS

@@ -6,8 +6,8 @@ Rules:
 
 1. Before a connection has a user, and while it changes, only the requests of the dialogue are served, and ApiVersions before it. Any other
    one ends the connection, and so does a failed dialogue, once the client has been told.
-2. PLAIN's users are those of `sasl.jaas.config`, SCRAM's those of the controller's image. OAUTHBEARER takes unsigned tokens, as Kafka does
-   until it is told how to check signed ones: this is a broker for tests.
+2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
+   OAUTHBEARER takes unsigned tokens, as Kafka does until it is told how to check signed ones: this is a broker for tests.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
 There is no authorizer: who is let in may do everything.
@@ -18,6 +18,7 @@ Source: org.apache.kafka.common.security.authenticator.SaslServerAuthenticator; 
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Callable
 
 from kafkacore.broker.cluster import ClusterImage
@@ -29,7 +30,17 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import new_clients
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.oauth import read_unsecured_token
-from kafkacore.net.sasl import OAuthBearerServer, PlainServer, SaslClient, SaslServer, ScramCredential, ScramServer
+from kafkacore.net.sasl import (
+    MIN_ITERATIONS,
+    OAuthBearerServer,
+    PlainServer,
+    SaslClient,
+    SaslServer,
+    ScramCredential,
+    ScramServer,
+    salted_password,
+    scram_credential,
+)
 from kafkacore.protocol import (
     ApiVersionsRequest,
     SaslAuthenticateRequest,
@@ -38,6 +49,7 @@ from kafkacore.protocol import (
     SaslHandshakeResponse,
 )
 
+SALT_BYTES = 16
 SCRAM_NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
@@ -118,6 +130,7 @@ class Authentication:
         self._clock = clock
         self._sessions: dict[ConnectionId, Session] = {}
         self._token_expiry_ms: dict[str, int] = {}
+        self._derived: dict[tuple[str, str], ScramCredential] = {}
         self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", self._own_user, own_password), clock)
 
     def session(self, connection: ConnectionId) -> Session:
@@ -141,7 +154,7 @@ class Authentication:
             return PlainServer(self._is_password)
         if mechanism == "OAUTHBEARER":
             return OAuthBearerServer(self._user_of_token)
-        return ScramServer(mechanism, lambda user: self._credential(user, SCRAM_NUMBERS[mechanism]))
+        return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
 
     def lifetime_ms(self, user: str) -> int:
         """How long a session that begins now lasts; 0 for ever. The brokers' own, which do not authenticate again, last for ever."""
@@ -155,9 +168,16 @@ class Authentication:
         expected = self._users.get(user)
         return hmac.compare_digest((expected or "").encode(), password.encode()) and expected is not None
 
-    def _credential(self, user: str, number: int) -> ScramCredential | None:
-        kept = self._image.scram_credentials.get((user, number))
-        return None if kept is None else ScramCredential(bytes(kept.salt), bytes(kept.stored_key), bytes(kept.server_key), kept.iterations)
+    def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        kept = self._image.scram_credentials.get((user, SCRAM_NUMBERS[mechanism]))
+        if kept is not None:
+            return ScramCredential(bytes(kept.salt), bytes(kept.stored_key), bytes(kept.server_key), kept.iterations)
+        derived = self._derived.get((user, mechanism))
+        if derived is None and user in self._users:
+            salt = secrets.token_bytes(SALT_BYTES)
+            salted = salted_password(mechanism, self._users[user], salt, MIN_ITERATIONS)
+            derived = self._derived[user, mechanism] = scram_credential(mechanism, salted, salt, MIN_ITERATIONS)
+        return derived
 
     def _user_of_token(self, token: str) -> str:
         user, expiry_ms = read_unsecured_token(token, self._clock.wall_ms())

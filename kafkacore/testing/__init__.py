@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,15 +26,11 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
-from kafkacore.config_security import JaasLine
 from kafkacore.errors import Code, UsageError, raise_for
-from kafkacore.net.sasl import MIN_ITERATIONS, SCRAM_HASHES, salted_password
 from kafkacore.protocol import (
     APIS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -48,7 +43,6 @@ from kafkacore.protocol import (
     FetchRequest,
     ReassignablePartition,
     ReassignableTopic,
-    ScramCredentialUpsertion,
     TopicPartitions,
 )
 from kafkacore.protocol.schema import Request, Response
@@ -103,7 +97,6 @@ class EmbeddedCluster:
         racks: Sequence[str] | None = None,
         processes: bool = False,
         faults: bool = False,
-        users: Mapping[str, str] | None = None,
     ) -> None:
         """Prepares a cluster.
 
@@ -122,8 +115,6 @@ class EmbeddedCluster:
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
                 the same. `network` does not work then.
-            users: names and passwords. With them the listeners are SASL_PLAINTEXT and let in only who authenticates, by PLAIN,
-                SCRAM-SHA-256 or SCRAM-SHA-512 as one of them, or by OAUTHBEARER with an unsigned token of anybody.
             faults: `network` and `jump_clock` work; every byte then takes a way through a thread of its own.
 
         Raises:
@@ -142,9 +133,7 @@ class EmbeddedCluster:
         supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
-        self._users = dict(users or {})
-        sasl = {} if users is None else _sasl_settings(self._users)
-        self.config = config.replace(**sasl) if isinstance(config, BrokerConfig) else _config(brokers, {**(config or {}), **sasl})
+        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(
@@ -196,7 +185,6 @@ class EmbeddedCluster:
             Itself.
         """
         self._controller.open()
-        self._make_users()
         if self._server is not None:
             self._server.start()
         try:
@@ -209,25 +197,6 @@ class EmbeddedCluster:
             raise
         self._settle()
         return self
-
-    def _make_users(self) -> None:
-        """Gives SCRAM's users to the controller, before there is a broker to ask."""
-        for number, mechanism in enumerate(SCRAM_HASHES, start=1):
-            salt = secrets.token_bytes(16)
-            upsertions = [
-                ScramCredentialUpsertion(
-                    name=name,
-                    mechanism=number,
-                    iterations=MIN_ITERATIONS,
-                    salt=salt,
-                    salted_password=salted_password(mechanism, password, salt, MIN_ITERATIONS),
-                )
-                for name, password in self._users.items()
-            ]
-            response, _ = self._controller.submit(AlterUserScramCredentialsRequest(upsertions=upsertions), 0)
-            assert isinstance(response, AlterUserScramCredentialsResponse)
-            for each in response.results:
-                raise_for(each.error_code, each.error_message)
 
     def _start(self, broker: ThreadMember | ProcessMember) -> None:
         if isinstance(broker, ProcessMember) and self._server is not None:
@@ -464,13 +433,6 @@ class EmbeddedCluster:
     def end_offset(self, topic: str, partition: int, broker: int) -> int:
         """The offset after the last record that a broker holds."""
         return self._broker(broker).end_offset(topic, partition)
-
-
-def _sasl_settings(users: Mapping[str, str]) -> dict[str, str]:
-    own = {"username": "broker", "password": users.get("broker") or secrets.token_urlsafe(18)}
-    named = {f"user_{name}": password for name, password in {"broker": own["password"], **users}.items()}
-    line = JaasLine("org.apache.kafka.common.security.plain.PlainLoginModule", "required", {**own, **named})
-    return {"security_inter_broker_protocol": "SASL_PLAINTEXT", "sasl_jaas_config": line.text()}
 
 
 def _config(brokers: int, settings: Mapping[str, Any] | None) -> BrokerConfig:
