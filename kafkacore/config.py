@@ -17,7 +17,6 @@ import difflib
 import functools
 import inspect
 import re
-import ssl
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from kafkacore import config_security
-from kafkacore.config_security import SASL_MECHANISMS, SECURITY_PROTOCOLS, SaslSettings, TokenProvider
+from kafkacore.config_security import SASL_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.errors import ConfigError
 
 INT32_MAX = 2**31 - 1
@@ -322,8 +321,8 @@ _LATER = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig(_Config):
-    """Settings of every client.
+class ClientConfig(SecuritySettings, _Config):
+    """Settings of every client, besides those of `SecuritySettings`.
 
     Attributes:
         bootstrap_servers: "host:port,host:port" or a list; at least one.
@@ -337,19 +336,6 @@ class ClientConfig(_Config):
         allow_auto_create_topics: asking for an unknown topic may create it, if the brokers allow that too.
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1, the default, leaves them to the system, which grows them
             with the connection. Java's fixed sizes (128 and 32 KiB, for consumers 64 KiB) cut a 1 MiB answer into eleven reads.
-        security_protocol: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
-        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
-        sasl_username, sasl_password: for PLAIN and SCRAM.
-        sasl_jaas_config: the same, or a source of tokens, as Java clients have it.
-        sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970).
-        sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
-        sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
-        sasl_oauthbearer_scope: asked for along with them.
-        sasl_login_callback_handler_class: Java's name for using the endpoint; nothing else can be named.
-        ssl_context: a ready `ssl.SSLContext`; excludes the other ssl settings.
-        ssl_cafile, ssl_certfile, ssl_keyfile: PEM files; without ssl_cafile the system's authorities are trusted.
-        ssl_password: of ssl_keyfile.
-        ssl_check_hostname: the certificate must name the host connected to.
     """
 
     bootstrap_servers: tuple[str, ...] = ()
@@ -366,26 +352,9 @@ class ClientConfig(_Config):
     allow_auto_create_topics: bool = True
     send_buffer_bytes: int = _between(-1, -1)
     receive_buffer_bytes: int = _between(-1, -1)
-    security_protocol: str = _one_of("PLAINTEXT", *SECURITY_PROTOCOLS)
-    sasl_mechanism: str | None = _one_of(None, *SASL_MECHANISMS)
-    sasl_username: str | None = None
-    sasl_password: str | None = dataclasses.field(default=None, repr=False)
-    sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
-    sasl_oauthbearer_token_provider: TokenProvider | None = dataclasses.field(default=None, repr=False)
-    sasl_oauthbearer_token_endpoint_url: str | None = None
-    sasl_oauthbearer_client_credentials_client_id: str | None = None
-    sasl_oauthbearer_client_credentials_client_secret: str | None = dataclasses.field(default=None, repr=False)
-    sasl_oauthbearer_scope: str | None = None
-    sasl_login_callback_handler_class: str | None = None
-    ssl_context: ssl.SSLContext | None = dataclasses.field(default=None, repr=False)
-    ssl_cafile: str | None = None
-    ssl_certfile: str | None = None
-    ssl_keyfile: str | None = None
-    ssl_password: str | None = dataclasses.field(default=None, repr=False)
-    ssl_check_hostname: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("security_protocol", "sasl_mechanism"):     # any case, as Java takes the first and librdkafka both
+        for name in WORDS:  # in any case, as Java takes the first
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, value.upper())
         super().__post_init__()
@@ -407,35 +376,12 @@ class ClientConfig(_Config):
                 object.__setattr__(self, high, getattr(self, low))     # left as it is, the maximum follows
             elif getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low} ({getattr(self, low)}) must not exceed {high} ({getattr(self, high)})")
-        config_security.check_tls(self)
-        self.sasl_settings()
+        self.check_security()
 
     @property
     def bootstrap_addresses(self) -> list[tuple[str, int]]:
         """`bootstrap_servers` as hosts and ports."""
         return [parse_address(address) for address in self.bootstrap_servers]
-
-    def make_ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context of these settings.
-
-        Returns:
-            None without TLS.
-
-        Raises:
-            ConfigError: a file is missing or holds no usable certificate or key.
-        """
-        return config_security.make_ssl_context(self)
-
-    def sasl_settings(self) -> SaslSettings | None:
-        """What to authenticate with.
-
-        Returns:
-            None without SASL.
-
-        Raises:
-            ConfigError: something is missing, or contradicts something else.
-        """
-        return config_security.sasl_settings(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How settings become credentials: SASL's, and the TLS context. No network; of files only those of the TLS settings are read.
+"""The security settings of clients and brokers: names, rules between them, and the credentials that come of them. No I/O.
 
 A JAAS line, as Java clients have it, is read here so that an existing `sasl.jaas.config` can be taken over as it is:
 
@@ -15,9 +15,10 @@ import re
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
+from kafkacore.config_tls import Store, TlsSettings, how_to_convert, make_context
 from kafkacore.errors import ConfigError
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -25,45 +26,6 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 TokenProvider = Callable[[], tuple[str, int]]
 """`provider() -> (token, expiry)`: a bearer token and when it expires, in milliseconds since 1970. Called by the thread that does I/O."""
-
-class SecurityConfig(Protocol):
-    """The settings read here (any ClientConfig has them)."""
-
-    @property
-    def security_protocol(self) -> str: ...
-    @property
-    def sasl_oauthbearer_token_provider(self) -> TokenProvider | None: ...
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None: ...
-    @property
-    def ssl_check_hostname(self) -> bool: ...
-    @property
-    def sasl_mechanism(self) -> str | None: ...
-    @property
-    def sasl_username(self) -> str | None: ...
-    @property
-    def sasl_password(self) -> str | None: ...
-    @property
-    def sasl_jaas_config(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_token_endpoint_url(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_id(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_client_credentials_client_secret(self) -> str | None: ...
-    @property
-    def sasl_oauthbearer_scope(self) -> str | None: ...
-    @property
-    def sasl_login_callback_handler_class(self) -> str | None: ...
-    @property
-    def ssl_cafile(self) -> str | None: ...
-    @property
-    def ssl_certfile(self) -> str | None: ...
-    @property
-    def ssl_keyfile(self) -> str | None: ...
-    @property
-    def ssl_password(self) -> str | None: ...
-
 
 # ---- JAAS
 
@@ -202,17 +164,7 @@ _OAUTH_ONLY = ("sasl_oauthbearer_token_provider", *_ENDPOINT.values(), "sasl_log
 _PASSWORD_ONLY = ("sasl_username", "sasl_password")
 
 
-def is_sasl(config: SecurityConfig) -> bool:
-    """Whether connections begin with SASL."""
-    return config.security_protocol.startswith("SASL_")
-
-
-def is_tls(config: SecurityConfig) -> bool:
-    """Whether connections are encrypted."""
-    return config.security_protocol.endswith("SSL")
-
-
-def sasl_settings(config: SecurityConfig) -> SaslSettings | None:
+def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
     """The credentials of a client's settings; None without SASL.
 
     Raises:
@@ -221,7 +173,7 @@ def sasl_settings(config: SecurityConfig) -> SaslSettings | None:
     given = [
         name for name in ("sasl_mechanism", "sasl_jaas_config", *_PASSWORD_ONLY, *_OAUTH_ONLY) if getattr(config, name) is not None
     ]
-    if not is_sasl(config):
+    if not config.security_protocol.startswith("SASL_"):
         if given:
             raise ConfigError(f"{given[0]} has no effect with security_protocol={config.security_protocol}")
         return None
@@ -267,7 +219,7 @@ _CLAIM_NAMES = {"unsecuredLoginPrincipalClaimName": "sub", "unsecuredLoginScopeC
 _JAAS_ENDPOINT = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
 
 
-def _oauth(config: SecurityConfig, options: Mapping[str, str]) -> SaslSettings:
+def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings:
     claims: dict[str, Any] = {}
     extensions: dict[str, str] = {}
     endpoint = {part: getattr(config, name) for part, name in _ENDPOINT.items()}
@@ -330,6 +282,150 @@ def _claim(name: str, kind: str, value: str) -> Any:
         return float(value)
     except ValueError:
         raise ConfigError(f"sasl_jaas_config: {name} must be a number") from None
+
+
+# ---- a client's settings
+
+WORDS = ("security_protocol", "sasl_mechanism", "ssl_truststore_type", "ssl_keystore_type")
+"""Settings that are written in capitals."""
+
+@dataclass(frozen=True, kw_only=True)
+class SecuritySettings:
+    """Who a client connects to and as whom.
+
+    Attributes:
+        security_protocol: "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL".
+        sasl_mechanism: "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER".
+        sasl_username, sasl_password: for PLAIN and SCRAM.
+        sasl_jaas_config: the same, or a source of tokens, as Java clients have it.
+        sasl_oauthbearer_token_provider: a function without arguments that gives (token, when it expires in milliseconds since 1970).
+        sasl_oauthbearer_token_endpoint_url: where a client's id and secret are exchanged for tokens; needs httpx.
+        sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
+        sasl_oauthbearer_scope: asked for along with them.
+        sasl_login_callback_handler_class: Java's name for using the endpoint; nothing else can be named.
+        ssl_context: a ready `ssl.SSLContext`; excludes the other ssl settings.
+        ssl_cafile: PEM file of the authorities to trust; without any the system's are trusted.
+        ssl_certfile, ssl_keyfile: PEM files of the client's own certificate chain and key, or both in the first.
+        ssl_password: of the key.
+        ssl_check_hostname: the certificate must name the host connected to.
+        ssl_truststore_location, ssl_truststore_password, ssl_truststore_type: authorities in a file as Java has it, PEM or PKCS12.
+        ssl_truststore_certificates: authorities, as PEM text.
+        ssl_keystore_location, ssl_keystore_password, ssl_keystore_type: the client's certificate and key in such a file.
+        ssl_keystore_certificate_chain, ssl_keystore_key: the client's certificate and key, as PEM text.
+    """
+
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_jaas_config: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_provider: TokenProvider | None = field(default=None, repr=False)
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_scope: str | None = None
+    sasl_login_callback_handler_class: str | None = None
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    ssl_truststore_location: str | None = None
+    ssl_truststore_password: str | None = field(default=None, repr=False)
+    ssl_truststore_type: str | None = None
+    ssl_truststore_certificates: str | None = field(default=None, repr=False)
+    ssl_keystore_location: str | None = None
+    ssl_keystore_password: str | None = field(default=None, repr=False)
+    ssl_keystore_type: str | None = None
+    ssl_keystore_certificate_chain: str | None = field(default=None, repr=False)
+    ssl_keystore_key: str | None = field(default=None, repr=False)
+
+    def check_security(self) -> None:
+        """Rules between these settings.
+
+        Raises:
+            ConfigError: one is missing, contradicts another, or would be ignored.
+        """
+        for name, choices in (("security_protocol", SECURITY_PROTOCOLS), ("sasl_mechanism", (None, *SASL_MECHANISMS))):
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}, not {getattr(self, name)!r}")
+        tls_settings(self)
+        self.sasl_settings()
+
+    def sasl_settings(self) -> SaslSettings | None:
+        """What to authenticate with.
+
+        Returns:
+            None without SASL.
+
+        Raises:
+            ConfigError: something is missing, or contradicts something else.
+        """
+        return _sasl_settings(self)
+
+    def make_ssl_context(self) -> ssl.SSLContext | None:
+        """The TLS context of these settings.
+
+        Returns:
+            None without TLS.
+
+        Raises:
+            ConfigError: a file is missing or holds no usable certificate or key.
+        """
+        found = tls_settings(self)
+        return None if found is None else self.ssl_context or make_context(found)
+
+
+_STORES = ("ssl_truststore", "ssl_keystore")
+
+
+def tls_settings(config: SecuritySettings) -> TlsSettings | None:
+    """Where a client's certificates and key are; None without TLS.
+
+    Raises:
+        ConfigError: they are named twice, or would be ignored.
+    """
+    given = [
+        each.name
+        for each in fields(SecuritySettings)
+        if each.name.startswith("ssl_") and each.name != "ssl_context" and getattr(config, each.name) != each.default
+    ]
+    if config.ssl_context is not None and given:
+        raise ConfigError(f"ssl_context is ready made: {given[0]} would be ignored")
+    if not config.security_protocol.endswith("SSL"):
+        if given or config.ssl_context is not None:
+            raise ConfigError(f"{(given or ['ssl_context'])[0]} has no effect with security_protocol={config.security_protocol}")
+        return None
+    for ways in (
+        ("ssl_cafile", "ssl_truststore_certificates", "ssl_truststore_location"),
+        ("ssl_certfile", "ssl_keystore_certificate_chain", "ssl_keystore_location"),
+    ):
+        if len(chosen := [name for name in ways if name in given]) > 1:
+            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other")
+    if config.ssl_keyfile is not None and config.ssl_certfile is None:
+        raise ConfigError("ssl_keyfile needs ssl_certfile")
+    if (config.ssl_keystore_key is None) != (config.ssl_keystore_certificate_chain is None):
+        raise ConfigError("ssl_keystore_certificate_chain and ssl_keystore_key need each other")
+    if config.ssl_password is not None and not (config.ssl_certfile or config.ssl_keystore_key or config.ssl_keystore_location):
+        raise ConfigError("ssl_password needs ssl_certfile, or a key store")
+    for store in _STORES:
+        location, kind = getattr(config, f"{store}_location"), getattr(config, f"{store}_type")
+        text = config.ssl_truststore_certificates if store == "ssl_truststore" else config.ssl_keystore_key
+        if getattr(config, f"{store}_password") is not None and (location is None or kind == "PEM"):
+            raise ConfigError(f"{store}_password has no effect without {store}_location of type PKCS12")
+        if kind is not None and location is None and text is None:
+            raise ConfigError(f"{store}_type has no effect without {store}_location")
+        if kind is not None and text is not None and kind != "PEM":
+            raise ConfigError(f"{store}_type is PEM where certificates are given as text, not {kind}")
+        if kind not in (None, "PEM", "PKCS12"):
+            raise ConfigError(f"{store}_type must be PEM or PKCS12, not {kind!r}" + (f": {how_to_convert(location)}" if location else ""))
+    return TlsSettings(
+        ca=Store(config.ssl_truststore_location or config.ssl_cafile, config.ssl_truststore_certificates, config.ssl_truststore_password),
+        own=Store(config.ssl_keystore_location or config.ssl_certfile, config.ssl_keystore_certificate_chain, config.ssl_keystore_password),
+        key=Store(config.ssl_keyfile, config.ssl_keystore_key, config.ssl_password),
+        check_hostname=config.ssl_check_hostname,
+    )
 
 
 # ---- SASL of the embedded broker
@@ -398,48 +494,3 @@ def sasl_listener(users: Mapping[str, str]) -> dict[str, str]:
     named = {f"user_{name}": password for name, password in {"broker": own, **users}.items()}
     line = JaasLine("org.apache.kafka.common.security.plain.PlainLoginModule", "required", {"username": "broker", "password": own, **named})
     return {"security.inter.broker.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": line.text()}
-
-
-# ---- TLS
-
-_TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
-
-
-def check_tls(config: SecurityConfig) -> None:
-    """Rules between the TLS settings.
-
-    Raises:
-        ConfigError: one is missing, or would be ignored.
-    """
-    files = [name for name in _TLS_FILES if getattr(config, name) is not None]
-    if not config.ssl_check_hostname:
-        files.append("ssl_check_hostname")
-    if config.ssl_context is not None and files:
-        raise ConfigError(f"ssl_context is ready made: {files[0]} would be ignored")
-    if not is_tls(config) and (files or config.ssl_context is not None):
-        raise ConfigError(f"{(files or ['ssl_context'])[0]} has no effect with security_protocol={config.security_protocol}")
-    if config.ssl_keyfile is not None and config.ssl_certfile is None:
-        raise ConfigError("ssl_keyfile needs ssl_certfile")
-    if config.ssl_password is not None and config.ssl_certfile is None:
-        raise ConfigError("ssl_password needs ssl_certfile")
-
-
-def make_ssl_context(config: SecurityConfig) -> ssl.SSLContext | None:
-    """The TLS context of a client's settings; None without TLS.
-
-    Raises:
-        ConfigError: a file is missing or holds no usable certificate or key.
-    """
-    if not is_tls(config):
-        return None
-    if config.ssl_context is not None:
-        return config.ssl_context
-    try:
-        context = ssl.create_default_context(cafile=config.ssl_cafile)
-        context.check_hostname = config.ssl_check_hostname
-        if config.ssl_certfile is not None:
-            context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile, config.ssl_password or "")
-    except (OSError, ssl.SSLError) as failure:
-        files = ", ".join(name for name in (config.ssl_cafile, config.ssl_certfile, config.ssl_keyfile) if name)
-        raise ConfigError(f"TLS files ({files}) cannot be used: {failure}") from failure
-    return context

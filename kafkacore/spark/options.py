@@ -230,12 +230,6 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
 def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
     """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes."""
     settings = dict(client)
-    for store, where in (("ssl.truststore", "ssl.cafile"), ("ssl.keystore", "ssl.certfile")):
-        if f"{store}.location" in settings:
-            if settings.pop(f"{store}.type", "").upper() != "PEM":
-                fault = f"Java key stores are not read; with kafka.{store}.type=PEM it is a PEM file, as for kafka.{where}"
-                raise ConfigError(f"option kafka.{store}.location: {fault}")
-            settings[where] = settings.pop(f"{store}.location")
     if "ssl.key.password" in settings:
         settings["ssl.password"] = settings.pop("ssl.key.password")
     if (algorithm := settings.pop("ssl.endpoint.identification.algorithm", None)) is not None:
@@ -244,7 +238,11 @@ def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tup
         settings["ssl.check.hostname"] = "true" if algorithm else "false"
     for name, value in extra:
         settings.setdefault(name, value)
-    checked = {name: value for name, value in settings.items() if not value.startswith(secrets.PREFIX)}
+    checked = {
+        name: secrets.stand_in(name, settings.get("sasl.mechanism", "")) if value.startswith(secrets.PREFIX) else value
+        for name, value in settings.items()
+        if not value.startswith(secrets.PREFIX) or name.startswith(("sasl.", "ssl."))
+    }
     try:
         config.from_user({"bootstrap.servers": "checked:1", **checked})
     except ConfigError as error:

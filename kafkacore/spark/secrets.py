@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from kafkacore.config_security import parse_jaas
 from kafkacore.errors import ConfigError
 
 PREFIX = "secret://"
+JAAS = "sasl.jaas.config"
 
 
 def resolve(name: str, value: str) -> str:
@@ -41,5 +43,27 @@ def resolve(name: str, value: str) -> str:
 
 
 def resolve_all(settings: Mapping[str, str]) -> dict[str, str]:
-    """All settings with their secrets in place."""
-    return {name: resolve(name, value) for name, value in settings.items()}
+    """All settings with their secrets in place, those within a JAAS line too.
+
+    Raises:
+        ConfigError: see `resolve`; or what stands behind a reference is no JAAS line.
+    """
+    return {name: _resolve_jaas(value) if name == JAAS else resolve(name, value) for name, value in settings.items()}
+
+
+def _resolve_jaas(value: str) -> str:
+    value = resolve(JAAS, value)
+    if PREFIX not in value:
+        return value
+    line = parse_jaas(value)
+    return line._replace(options={name: resolve(f"{JAAS}: {name}", text) for name, text in line.options.items()}).text()
+
+
+def stand_in(name: str, mechanism: str) -> str:
+    """What takes the place of a secret that is not known yet while the other settings are checked."""
+    if name != JAAS:
+        return "secret"
+    options = 'unsecuredLoginStringClaim_sub="secret"' if mechanism.upper() == "OAUTHBEARER" else 'username="secret" password="secret"'
+    modules = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
+    module = modules.get(mechanism.upper(), "scram.ScramLoginModule")
+    return f"org.apache.kafka.common.security.{module} required {options};"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
+from kafkacore.config import ConsumerConfig
 from kafkacore.errors import ConfigError
 from kafkacore.spark import secrets
 from kafkacore.spark.options import option_text, sink_options, source_options
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
 READ = {**SERVERS, "subscribe": "t"}
+TLS = {**READ, "kafka.security.protocol": "SSL"}
+SASL = {**READ, "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}
+SCRAM = "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule required "
 
 
 def test_defaults_are_the_connectors() -> None:
@@ -37,7 +42,8 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean fetch.max.bytes"),
         ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
         ({**READ, "kafka.value.deserializer": "x"}, True, "value.format"),
-        ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "PEM"),
+        ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "no effect with security_protocol=PLAINTEXT"),
+        ({**TLS, "kafka.ssl.truststore.location": "x.jks", "kafka.ssl.truststore.type": "JKS"}, True, "keytool -importkeystore"),
         ({**READ, "startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch read"),
         ({**READ, "startingOffsets": '{"t":{"0":-1}}'}, False, "startingOffsets can't be latest in a batch read"),
         ({**READ, "endingOffsets": "earliest"}, False, "endingOffsets can't be earliest in a batch read"),
@@ -97,7 +103,7 @@ def test_exactly_once_is_refused_until_it_exists() -> None:
 
 
 def test_secrets_stay_references_until_they_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    options = source_options({**READ, "kafka.ssl.password": "secret://env/KEY_PASSWORD", "kafka.security.protocol": "SSL"}, streaming=False)
+    options = source_options({**TLS, "kafka.ssl.certfile": "c.pem", "kafka.ssl.password": "secret://env/KEY_PASSWORD"}, streaming=False)
     assert options.client["ssl.password"] == "secret://env/KEY_PASSWORD"
     with pytest.raises(ConfigError, match="KEY_PASSWORD is not set in this process"):
         secrets.resolve_all(options.client)
@@ -173,18 +179,79 @@ def test_no_setting_shows_in_a_text() -> None:
     assert "hush" not in repr(read) + repr(sink_options({**SERVERS, "kafka.client.id": "hush-2"}))
 
 
-def test_javas_names_of_pem_files_are_understood() -> None:
+def test_javas_names_of_tls_are_understood() -> None:
     stores = {f"kafka.ssl.{name}store.type": "PEM" for name in ("trust", "key")}
     stores |= {f"kafka.ssl.{name}store.location": f"/{name}.pem" for name in ("trust", "key")}
-    given = {**READ, **stores, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "secret://env/P"}
+    given = {**TLS, **stores, "kafka.ssl.key.password": "secret://env/P"}
     client = source_options({**given, "kafka.ssl.endpoint.identification.algorithm": ""}, streaming=False).client
-    assert {name: client[name] for name in ("ssl.cafile", "ssl.certfile", "ssl.password", "ssl.check.hostname")} == {
-        "ssl.cafile": "/trust.pem",
-        "ssl.certfile": "/key.pem",
+    assert {name: client[name] for name in ("ssl.truststore.location", "ssl.keystore.location", "ssl.password", "ssl.check.hostname")} == {
+        "ssl.truststore.location": "/trust.pem",
+        "ssl.keystore.location": "/key.pem",
         "ssl.password": "secret://env/P",
         "ssl.check.hostname": "false",
     }
-    with pytest.raises(ConfigError, match=r"kafka\.ssl\.keystore\.location: Java key stores are not read"):
-        source_options({**READ, "kafka.ssl.keystore.location": "/x.p12", "kafka.ssl.keystore.type": "PKCS12"}, streaming=False)
+    text = {"kafka.ssl.keystore.certificate.chain": "secret://file/c", "kafka.ssl.keystore.key": "secret://file/k"}
+    assert source_options({**TLS, **text}, streaming=False).client["ssl.keystore.key"] == "secret://file/k"
     with pytest.raises(ConfigError, match="must be https or empty"):
         source_options({**READ, "kafka.ssl.endpoint.identification.algorithm": "ldap"}, streaming=False)
+
+
+# ---- SASL
+
+
+def test_a_jaas_line_is_taken_over_as_it_is() -> None:
+    line = SCRAM + 'username="alice" password="a;=\\"b";'
+    options = source_options({**SASL, "kafka.sasl.jaas.config": line}, streaming=False)
+    settings = ConsumerConfig.from_user(secrets.resolve_all(options.client)).sasl_settings()
+    assert settings is not None
+    assert (settings.mechanism, settings.username, settings.password) == ("SCRAM-SHA-512", "alice", 'a;="b')
+    assert sink_options({**SERVERS, **SASL_ONLY, "kafka.sasl.jaas.config": line}).client["sasl.jaas.config"] == line
+
+
+SASL_ONLY = {name: value for name, value in SASL.items() if name not in READ}
+
+
+@pytest.mark.parametrize("hush", ["hush", 'h"u\\s=h; x', "secret://not/resolved/again"])
+def test_secrets_within_a_jaas_line(hush: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = SCRAM + 'username="alice" password="secret://env/PASSWORD";'
+    options = source_options({**SASL, "kafka.sasl.jaas.config": line}, streaming=False)
+    with pytest.raises(ConfigError, match=r"option sasl.jaas.config: password: the environment variable PASSWORD is not set"):
+        secrets.resolve_all(options.client)
+    monkeypatch.setenv("PASSWORD", hush)
+    settings = ConsumerConfig.from_user(secrets.resolve_all(options.client)).sasl_settings()
+    assert settings is not None
+    assert settings.password == hush
+    assert hush not in repr(options) + repr(settings)
+    assert options.client["sasl.jaas.config"] == line
+
+
+def test_a_whole_jaas_line_by_reference(tmp_path: Path) -> None:
+    (tmp_path / "jaas").write_text(SCRAM + 'username="alice" password="hush";\n')
+    options = source_options({**SASL, "kafka.sasl.jaas.config": f"secret://file{tmp_path}/jaas"}, streaming=True)
+    settings = ConsumerConfig.from_user(secrets.resolve_all(options.client)).sasl_settings()
+    assert settings is not None
+    assert settings.password == "hush"
+
+
+def test_name_and_password_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {**SASL, "kafka.sasl.username": "alice", "kafka.sasl.password": "secret://env/PASSWORD"}
+    options = source_options(given, streaming=False)
+    monkeypatch.setenv("PASSWORD", "hush")
+    assert secrets.resolve_all(options.client)["sasl.password"] == "hush"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "IAMLoginModule is Java code that cannot"),
+        ({"kafka.sasl.jaas.config": SCRAM + "username=alice password=hush"}, "and a semicolon"),
+        ({"kafka.sasl.mechanism": "GSSAPI", "kafka.sasl.jaas.config": "x required;"}, "not 'GSSAPI'"),
+        ({"kafka.sasl.kerberos.service.name": "kafka"}, "Kerberos"),
+        ({}, "needs sasl_username, or sasl_jaas_config"),
+        ({"kafka.security.protocol": "PLAINTEXT"}, "sasl_mechanism has no effect with security_protocol=PLAINTEXT"),
+    ],
+)
+def test_sasl_that_cannot_be_is_refused_before_the_query_starts(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        source_options({**SASL, **given}, streaming=True)
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,157 @@
+"""The TLS context of a client: certificates and keys from files or text, PEM or PKCS12.
+
+Rules: no message holds a password or a piece of a key; a key that came as text or in a PKCS12 file is written to no disk where the system
+allows it (OpenSSL takes keys from files only, so they stand in one without a name for as long as it reads them).
+
+Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (PEM).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkacore.errors import ConfigError
+
+_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_COLUMNS = 64
+
+
+class Store(NamedTuple):
+    """Where something is: a file or a text, and the password of it."""
+
+    path: str | None
+    text: str | None
+    password: str | None
+
+    def __repr__(self) -> str:
+        return f"Store(path={self.path!r})"
+
+
+class TlsSettings(NamedTuple):
+    """What a context is made of: authorities, the own certificate (in a file of both with its key), the key."""
+
+    ca: Store
+    own: Store
+    key: Store
+    check_hostname: bool
+
+
+def how_to_convert(path: str) -> str:
+    """What to do with a Java key store."""
+    new = (path.rpartition(".")[0] or path) + ".p12"
+    return f"{path} is converted by: keytool -importkeystore -srckeystore {path} -destkeystore {new} -deststoretype PKCS12"
+
+
+def pem_text(text: str) -> str:
+    """PEM as OpenSSL reads it, from PEM that lost its line ends in a properties file or an option."""
+    blocks = []
+    for kind, body in _BLOCK.findall(text.replace("\\n", "\n")):
+        if ":" not in body:  # headers, of a key encrypted in the old way, keep their lines
+            joined = "".join(body.split())
+            body = "\n".join(["", *(joined[at : at + _COLUMNS] for at in range(0, len(joined), _COLUMNS)), ""])
+        blocks.append(f"-----BEGIN {kind}-----{body}-----END {kind}-----\n")
+    if not blocks:
+        raise ConfigError("there is no PEM block, -----BEGIN ... to -----END ..., in the text")
+    return "".join(blocks)
+
+
+def make_context(settings: TlsSettings) -> ssl.SSLContext:
+    """A client's context.
+
+    Raises:
+        ConfigError: a file is missing, or there is no usable certificate or key.
+    """
+    files = [each.path for each in (settings.ca, settings.own, settings.key) if each.path]
+    try:
+        ca = _certificates(settings.ca)
+        context = ssl.create_default_context(cadata=ca)
+        context.check_hostname = settings.check_hostname
+        own = _own(settings.own, settings.key)
+        if own is not None:
+            _load(context, *own, settings.key.password or "")
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as failure:
+        where = f"TLS files ({', '.join(files)})" if files else "TLS certificates given as text"
+        raise ConfigError(f"{where} cannot be used: {failure}") from failure
+    return context
+
+
+def _certificates(store: Store) -> str | None:
+    if store.text is not None:
+        return pem_text(store.text)
+    if store.path is None:
+        return None
+    data = _read(store.path)
+    return data.decode("ascii", "replace") if _is_pem(data) else _from_pkcs12(store, data)[1]
+
+
+def _own(store: Store, key: Store) -> tuple[str, str] | None:
+    """Chain and key as PEM, the key as it is if it is encrypted; None without a certificate."""
+    if store.text is not None and key.text is not None:
+        return pem_text(store.text), pem_text(key.text)
+    if store.path is None:
+        return None
+    data = _read(store.path)
+    if not _is_pem(data):
+        found, chain = _from_pkcs12(store, data)
+        return chain, found
+    chain = data.decode("ascii", "replace")
+    return chain, chain if key.path is None else _read(key.path).decode("ascii", "replace")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        data = file.read()
+    if data.startswith(_JKS):
+        raise ConfigError(f"Java key stores (JKS) are not read; {how_to_convert(path)}")
+    return data
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN " in data
+
+
+def _from_pkcs12(store: Store, data: bytes) -> tuple[str, str]:
+    """(key, certificates) of a PKCS12 file."""
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+    except ImportError:
+        raise ConfigError(f"{store.path}: PKCS12 files need cryptography: pip install 'kafkacore[security]'; PEM files do not") from None
+    try:
+        found = pkcs12.load_pkcs12(data, (store.password or "").encode() or None)
+    except ValueError:
+        raise ConfigError(f"{store.path} is neither PEM nor PKCS12, or its password is another") from None
+    certificates = [each.certificate for each in (found.cert, *found.additional_certs) if each is not None]
+    if not certificates:
+        raise ConfigError(f"{store.path} holds no certificate")
+    key = "" if found.key is None else found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return key, "".join(each.public_bytes(Encoding.PEM).decode() for each in certificates)
+
+
+def _load(context: ssl.SSLContext, chain: str, key: str, password: str) -> None:
+    with _file(chain) as chain_path, _file(key) as key_path:
+        context.load_cert_chain(chain_path, key_path, password=password)
+
+
+@contextlib.contextmanager
+def _file(text: str) -> Iterator[str]:
+    """The path of a file that has no name, or, where the system has none of those, of one that only its owner may read."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("kafkacore-tls", os.MFD_CLOEXEC)
+        with os.fdopen(fd, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            yield f"/proc/self/fd/{fd}"
+        return
+    with tempfile.NamedTemporaryFile() as named:
+        named.write(text.encode())
+        named.flush()
+        yield named.name

@@ -1,0 +1,115 @@
+"""SASL with Apache Kafka: every mechanism, a wrong password, sessions that end (KIP-368), and users made by this package's admin client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore.errors import SaslAuthentication, UnsupportedSaslMechanism
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import SaslAuthenticator
+from kafkacore.net.sasl import PlainClient
+from tests.interop.kafka_server import KafkaServer, free_port
+
+pytestmark = pytest.mark.kafka
+
+PASSWORD = 'ali"ce\\sécret'
+MODULES = "org.apache.kafka.common.security."
+REAUTH_MS = 1_300
+"""Kafka refuses a second authentication within a second of the first."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, str]]:
+    """Addresses of a Kafka with a plain listener, a SASL one, and a SASL one with short sessions."""
+    plain_jaas = f'{MODULES}plain.PlainLoginModule required user_alice="ali\\\\"ce\\\\\\\\s\\u00e9cret";'
+    ports = {"SASL": free_port(), "SHORT": free_port()}
+    with KafkaServer() as plain:  # the properties are known only now: started again with the listeners
+        plain.kill()
+        text = plain.properties.read_text()
+        listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
+        text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
+        text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT\n")
+        for name in ("sasl", "short"):
+            text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"
+            text += f"listener.name.{name}.plain.sasl.jaas.config={plain_jaas}\n"
+            for mechanism in ("scram-sha-256", "scram-sha-512"):
+                text += f"listener.name.{name}.{mechanism}.sasl.jaas.config={MODULES}scram.ScramLoginModule required;\n"
+            text += f"listener.name.{name}.oauthbearer.sasl.jaas.config={MODULES}oauthbearer.OAuthBearerLoginModule required"
+            text += ' unsecuredLoginStringClaim_sub="broker";\n'
+            text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
+        plain.properties.write_text(text)
+        plain.start()
+        with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
+            admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
+        yield {"PLAINTEXT": plain.bootstrap_servers, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
+
+
+def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **more: Any) -> dict[str, Any]:
+    base = {"bootstrap.servers": servers[listener], "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    if mechanism == "OAUTHBEARER":
+        line = f'{MODULES}oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
+        return {**base, "sasl.jaas.config": line, **more}
+    return {**base, "sasl.username": "alice", "sasl.password": PASSWORD, **more}
+
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_round_trips(servers: dict[str, str], mechanism: str) -> None:
+    topic = f"sasl-{mechanism.lower()}"
+    with KafkaProducer(settings(servers, mechanism)) as producer:
+        for n in range(100):
+            producer.send(topic, b"%d" % n, partition=0)
+        producer.flush(30)
+    with KafkaConsumer(settings(servers, mechanism, **{"auto.offset.reset": "earliest"})) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        read: list[bytes] = []
+        while len(read) < 100:
+            read += [record.value for records in consumer.poll(10).values() for record in records]
+    assert read == [b"%d" % n for n in range(100)]
+    with KafkaAdminClient(settings(servers, mechanism)) as admin:
+        assert admin.describe_user_scram_credentials(["alice"])["alice"] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[:3])
+def test_a_wrong_password_is_told_at_once(servers: dict[str, str], mechanism: str) -> None:
+    wrong = settings(servers, mechanism) | {"sasl.password": "guessed-wrong"}
+    began = time.monotonic()
+    with pytest.raises(SaslAuthentication, match=rf"{mechanism} authentication of user 'alice' by {servers['SASL']} failed") as caught:
+        KafkaAdminClient(wrong).list_topics()
+    with pytest.raises(SaslAuthentication):
+        KafkaProducer(wrong).send("t", b"v").result(30)
+    assert time.monotonic() - began < 5
+    assert "guessed-wrong" not in str(caught.value)
+
+
+def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
+    class Kerberos(PlainClient):
+        mechanism = "GSSAPI"
+
+    with KafkaAdminClient(settings(servers, "PLAIN")) as admin:
+        admin._driver.client.selector._authenticator = lambda _id: SaslAuthenticator(lambda: Kerberos("alice", "x"), "test")
+        with pytest.raises(UnsupportedSaslMechanism, match="GSSAPI authentication of user 'alice' .*: the broker offers ") as caught:
+            admin.list_topics()
+    assert all(mechanism in str(caught.value) for mechanism in MECHANISMS)
+
+
+def test_sessions_are_renewed(servers: dict[str, str]) -> None:
+    """Kafka closes a connection that goes on after its session's end; nothing is lost here, and no connection either."""
+    with KafkaProducer(settings(servers, "PLAIN", "SHORT", **{"linger.ms": 0})) as producer:
+        producer.send("sessions", b"v").result(30)
+        client = producer._sender.client
+        lost: list[Any] = []
+        client.on_disconnect = lambda node, error: lost.append((node, error))
+        renewals = {client._connections[1].reauthenticate_ms}
+        while len(renewals - {NEVER_MS}) < 3:
+            producer.send("sessions", b"v").result(30)
+            renewals.add(client._connections[1].reauthenticate_ms)
+        producer.send("sessions", b"v").result(30)
+    assert lost == []

@@ -1,0 +1,153 @@
+"""TLS by the names that Java clients have: PEM as file and text, PKCS12, and what is refused; contexts shake hands with a server."""
+
+import datetime
+import ssl
+
+import pytest
+
+from kafkacore.config import ClientConfig
+from kafkacore.config_tls import pem_text
+from kafkacore.errors import ConfigError
+
+trustme = pytest.importorskip("trustme")
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+B = {"bootstrap.servers": "h:9092", "security.protocol": "SSL"}
+HUSH = b"hush"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """An authority, a server of it, and a client's certificate in every form."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, pkcs12
+
+    where = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    client = authority.issue_cert("client")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("broker").configure_cert(server)
+    authority.configure_trust(server)
+    server.verify_mode = ssl.CERT_REQUIRED
+    key = serialization.load_pem_private_key(client.private_key_pem.bytes(), None)
+    certificate = x509.load_pem_x509_certificate(client.cert_chain_pems[0].bytes())
+    root = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(HUSH))
+    contents = {
+        "ca.pem": authority.cert_pem.bytes(),
+        "both.pem": locked + client.cert_chain_pems[0].bytes(),
+        "client.pem": client.cert_chain_pems[0].bytes(),
+        "client.key": client.private_key_pem.bytes(),
+        "locked.key": locked,
+        "client.p12": pkcs12.serialize_key_and_certificates(b"me", key, certificate, [root], BestAvailableEncryption(HUSH)),
+        "trust.p12": pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(root, b"ca")], BestAvailableEncryption(HUSH)),
+        "old.jks": b"\xfe\xed\xfe\xed\0\0\0\2",
+        "garbage": b"\x30\x82",
+        "empty": b"",
+    }
+    for name, content in contents.items():
+        (where / name).write_bytes(content)
+    assert certificate.not_valid_after_utc > datetime.datetime.now(datetime.UTC)
+    return where, server, {name: content.decode("latin-1") for name, content in contents.items()}
+
+
+def shake_hands(context, server):
+    """Both sides in memory; the server asks for a certificate."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    near = context.wrap_bio(to_client, to_server, server_hostname="broker")
+    far = server.wrap_bio(to_server, to_client, server_side=True)
+    done = set()
+    for _ in range(10):
+        for side in (near, far):
+            try:
+                side.do_handshake()
+                done.add(side)
+            except ssl.SSLWantReadError:
+                pass
+    assert done == {near, far}
+    assert far.getpeercert()
+
+
+TRUST = [
+    lambda where, text: {"ssl.cafile": str(where / "ca.pem")},
+    lambda where, text: {"ssl.truststore.location": str(where / "ca.pem"), "ssl.truststore.type": "pem"},
+    lambda where, text: {"ssl.truststore.certificates": text["ca.pem"], "ssl.truststore.type": "PEM"},
+    lambda where, text: {"ssl.truststore.certificates": text["ca.pem"].replace("\n", " ")},
+    lambda where, text: {"ssl.truststore.certificates": text["ca.pem"].replace("\n", "\\n")},
+    lambda where, text: {"ssl.truststore.location": str(where / "trust.p12"), "ssl.truststore.password": "hush"},
+]
+OWN = [
+    lambda where, text: {"ssl.certfile": str(where / "client.pem"), "ssl.keyfile": str(where / "client.key")},
+    lambda where, text: {"ssl.certfile": str(where / "both.pem"), "ssl.password": "hush"},
+    lambda where, text: {"ssl.keystore.location": str(where / "both.pem"), "ssl.keystore.type": "PEM", "ssl.password": "hush"},
+    lambda where, text: {"ssl.keystore.certificate.chain": text["client.pem"], "ssl.keystore.key": text["client.key"]},
+    lambda where, text: {
+        "ssl.keystore.certificate.chain": text["client.pem"].replace("\n", " "),
+        "ssl.keystore.key": text["locked.key"].replace("\n", " "),
+        "ssl.password": "hush",
+    },
+    lambda where, text: {
+        "ssl.keystore.location": str(where / "client.p12"),
+        "ssl.keystore.password": "hush",
+        "ssl.keystore.type": "PKCS12",
+    },
+]
+
+
+@pytest.mark.parametrize(("trust", "own"), [*[(each, OWN[0]) for each in TRUST], *[(TRUST[0], each) for each in OWN[1:]]])
+def test_certificates_in_every_form(files, trust, own):
+    where, server, text = files
+    config = ClientConfig.from_user({**B, **trust(where, text), **own(where, text)})
+    shake_hands(config.make_ssl_context(), server)
+    assert "BEGIN" not in repr(config)
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"ssl.truststore.location": "old.jks"}, r"\(JKS\) are not read; .*keytool -importkeystore -srckeystore .*old.jks -dest.*old.p12"),
+        ({"ssl.truststore.location": "garbage"}, "neither PEM nor PKCS12"),
+        ({"ssl.truststore.location": "empty"}, "neither PEM nor PKCS12"),
+        ({"ssl.truststore.location": "trust.p12", "ssl.truststore.password": "wrong-one"}, "or its password is another"),
+        ({"ssl.truststore.location": "missing"}, "TLS files .*missing.* cannot be used: .*No such file"),
+        ({"ssl.truststore.certificates": "MIIB"}, "no PEM block"),
+        ({"ssl.truststore.certificates": ""}, "no PEM block"),
+        ({"ssl.cafile": "client.key"}, "cannot be used"),
+        ({"ssl.certfile": "both.pem", "ssl.password": "wrong-one"}, "cannot be used"),
+        ({"ssl.certfile": "locked.key"}, "cannot be used"),
+    ],
+)
+def test_what_cannot_be_read(files, settings, why):
+    where, _, _ = files
+    placed = {
+        name: str(where / value) if name.endswith(("location", "cafile", "certfile")) else value for name, value in settings.items()
+    }
+    with pytest.raises(ConfigError, match=why) as caught:
+        ClientConfig.from_user({**B, **placed}).make_ssl_context()
+    assert "wrong-one" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"ssl.truststore.type": "JKS", "ssl.truststore.location": "/x/t.jks"}, r"must be PEM or PKCS12, not 'JKS': .*keytool.*/x/t\.p12"),
+        ({"ssl.truststore.type": "PEM"}, "ssl_truststore_type has no effect without ssl_truststore_location"),
+        ({"ssl.truststore.type": "PKCS12", "ssl.truststore.certificates": "x"}, "ssl_truststore_type is PEM where"),
+        ({"ssl.truststore.password": "x"}, "ssl_truststore_password has no effect"),
+        ({"ssl.keystore.password": "x", "ssl.keystore.location": "x", "ssl.keystore.type": "PEM"}, "ssl_keystore_password has no effect"),
+        ({"ssl.cafile": "x", "ssl.truststore.location": "y"}, "ssl_cafile and ssl_truststore_location exclude each other"),
+        ({"ssl.certfile": "x", "ssl.keystore.location": "y"}, "exclude each other"),
+        ({"ssl.keystore.certificate.chain": "x"}, "need each other"),
+        ({"ssl.keystore.key": "x"}, "need each other"),
+        ({"ssl.password": "x"}, "ssl_password needs"),
+        ({"security.protocol": "SASL_PLAINTEXT", "ssl.truststore.location": "x"}, "has no effect with security_protocol=SASL_PLAINTEXT"),
+    ],
+)
+def test_what_contradicts(settings, why):
+    with pytest.raises(ConfigError, match=why):
+        ClientConfig.from_user({**B, **settings})
+
+
+def test_a_key_encrypted_in_the_old_way_keeps_its_headers():
+    text = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nabc\n-----END RSA PRIVATE KEY-----"
+    assert pem_text(text) == text + "\n"
