@@ -95,7 +95,7 @@ def test_a_mechanism_that_is_not_offered(servers: dict[str, str]) -> None:
 
     with KafkaAdminClient(settings(servers, "PLAIN")) as admin:
         admin._driver.client.selector._authenticator = lambda _id: SaslAuthenticator(lambda: Kerberos("alice", "x"), "test")
-        with pytest.raises(UnsupportedSaslMechanism, match="GSSAPI authentication of user 'alice' .*: the broker offers ") as caught:
+        with pytest.raises(UnsupportedSaslMechanism, match=r"GSSAPI authentication of user 'alice' .*: the broker offers ") as caught:
             admin.list_topics()
     assert all(mechanism in str(caught.value) for mechanism in MECHANISMS)
 
