@@ -66,6 +66,7 @@ class Session:
         self._machine: SaslServer | None = None
         self._mechanism = ""
         self._expires_ms = NEVER_MS
+        self._token_expiry_ms: int | None = None
         self.user = ""
         self.failed = False
 
@@ -90,7 +91,8 @@ class Session:
         self.failed = code != Code.NONE
         if not self.failed:
             self._mechanism = request.mechanism
-            self._machine = self._rules.machine(request.mechanism)
+            self._token_expiry_ms = None
+            self._machine = self._rules.machine(request.mechanism, self._user_of_token)
         return SaslHandshakeResponse(error_code=code, mechanisms=list(offered))
 
     def authenticate(self, request: SaslAuthenticateRequest, now_ms: int) -> SaslAuthenticateResponse:
@@ -108,9 +110,13 @@ class Session:
         if machine.done:
             self._machine = None
             self.user = machine.user
-            lifetime_ms = self._rules.lifetime_ms(self.user)
+            lifetime_ms = self._rules.lifetime_ms(self.user, self._token_expiry_ms)
             self._expires_ms = now_ms + lifetime_ms if lifetime_ms and self._rules.max_reauth_ms else NEVER_MS
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=challenge, session_lifetime_ms=lifetime_ms)
+
+    def _user_of_token(self, token: str) -> str:
+        user, self._token_expiry_ms = read_unsecured_token(token, self._rules.clock.wall_ms())
+        return user
 
 
 class Authentication:
@@ -127,9 +133,8 @@ class Authentication:
         self.max_reauth_ms = config.connections_max_reauth_ms
         self._own_user, own_password, self._users = config.plain_users()
         self._image = image
-        self._clock = clock
+        self.clock = clock
         self._sessions: dict[ConnectionId, Session] = {}
-        self._token_expiry_ms: dict[str, int] = {}
         self._derived: dict[tuple[str, str], ScramCredential] = {}
         self.new_client: Callable[[], SaslClient] = new_clients(SaslSettings("PLAIN", self._own_user, own_password), clock)
 
@@ -148,20 +153,19 @@ class Authentication:
         """All connections are gone."""
         self._sessions.clear()
 
-    def machine(self, mechanism: str) -> SaslServer:
-        """The mechanism's machine for one dialogue."""
+    def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
+        """The mechanism's machine for one dialogue, and who is asked about its token if it has one."""
         if mechanism == "PLAIN":
             return PlainServer(self._is_password)
         if mechanism == "OAUTHBEARER":
-            return OAuthBearerServer(self._user_of_token)
+            return OAuthBearerServer(user_of_token)
         return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
 
-    def lifetime_ms(self, user: str) -> int:
+    def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
         """How long a session that begins now lasts; 0 for ever. The brokers' own, which do not authenticate again, last for ever."""
         limits = [self.max_reauth_ms] if self.max_reauth_ms and user != self._own_user else []
-        expiry_ms = self._token_expiry_ms.pop(user, None)
-        if expiry_ms is not None:
-            limits.append(max(expiry_ms - self._clock.wall_ms(), 1))
+        if token_expiry_ms is not None:
+            limits.append(max(token_expiry_ms - self.clock.wall_ms(), 1))
         return min(limits, default=0)
 
     def _is_password(self, user: str, password: str) -> bool:
@@ -178,8 +182,3 @@ class Authentication:
             salted = salted_password(mechanism, self._users[user], salt, MIN_ITERATIONS)
             derived = self._derived[user, mechanism] = scram_credential(mechanism, salted, salt, MIN_ITERATIONS)
         return derived
-
-    def _user_of_token(self, token: str) -> str:
-        user, expiry_ms = read_unsecured_token(token, self._clock.wall_ms())
-        self._token_expiry_ms[user] = expiry_ms
-        return user

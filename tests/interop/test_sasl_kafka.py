@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trustme
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.errors import SaslAuthentication, UnsupportedSaslMechanism
@@ -25,32 +26,39 @@ REAUTH_MS = 1_300
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
-    """Addresses of a Kafka with a plain listener, a SASL one, and a SASL one with short sessions."""
+    """Addresses of a Kafka with a plain listener, a SASL one, one with short sessions, and one within TLS."""
     plain_jaas = f'{MODULES}plain.PlainLoginModule required user_alice="ali\\\\"ce\\\\\\\\s\\u00e9cret";'
-    ports = {"SASL": free_port(), "SHORT": free_port()}
-    with KafkaServer() as plain:  # the properties are known only now: started again with the listeners
-        plain.kill()
-        text = plain.properties.read_text()
-        listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
-        text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
-        text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT\n")
-        for name in ("sasl", "short"):
-            text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"
-            text += f"listener.name.{name}.plain.sasl.jaas.config={plain_jaas}\n"
-            for mechanism in ("scram-sha-256", "scram-sha-512"):
-                text += f"listener.name.{name}.{mechanism}.sasl.jaas.config={MODULES}scram.ScramLoginModule required;\n"
-            text += f"listener.name.{name}.oauthbearer.sasl.jaas.config={MODULES}oauthbearer.OAuthBearerLoginModule required"
-            text += ' unsecuredLoginStringClaim_sub="broker";\n'
-            text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
-        plain.properties.write_text(text)
-        plain.start()
+    ports = {"SASL": free_port(), "SHORT": free_port(), "TLS": free_port()}
+    authority = trustme.CA()
+    broker = authority.issue_cert("127.0.0.1")
+    plain = KafkaServer()
+    text = plain.properties.read_text()
+    listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
+    text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
+    text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,TLS:SASL_SSL\n")
+    pem = {"certificate.chain": broker.cert_chain_pems[0], "key": broker.private_key_pem}
+    for part, blob in pem.items():
+        text += f"listener.name.tls.ssl.keystore.{part}=" + blob.bytes().decode().replace("\n", "\\n") + "\n"
+    text += "listener.name.tls.ssl.keystore.type=PEM\n"
+    for name in ("sasl", "short", "tls"):
+        text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"
+        text += f"listener.name.{name}.plain.sasl.jaas.config={plain_jaas}\n"
+        for mechanism in ("scram-sha-256", "scram-sha-512"):
+            text += f"listener.name.{name}.{mechanism}.sasl.jaas.config={MODULES}scram.ScramLoginModule required;\n"
+        text += f"listener.name.{name}.oauthbearer.sasl.jaas.config={MODULES}oauthbearer.OAuthBearerLoginModule required"
+        text += ' unsecuredLoginStringClaim_sub="broker";\n'
+        text += f"listener.name.{name}.plain.connections.max.reauth.ms={REAUTH_MS if name == 'short' else 0}\n"
+    plain.properties.write_text(text)
+    with plain:
         with KafkaAdminClient(bootstrap_servers=plain.bootstrap_servers) as admin:
             admin.alter_user_scram_credentials({("alice", f"SCRAM-SHA-{bits}"): PASSWORD for bits in (256, 512)}).check()
-        yield {"PLAINTEXT": plain.bootstrap_servers, **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
+        yield {"CA": authority.cert_pem.bytes().decode(), **{name: f"127.0.0.1:{port}" for name, port in ports.items()}}
 
 
 def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **more: Any) -> dict[str, Any]:
     base = {"bootstrap.servers": servers[listener], "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    if listener == "TLS":
+        base |= {"security.protocol": "SASL_SSL", "ssl.truststore.certificates": servers["CA"]}
     if mechanism == "OAUTHBEARER":
         line = f'{MODULES}oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice";'
         return {**base, "sasl.jaas.config": line, **more}
@@ -60,20 +68,20 @@ def settings(servers: dict[str, str], mechanism: str, listener: str = "SASL", **
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_round_trips(servers: dict[str, str], mechanism: str) -> None:
-    topic = f"sasl-{mechanism.lower()}"
-    with KafkaProducer(settings(servers, mechanism)) as producer:
+@pytest.mark.parametrize(("mechanism", "listener"), [*((each, "SASL") for each in MECHANISMS), ("PLAIN", "TLS"), ("SCRAM-SHA-512", "TLS")])
+def test_round_trips(servers: dict[str, str], mechanism: str, listener: str) -> None:
+    topic = f"{listener}-{mechanism}"
+    with KafkaProducer(settings(servers, mechanism, listener)) as producer:
         for n in range(100):
             producer.send(topic, b"%d" % n, partition=0)
         producer.flush(30)
-    with KafkaConsumer(settings(servers, mechanism, **{"auto.offset.reset": "earliest"})) as consumer:
+    with KafkaConsumer(settings(servers, mechanism, listener, **{"auto.offset.reset": "earliest"})) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         read: list[bytes] = []
         while len(read) < 100:
             read += [record.value for records in consumer.poll(10).values() for record in records]
     assert read == [b"%d" % n for n in range(100)]
-    with KafkaAdminClient(settings(servers, mechanism)) as admin:
+    with KafkaAdminClient(settings(servers, mechanism, listener)) as admin:
         assert admin.describe_user_scram_credentials(["alice"])["alice"] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
 
 
