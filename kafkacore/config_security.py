@@ -4,7 +4,8 @@ A JAAS line, as Java clients have it, is read here so that an existing `sasl.jaa
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="...";
 
-Rules: no message holds a password, a key or a token, nor a piece of a line in which one may stand; `repr` leaves them out.
+Rules: no message holds a password, a key or a token; of a JAAS line it repeats the names of login module and options alone. `repr` leaves
+out whatever may hold one.
 
 Source: org.apache.kafka.common.security.{JaasConfig, plain, scram, oauthbearer}, org.apache.kafka.common.config.{SaslConfigs, SslConfigs}.
 """
@@ -215,7 +216,8 @@ def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
 
 _CLAIM = re.compile(r"unsecuredLogin(?P<kind>String|Number|List)Claim_(?P<name>.+)")
 _EXTENSION = re.compile(r"(?:unsecuredLoginExtension|extension)_(?P<name>.+)")
-_CLAIM_NAMES = {"unsecuredLoginPrincipalClaimName": "sub", "unsecuredLoginScopeClaimName": "scope"}
+_CLAIM_NAMES = ("unsecuredLoginPrincipalClaimName", "unsecuredLoginScopeClaimName")
+"""Which claims Java's client itself looks at; brokers are told neither. Here the first is looked at, for messages."""
 _JAAS_ENDPOINT = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
 
 
@@ -288,6 +290,7 @@ def _claim(name: str, kind: str, value: str) -> Any:
 
 WORDS = ("security_protocol", "sasl_mechanism", "ssl_truststore_type", "ssl_keystore_type")
 """Settings that are written in capitals."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SecuritySettings:

@@ -2,10 +2,6 @@
 
 import base64
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from urllib.parse import parse_qs
 
 import pytest
 
@@ -13,6 +9,7 @@ from kafkacore.clock import ManualClock
 from kafkacore.config_security import TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
 from kafkacore.net.oauth import ClientCredentials, TokenSource, read_unsecured_token, unsecured_token
+from tests.net.token_endpoint import token_endpoint
 
 T0 = 1_700_000_000_000
 
@@ -123,52 +120,26 @@ def test_other_tokens_are_refused(token):
 # ---- the client-credentials grant
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    answer: tuple[int, object] = (200, {})
-    asked: list[tuple[str, dict[str, list[str]]]] = []  # noqa: RUF012
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
-        self.asked.append((self.headers["authorization"], form))
-        status, body = self.answer
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/token"
-        server.shutdown()
-        thread.join()
-
-
-def test_client_credentials(url):
+def test_client_credentials():
     pytest.importorskip("httpx")
-    Endpoint.asked.clear()
-    Endpoint.answer = 200, {"access_token": "abc", "expires_in": 60, "token_type": "Bearer"}
-    assert ClientCredentials(TokenEndpoint(url, "me", "hush", "kafka"), ManualClock(0, T0))() == ("abc", T0 + 60_000)
-    assert Endpoint.asked == [
-        ("Basic " + base64.b64encode(b"me:hush").decode(), {"grant_type": ["client_credentials"], "scope": ["kafka"]})
-    ]
+    with token_endpoint(200, {"access_token": "abc", "expires_in": 60, "token_type": "Bearer"}) as endpoint:
+        provider = ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", "kafka"), ManualClock(0, T0))
+        assert provider() == ("abc", T0 + 60_000)
+    basic = "Basic " + base64.b64encode(b"me:hush").decode()
+    assert endpoint.asked == [(basic, {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
 
 
 @pytest.mark.parametrize(
-    "answer", [(401, {"error": "invalid_client"}), (200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5}), (500, b"")]
+    ("status", "body"),
+    [(401, {"error": "invalid_client"}), (200, {}), (200, b"<html>"), (200, [1]), (200, {"access_token": 5}), (500, b"")],
 )
-def test_an_endpoint_that_gives_no_token(url, answer):
+def test_an_endpoint_that_gives_no_token(status, body):
     pytest.importorskip("httpx")
-    Endpoint.answer = answer
-    with pytest.raises(AuthenticationFailedError, match=f"gives me no token: HTTP {answer[0]}") as caught:
-        ClientCredentials(TokenEndpoint(url, "me", "hush", None), ManualClock(0, T0))()
+    with (
+        token_endpoint(status, body) as endpoint,
+        pytest.raises(AuthenticationFailedError, match=f"gives me no token: HTTP {status}") as caught,
+    ):
+        ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", None), ManualClock(0, T0))()
     assert "hush" not in str(caught.value)
 
 

@@ -16,10 +16,14 @@ import trustme
 from producer_support import Bench, response
 
 from kafkacore import compress, protocol
+from kafkacore.clock import SystemClock
 from kafkacore.config import ProducerConfig
-from kafkacore.errors import BufferFullError, Code, KafkaTimeoutError, RecordTooLarge
+from kafkacore.config_security import sasl_listener
+from kafkacore.errors import BufferFullError, Code, ConfigError, KafkaTimeoutError, RecordTooLarge, SaslAuthentication
+from kafkacore.net.oauth import unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
+from tests.net.token_endpoint import token_endpoint
 
 CHECKS: dict[str, Callable[..., None]] = {}
 
@@ -197,6 +201,90 @@ def tls(cluster: Any, directory: Path) -> None:
     assert accepted("elsewhere.example", ssl_check_hostname=False, **files)
     assert not accepted("localhost", **(files | {"ssl_cafile": None}))
     assert not accepted("localhost", ssl_cafile=files["ssl_cafile"])
+
+
+@check(
+    "ssl_truststore_location", "ssl_truststore_password", "ssl_truststore_type", "ssl_truststore_certificates",
+    "ssl_keystore_location", "ssl_keystore_password", "ssl_keystore_type", "ssl_keystore_certificate_chain", "ssl_keystore_key",
+)  # fmt: skip
+def key_stores(cluster: Any, directory: Path) -> None:
+    """Authorities and the own certificate from where Java's settings say: the broker asks for a certificate and sees it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+
+    authority = trustme.CA()
+    mine = authority.issue_cert("producer.example")
+    chain, key = mine.cert_chain_pems[0].bytes(), mine.private_key_pem.bytes()
+    root = pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(authority.cert_pem.bytes()), b"ca")
+    secret = BestAvailableEncryption(b"secret")
+    (directory / "trust.p12").write_bytes(pkcs12.serialize_java_truststore([root], secret))
+    own = pkcs12.serialize_key_and_certificates(b"me", load_pem_private_key(key, None), x509.load_pem_x509_certificate(chain), None, secret)
+    (directory / "key.p12").write_bytes(own)
+    (directory / "key.pem").write_bytes(key + chain)
+    trusts: list[dict[str, Any]] = [
+        {"ssl_truststore_location": str(directory / "trust.p12"), "ssl_truststore_password": "secret", "ssl_truststore_type": "PKCS12"},
+        {"ssl_truststore_certificates": authority.cert_pem.bytes().decode()},
+    ]
+    owns: list[dict[str, Any]] = [
+        {"ssl_keystore_location": str(directory / "key.p12"), "ssl_keystore_password": "secret", "ssl_keystore_type": "PKCS12"},
+        {"ssl_keystore_location": str(directory / "key.pem"), "ssl_keystore_type": "PEM"},
+        {"ssl_keystore_certificate_chain": chain.decode(), "ssl_keystore_key": key.decode()},
+    ]
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    authority.issue_cert("localhost").configure_cert(context)
+    for settings in (trusts[0] | owns[0], trusts[1] | owns[1], trusts[1] | owns[2]):
+        with silent_broker(lambda sock: context.wrap_socket(sock, server_side=True), security_protocol="SSL", **settings) as connection:
+            assert connection.getpeercert()["subjectAltName"] == (("DNS", "producer.example"),)
+            first_request(connection)
+
+
+LOGIN = "org.apache.kafka.common.security."
+
+
+@check("sasl_mechanism", "sasl_username", "sasl_password", "sasl_jaas_config")
+def passwords(cluster: Any) -> None:
+    """A broker that wants a password lets in who has it."""
+    with EmbeddedCluster(config=sasl_listener({"alice": "secret"})) as secured:
+        line = LOGIN + 'scram.ScramLoginModule required username="alice" password="{}";'
+        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_username": "alice"}
+            with producer(secured, **settings, sasl_password="secret") as p:
+                p.send("t", b"x").result(10)
+            with producer(secured, **settings, sasl_password="another") as p, pytest.raises(SaslAuthentication):
+                p.send("t", b"x")
+        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
+        with producer(secured, **settings, sasl_jaas_config=line.format("secret")) as p:
+            p.send("t", b"x").result(10)
+        with producer(secured, **settings, sasl_jaas_config=line.format("another")) as p, pytest.raises(SaslAuthentication):
+            p.send("t", b"x")
+
+
+@check(
+    "sasl_oauthbearer_token_provider", "sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_credentials_client_id",
+    "sasl_oauthbearer_client_credentials_client_secret", "sasl_oauthbearer_scope", "sasl_login_callback_handler_class",
+)  # fmt: skip
+def tokens(cluster: Any) -> None:
+    """A broker that takes tokens gets the provider's, or the endpoint's, which is asked with the client's id and secret."""
+    now_ms = SystemClock().wall_ms()
+    token = unsecured_token({"sub": "carol"}, now_ms, 600)
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with EmbeddedCluster(config=sasl_listener({})) as secured, token_endpoint(200, {"access_token": token, "expires_in": 600}) as endpoint:
+        with producer(secured, **settings, sasl_oauthbearer_token_provider=lambda: (token, now_ms + 600_000)) as p:
+            p.send("t", b"x").result(10)
+        credentials = {
+            "sasl_oauthbearer_token_endpoint_url": endpoint.url,
+            "sasl_oauthbearer_client_credentials_client_id": "me",
+            "sasl_oauthbearer_client_credentials_client_secret": "hush",
+            "sasl_oauthbearer_scope": "kafka",
+            "sasl_login_callback_handler_class": LOGIN + "oauthbearer.OAuthBearerLoginCallbackHandler",
+        }
+        with producer(secured, **settings, **credentials) as p:
+            p.send("t", b"x").result(10)
+        assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
+        with pytest.raises(ConfigError, match="Java code"):
+            producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
 
 
 @check("acks")
@@ -396,4 +484,4 @@ def test_every_setting_has_its_check() -> None:
 
 @pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
 def test_a_setting_does_what_it_says(fn: Callable[..., None], cluster: Any, tmp_path: Path) -> None:
-    fn(cluster, tmp_path) if fn is tls else fn(cluster)
+    fn(cluster, tmp_path) if fn in (tls, key_stores) else fn(cluster)
