@@ -253,7 +253,7 @@ class PeerClient:
 
     def is_broker(self, connection_id: int | str) -> bool:
         """Whether a connection of the selector is one to another broker: not to a client, nor to the controller."""
-        connection = self._connections.get(connection_id)  # type: ignore[arg-type]
+        connection = self.connections.get(connection_id)  # type: ignore[arg-type]
         return connection is not None and connection.node_id != CONTROLLER_ID
 
     def polled(self, selector: Selector) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore.errors import SaslAuthentication, UnsupportedSaslMechanism
@@ -36,9 +37,13 @@ def servers() -> Iterator[dict[str, str]]:
     listeners = "".join(f",{name}://127.0.0.1:{port}" for name, port in ports.items())
     text = text.replace(f"listeners=PLAINTEXT://{plain.bootstrap_servers}", f"listeners=PLAINTEXT://{plain.bootstrap_servers}{listeners}")
     text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,SHORT:SASL_PLAINTEXT,TLS:SASL_SSL\n")
-    pem = {"certificate.chain": broker.cert_chain_pems[0], "key": broker.private_key_pem}
-    for part, blob in pem.items():
-        text += f"listener.name.tls.ssl.keystore.{part}=" + blob.bytes().decode().replace("\n", "\\n") + "\n"
+    key = load_pem_private_key(broker.private_key_pem.bytes(), None)  # Java reads keys in PKCS8 alone
+    pem = {
+        "certificate.chain": broker.cert_chain_pems[0].bytes(),
+        "key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    }
+    for part, content in pem.items():
+        text += f"listener.name.tls.ssl.keystore.{part}=" + content.decode().replace("\n", "\\n") + "\n"
     text += "listener.name.tls.ssl.keystore.type=PEM\n"
     for name in ("sasl", "short", "tls"):
         text += f"listener.name.{name}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER\n"

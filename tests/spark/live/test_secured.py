@@ -36,7 +36,7 @@ def test_all_of_it(spark: Any, secured: EmbeddedCluster, tmp_path: Path, capfd: 
     known = options(secured, secret)
     secured.create_topic("in", partitions=2)
     written = spark.range(200).selectExpr("cast(id as string) as key", "cast(id * id as string) as value")
-    written.write.format("kafkacore").options(**known, topic="in").save()
+    written.write.mode("append").format("kafkacore").options(**known, topic="in").save()
 
     read = spark.read.format("kafkacore").options(**known, subscribe="in").load()
     assert read.count() == 200
