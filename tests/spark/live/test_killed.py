@@ -64,7 +64,8 @@ class Killed:
         plans: dict[int, list[Any]] = {}
         for line in self.log():
             if "ranges" in line:
-                plans.setdefault(bounds.index(line["start"]["in"]), []).append((line["end"]["in"], line["ranges"]))
+                ranges = sorted(each for task in line["ranges"] for each in task)
+                plans.setdefault(bounds.index(line["start"]["in"]), []).append((line["end"]["in"], ranges))
         assert sorted(plans) == list(range(len(ends)))
         for batch, planned in plans.items():
             ranges = [["in", i, bounds[batch][str(i)], ends[batch][str(i)]] for i in range(PARTITIONS)]
