@@ -237,7 +237,8 @@ cdef class SelectorCore:
                 return 0
             self.touch(channel.id, now_ms)
             if done is not None:
-                if done.await_completion or not self.quiet:
+                # To a peer that this side connected to, the next request may wait for just that.
+                if done.await_completion or not self.quiet or not channel.half_duplex:
                     self.completed_sends.append(done)
                 channel.held = False
                 self._sync(channel)
