@@ -21,7 +21,7 @@ cdef class HeaderColumn:
         import numpy
         cdef ColumnSource name = column_of(names, -1)
         cdef ColumnSource value = column_of(values, name.count)
-        given = numpy.ascontiguousarray(counts, numpy.int64)
+        given = numpy.array(counts, numpy.int64, order="C")       # a copy: they are read twice, and say where in the columns to read
         if given.ndim != 1:
             raise ValueError("the numbers of headers have one dimension")
         cdef const int64_t[::1] number = given

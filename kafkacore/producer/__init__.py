@@ -214,8 +214,9 @@ class KafkaProducer(ProducerCore):
 
     def _next_in_turns(self, queue: TopicQueue, numbers: Any, count: int) -> Any:
         """What `_next_in_turn` says for all records that name no partition."""
-        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions[: queue.n]
-        indexes = np.array([each.index for each in available], np.int32)
+        # The snapshot may be ahead of the queue: the sender makes it grow at the start of its next pass.
+        available = [each.index for each in self._metadata.snapshot.available_partitions(queue.topic) if each.index < queue.n]
+        indexes = np.array(available or range(queue.n), np.int32)
         open_ = np.arange(count) if numbers is None else np.flatnonzero(numbers < 0)
         chosen = np.empty(count, np.int32) if numbers is None else numbers.copy()
         chosen[open_] = indexes[(queue.turn + 1 + np.arange(len(open_))) % len(indexes)]

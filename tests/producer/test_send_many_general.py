@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkacore import KafkaAdminClient, NewPartitions
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import BufferFullError, UsageError
 from kafkacore.producer import KafkaProducer
@@ -72,6 +73,24 @@ def test_a_partitioner_and_round_robin_choose_for_each_record(cluster: Any) -> N
         assert turns == [(one + i) % 4 for i in (1, 2, 3)]                # send and send_many take turns together, keys or not
         turns = list(p.send_many("t", [b"x"] * 3, partitions=pa.array([None, 2, None], pa.int32())).result(10).partitions)
         assert turns == [one, 2, (one + 1) % 4]
+
+
+def test_round_robin_over_partitions_that_were_just_added(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.create_topic("grows", partitions=2, replication_factor=1)
+    with producer(cluster, partitioner="round_robin") as p, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        assert sorted(p.send_many("grows", [b"x"] * 4).result(10).partitions) == [0, 0, 1, 1]
+        with monkeypatch.context() as patched:
+            patched.setattr("kafkacore.producer._update_topics", lambda producer: None)    # the sender has not come round to it yet
+            admin.create_partitions({"grows": NewPartitions(40)}).check()
+            p.send("t", b"x", partition=0).result(10)
+            version = p._metadata.request_update()
+            p.send("t", b"x", partition=0).result(10)
+            p._metadata.await_update(version, 10_000)
+            assert len(p._metadata.snapshot.available_partitions("grows")) == 40
+            assert sorted(p.send_many("grows", [b"x"] * 4).result(10).partitions) == [0, 0, 1, 1]
+        with pytest.raises(UsageError):
+            p.send("grows", b"x", partition=40)
+        assert sorted(p.send_many("grows", [b"x"] * 40).result(10).partitions) == list(range(40))
 
 
 class Audit:
