@@ -415,6 +415,42 @@ def test_an_idle_manager_has_no_deadline_and_a_busy_one_checkpoints(disk):
     assert disk.manager.next_deadline_ms() is None
 
 
+def until_idle(disk):
+    while (deadline_ms := disk.manager.next_deadline_ms()) is not None:
+        disk.clock.advance(deadline_ms - disk.clock.now_ms())
+        disk.manager.advance_clock()
+
+
+def test_a_start_within_a_segment_is_checkpointed_though_nothing_is_written(disk):
+    log = disk.log()
+    append(log)
+    append(log)
+    until_idle(disk)
+    log.advance_start(2)                                      # DeleteRecords
+    until_idle(disk)
+    assert (disk.path / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+    disk.crash()
+    assert disk.log().start_offset == 2
+
+
+def test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too(disk):
+    log = disk.log(flush_ms=5_000)
+    append(log)
+    for wait_ms in (0, 5_000, 53_000):
+        disk.clock.advance(wait_ms)
+        disk.manager.advance_clock()
+    append(log)
+    disk.manager.advance_clock()
+    disk.clock.advance(2_000)                                 # recovery points are written, with what was flushed before
+    disk.manager.advance_clock()
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    disk.clock.advance(3_000)                                 # flush.ms and the high watermarks, at once
+    disk.manager.advance_clock()
+    assert log.recovery_point == 6
+    until_idle(disk)
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 6\n"
+
+
 def test_an_ended_segment_is_synced_by_itself(disk):
     log = disk.log(segment_bytes=300)
     append(log, [b"v" * 200])

@@ -162,6 +162,9 @@ class DirectoryStorage(Storage):
         elif config.flush_ms != INT64_MAX:
             self._hooks.schedule_flush(log)
 
+    def start_moved(self) -> None:
+        self.log_dir.dirty = True
+
     def sync(self, log: Log) -> None:
         with self.log_dir.io():
             for segment in self.unsynced(log, log.end_offset):

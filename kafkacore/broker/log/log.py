@@ -87,6 +87,10 @@ class Storage(ABC):
         """The log has grown; by flush.messages it may have to be on the disk before anybody hears of it."""
 
     @abstractmethod
+    def start_moved(self) -> None:
+        """The log begins later: a start within a segment is to be kept, too."""
+
+    @abstractmethod
     def sync(self, log: Log) -> None:
         """Waits until everything from the recovery point on is on the disk."""
 
@@ -145,6 +149,9 @@ class MemoryStorage(Storage):
         log.replay_producers(ProducerStates(), log.start_offset, log.end_offset)
 
     def appended(self, log: Log) -> None:
+        return None
+
+    def start_moved(self) -> None:
         return None
 
     def sync(self, log: Log) -> None:
@@ -397,6 +404,7 @@ class Log(LogCore):
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
+        self.storage.start_moved()
         dropped = 0
         while dropped + 1 < len(self.segments) and self.segments[dropped + 1].base_offset <= offset:
             dropped += 1

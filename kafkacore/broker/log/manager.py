@@ -491,7 +491,8 @@ class LogManager:
         self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
-            self._saw_all()
+            if self._offsets_due_ms is not None:                  # else what was flushed just now is still to be planned for
+                self._saw_all()
             self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._later)
         if self._offsets_due_ms is not None and self._offsets_due_ms <= now_ms:
             self._offsets_due_ms = None
