@@ -451,6 +451,20 @@ def test_what_is_flushed_when_high_watermarks_are_written_is_checkpointed_too(di
     assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 6\n"
 
 
+def test_after_a_truncation_the_recovery_point_in_the_file_falls_at_once(disk):
+    log = disk.log()
+    for _ in range(3):
+        append(log)
+    log.flush()
+    until_idle(disk)
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 9\n"
+    log.truncate_to(3)
+    append(log, epoch=1)
+    disk.manager.advance_clock()
+    assert (disk.path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    until_idle(disk)
+
+
 def test_an_ended_segment_is_synced_by_itself(disk):
     log = disk.log(segment_bytes=300)
     append(log, [b"v" * 200])

@@ -317,7 +317,7 @@ class LogManager:
                 self._delete_later,
                 self._rolled,
                 self._schedule_flush,
-                functools.partial(self.compactor.truncated, key),
+                functools.partial(self._truncated, key),
             )
             storage = DirectoryStorage(log_dir, path, hooks)
             log = Log(config, storage, lambda limit_ms: self._random.randint(0, limit_ms))
@@ -339,6 +339,11 @@ class LogManager:
     def _rolled(self, log: Log, base_offset: int) -> None:
         self.flush_later(log, base_offset)
         self.compactor.look_soon(log)
+
+    def _truncated(self, key: Key, offset: int) -> None:
+        self.compactor.truncated(key, offset)
+        # Soon: what is written next would be believed to be on the disk as far as the recovery point in the file says.
+        self._offsets_due_ms = self._clock.now_ms()
 
     def _place(self, topic: str, index: int, is_new: bool) -> tuple[LogDir, Path]:
         """Where a partition lies, or the directory with the fewest."""
