@@ -156,6 +156,7 @@ def main(master: str, servers: str, directory: str) -> None:
     spark.dataSource.register(killing.KillingSource)
     options = {"kafka.bootstrap.servers": servers}
     read = spark.readStream.format("killing").options(**options, subscribe="in", startingOffsets="earliest")
+    read = read.option("minPartitions", PARTITIONS)  # tasks of their own, though the batches are small
     rows = read.option("maxOffsetsPerTrigger", BATCH).load().select("key", "value")
     write = rows.writeStream.format("killing").options(**options, topic="out")
     write.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start().awaitTermination()
