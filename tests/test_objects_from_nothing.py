@@ -20,7 +20,7 @@ from kafkacore import _codec
 
 faulthandler.enable()
 SANE = (TypeError, AttributeError, ValueError, ArithmeticError, LookupError, OSError, AssertionError, BufferError, StopIteration,
-        MemoryError, kafkacore.errors.KafkaError)
+        MemoryError, NotImplementedError, kafkacore.errors.KafkaError)
 
 
 def tried(what, *arguments):
