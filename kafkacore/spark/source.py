@@ -15,6 +15,7 @@ Source: SPARK-55304, org.apache.spark.sql.kafka010.{KafkaBatch, KafkaMicroBatchS
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -147,7 +148,8 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
     if options.value_format != "binary":
         from kafkacore.spark.decode import formats
 
-        made = to_arrow_schema(schema, timezone="UTC")
+        utc = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}  # before PySpark 4.2 it always is
+        made = to_arrow_schema(schema, **utc)
         formats.value_fields(made, options)
         return made
     types = {each.name: each.dataType for each in WITH_HEADERS.fields}
