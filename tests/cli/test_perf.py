@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def test_every_kind_adds_cancels_and_expires(kind: str) -> None:
         "cancel_ns": 2,
         "cancel_random_ns": 2,
     }
-    assert all(ns > 0 for name in ("cancel_ns", "expire_ns") for ns in result[name])
+    # Not above 0: what an empty loop takes is taken off, and a loaded machine may take longer for that.
+    assert all(math.isfinite(ns) for name in ("cancel_ns", "expire_ns") for ns in result[name])
     assert len(result["expire_ns"]) == 2
 
 
