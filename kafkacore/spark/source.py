@@ -182,8 +182,8 @@ class _Refused(DataSourceStreamReader):
     def __init__(self, error: errors.ConfigError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Raises."""
+    def initialOffset(self, *_: Any) -> Any:
+        """Raises, whatever it is asked: a stream that goes on begins with its latest offset, from one to a limit."""
         raise self._error
 
     latestOffset = partitions = read = initialOffset

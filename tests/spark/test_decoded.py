@@ -131,6 +131,7 @@ def test_text_keeps_kafkas_names(cluster: EmbeddedCluster) -> None:
         ({"value__schema": "a INT, b INT"}, "a BIGINT", "column a is bigint in the schema; option value.schema: int there"),
         ({"value__schema": "a INT"}, "b INT", "column b is int in the schema; option value.schema: not there"),
         ({"value__format": "avro", "value__schema": '"int"'}, "a INT", "a value must be a record"),
+        ({}, "a INT, _corrupt_record STRING", "column _corrupt_record would always be null: here the undecodable value is in _corrupt"),
     ],
 )
 def test_columns_that_cannot_be(cluster: EmbeddedCluster, given: dict[str, str], columns: str, says: str) -> None:

@@ -482,3 +482,11 @@ def test_batches_have_sparks_types_exactly(cluster, producer):
     assert batch.schema == to_arrow_schema(WITH_HEADERS, timezone="UTC")
     assert isinstance(batch, pa.RecordBatch)
     assert batch.column("headers").to_pylist() == [None, None, None, [{"key": "h", "value": b"x"}, {"key": "n", "value": None}]]
+
+
+def test_a_stream_that_goes_on_with_an_option_that_cannot_be_says_which(cluster: EmbeddedCluster) -> None:
+    query = Query(cluster, {"t": {"0": 0}}, subscribe="t", endingOffsets="latest")
+    with pytest.raises(errors.ConfigError, match="option endingOffsets has no effect in a streaming read"):
+        query.batch()
+    with pytest.raises(errors.ConfigError, match="option endingOffsets has no effect in a streaming read"):
+        query.reader.partitions({"t": {"0": 0}}, {"t": {"0": 1}})

@@ -23,6 +23,8 @@ from kafkacore.spark.rows import KAFKA_COLUMNS
 __all__ = ["CORRUPT", "Decoded", "Decoder", "decoder", "derived", "kafka_column", "value_fields"]
 
 CORRUPT = "_corrupt"
+SPARKS_CORRUPT = "_corrupt_record"
+"""What Spark's own readers call it unless told otherwise."""
 LOCAL = "the schema of option value.schema"
 
 
@@ -47,6 +49,8 @@ def value_fields(schema: pa.Schema, options: SourceOptions) -> list[Any]:
     for each in schema:
         kafka = kafka_column(each.name, options)
         wanted = pa.binary() if each.name == CORRUPT else None if kafka is None else KAFKA_COLUMNS[kafka]
+        if each.name == SPARKS_CORRUPT:
+            raise ConfigError(f"column {each.name} would always be null: here the undecodable value is in {CORRUPT}, which is BINARY")
         if wanted is None:
             found.append(each)
             _check_nullable(each.name, each)
