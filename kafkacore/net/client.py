@@ -64,6 +64,11 @@ _AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, bu
 # How much of a session's life passes before the next authentication: not all connections of all clients at once.
 _SESSION_PARTS = (0.85, 0.95)
 
+# So many connections in a row that the peer closes so soon after the attempt began, an answer being owed, are no accident.
+_EARLY_CLOSINGS = 3
+_EARLY_MS = 2_000
+_EARLY_HINT = ", soon after it was opened and several times in a row: its listener may want SASL or TLS, that is another security_protocol"
+
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
 # An API that is not listed has behaved so since its version 0.
 _CLIENT_THROTTLES_FROM = {
@@ -498,10 +503,17 @@ class NetworkClient(ClientCore):
         was_ready = connection.state in (READY, REAUTHENTICATING)
         if self.on_disconnect is not None and was_ready:
             self.on_disconnect(node_id, error)
+        early = not timed_out and self._was_closed_early(connection, error, now_ms)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=isinstance(error, AuthenticationFailedError))
         if not isinstance(error, IdleDisconnect):
             # Once per outage in the log, when no address of the name is left to try; each attempt is in the error that a caller gets.
+            connection.closed_early = connection.closed_early + 1 if early else 0
             passing = was_ready or not connection.needs_resolve or node_id in self._told_down
+            if early:
+                # A listener that wants SASL answers ApiVersions to anybody, so each attempt gets as far as being ready.
+                passing = connection.closed_early != _EARLY_CLOSINGS
+                if connection.closed_early >= _EARLY_CLOSINGS:
+                    error.message += _EARLY_HINT
             if not passing and not isinstance(error, AuthenticationFailedError):
                 self._told_down.add(node_id)
                 log.warning("%s; trying again", error)
@@ -520,6 +532,13 @@ class NetworkClient(ClientCore):
         else:
             self.metadata.note_attempt(error)
             self.metadata.request_update()  # a lost broker may mean that leaders have moved
+
+    def _was_closed_early(self, connection: NodeConnection, error: KafkaError, now_ms: int) -> bool:
+        """Whether the peer ended a connection that had just been opened, and owed an answer."""
+        if not isinstance(error, DisconnectError) or isinstance(error, IdleDisconnect) or now_ms - connection.last_attempt_ms > _EARLY_MS:
+            return False
+        waits = connection.state == READY and self.in_flight.node_count(connection.node_id) > 0
+        return waits or connection.state == CHECKING_API_VERSIONS
 
     def _cancel_in_flight(self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, timed_out: bool) -> None:
         for request in self.in_flight.clear_all(node_id):

@@ -131,8 +131,8 @@ class NodeConnection(ConnectionCore):
     """
 
     __slots__ = (
-        "addresses", "attempts", "authentication", "authentication_error", "backoff_until_ms", "failed_attempts", "failed_connect_attempts",
-        "last_attempt_ms", "next_address", "node_id", "reauthenticate_ms", "setup_deadline_ms",
+        "addresses", "attempts", "authentication", "authentication_error", "backoff_until_ms", "closed_early", "failed_attempts",
+        "failed_connect_attempts", "last_attempt_ms", "next_address", "node_id", "reauthenticate_ms", "setup_deadline_ms",
     )  # fmt: skip
 
     def __init__(self, node_id: int) -> None:
@@ -142,6 +142,7 @@ class NodeConnection(ConnectionCore):
         self.next_address = 0
         self.failed_attempts = 0  # drives the reconnect back-off
         self.failed_connect_attempts = 0  # drives the set-up time-out
+        self.closed_early = 0  # how often in a row the peer closed a connection that had just been opened
         self.last_attempt_ms = -NEVER_MS
         self.backoff_until_ms = -NEVER_MS
         self.setup_deadline_ms = NEVER_MS

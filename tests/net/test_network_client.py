@@ -525,6 +525,46 @@ def test_the_log_is_told_of_an_outage_once(cluster: Cluster, caplog: pytest.LogC
     outage("Connection refused")
 
 
+@pytest.mark.parametrize("answers_versions", [True, False], ids=["SASL is wanted", "TLS is wanted"])
+def test_a_listener_that_wants_another_protocol_is_told_once_within_a_second(
+    answers_versions: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster((7,), auto=False)
+
+    def pass_ms(duration_ms: int) -> None:
+        for _ in range(duration_ms // 10):
+            cluster.poll(timeout_ms=0)
+            for peer in cluster.peers:
+                for header, request in peer.read():
+                    if answers_versions and isinstance(request, protocol.ApiVersionsRequest):
+                        peer.answer(header, cluster.api_versions())
+                    else:
+                        peer.close()
+            cluster.clock.advance(10)
+
+    pass_ms(1_000)
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "may want SASL or TLS" in told and "security_protocol" in told and told.endswith("; trying again")
+    assert "may want SASL or TLS" in str(cluster.metadata.last_error)
+    pass_ms(5_000)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+    cluster.close()
+
+
+def test_connections_that_end_after_a_while_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster((7,))
+    for _ in range(6):
+        cluster.until_ready(7)
+        cluster.clock.advance(5_000)
+        cluster.send(7)
+        cluster.peer("broker-7").close()
+        (lost,) = cluster.poll()
+        assert "may want" not in str(lost.error)
+        cluster.clock.advance(5_000)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    cluster.close()
+
+
 def test_bootstrap_failures_are_told_and_backed_off() -> None:
     cluster = Cluster(bootstrap=("bad:1", "unknown:2"))
     cluster.poller.clock = cluster.clock
