@@ -75,6 +75,8 @@ def dump_log(
             _dump_index(file, json)
             continue
         content = _content(file)  # before the heading: no table of what cannot be opened
+        if len(content) > MAGIC_AT and content[MAGIC_AT] > NEWEST_MAGIC:
+            raise Failure(f"{file} is not a Kafka log segment (unknown magic {content[MAGIC_AT]} at position 0)")
         if not json:
             typer.echo(f"{file}\n{LINE.format(*HEAD)}")
         position = _dump(str(file), content, records, json)
@@ -85,6 +87,8 @@ def dump_log(
 INDEXES = {".index": ("offset", "position"), ".timeindex": ("timestamp_ms", "offset")}
 NOT_SHOWN = {".txnindex": "an index of aborted transactions", ".snapshot": "a snapshot of producers"}
 MAX_SEGMENT_BYTES = 2**31
+MAGIC_AT, NEWEST_MAGIC = 16, 2
+"""Where a batch says its format, in all of them; and the newest."""
 
 
 def _dump_index(file: Path, json: bool) -> None:
