@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from kafkacore import config_secrets
+from kafkacore.config_security import SecuritySettings
+from kafkacore.errors import ConfigError
 
 if TYPE_CHECKING:
     from kafkacore import KafkaAdminClient
@@ -51,7 +56,18 @@ def assignments(given: list[str] | None, option: str) -> dict[str, str]:
 
 def client_settings(bootstrap_server: str, given: list[str] | None, **more: Any) -> dict[str, Any]:
     """One dict of client settings: the command's own, then what -X says."""
-    return {"bootstrap.servers": bootstrap_server, "client.id": "kafkacore-cli", **more, **assignments(given, "-X")}
+    return {"bootstrap.servers": bootstrap_server, "client.id": "kafkacore-cli", **more, **_without_references(assignments(given, "-X"))}
+
+
+def _without_references(settings: dict[str, str]) -> dict[str, str]:
+    """Puts secrets in the place of secret://env/NAME and secret://file/PATH; only settings that no message repeats may have them."""
+    if not any(config_secrets.PREFIX in value for value in settings.values()):
+        return settings
+    hidden = {each.name for each in dataclasses.fields(SecuritySettings) if not each.repr}
+    for name, value in settings.items():
+        if value.startswith(config_secrets.PREFIX) and name.replace(".", "_") not in hidden:
+            raise ConfigError(f"-X {name}: a secret:// reference may stand for a password, key or JAAS line; messages may show this one")
+    return config_secrets.resolve_all(settings)
 
 
 def admin_client(bootstrap_server: str, given: list[str] | None) -> KafkaAdminClient:

@@ -1,62 +1,28 @@
 """Secrets by reference: what stands in options, plans and checkpoints is `secret://env/NAME` or `secret://file/PATH`, not the secret.
 
-A reference is resolved where a client is made, in the process that uses it, and nowhere else.
+`kafkacore.config_secrets` resolves them; here is what Spark adds: when a variable must be there, and what stands in until then.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
-from kafkacore.config_security import parse_jaas
-from kafkacore.errors import ConfigError
+from kafkacore import config_secrets
+from kafkacore.config_secrets import JAAS, PREFIX
 
-PREFIX = "secret://"
-JAAS = "sasl.jaas.config"
+__all__ = ["JAAS", "PREFIX", "resolve", "resolve_all", "stand_in"]
+
+_WHEN = "; it must be set before the Spark session starts, and executors need it too"
 
 
 def resolve(name: str, value: str) -> str:
-    """The secret behind a reference; any other value as it is.
-
-    Args:
-        name: the option, for the error message.
-        value: its value.
-
-    Raises:
-        ConfigError: there is no such environment variable or file here, or the reference is of another form.
-    """
-    if not value.startswith(PREFIX):
-        return value
-    kind, _, rest = value[len(PREFIX) :].partition("/")
-    if kind == "env" and rest:
-        if rest not in os.environ:
-            raise ConfigError(f"option {name}: the environment variable {rest} is not set in this process (executors need it too)")
-        return os.environ[rest]
-    if kind == "file" and rest:
-        path = rest if rest.startswith("/") else "/" + rest
-        try:
-            with open(path, encoding="utf-8") as file:
-                return file.read().rstrip("\n")
-        except OSError as error:
-            raise ConfigError(f"option {name}: {path} cannot be read in this process: {error.strerror}") from error
-    raise ConfigError(f"option {name}: a secret is secret://env/NAME or secret://file/PATH")
+    """The secret behind a reference, see `config_secrets.resolve`."""
+    return config_secrets.resolve(name, value, _WHEN)
 
 
 def resolve_all(settings: Mapping[str, str]) -> dict[str, str]:
-    """All settings with their secrets in place, those within a JAAS line too.
-
-    Raises:
-        ConfigError: see `resolve`; or what stands behind a reference is no JAAS line.
-    """
-    return {name: _resolve_jaas(value) if name == JAAS else resolve(name, value) for name, value in settings.items()}
-
-
-def _resolve_jaas(value: str) -> str:
-    value = resolve(JAAS, value)
-    if PREFIX not in value:
-        return value
-    line = parse_jaas(value)
-    return line._replace(options={name: resolve(f"{JAAS}: {name}", text) for name, text in line.options.items()}).text()
+    """All settings with their secrets in place, see `config_secrets.resolve_all`."""
+    return config_secrets.resolve_all(settings, _WHEN)
 
 
 def stand_in(name: str, mechanism: str) -> str:

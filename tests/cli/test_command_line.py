@@ -17,6 +17,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, TopicPartition, protocol
 from kafkacore.cli.app import run
+from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 
@@ -305,6 +306,32 @@ def test_a_broker_that_refuses_for_long_is_told_once_and_before_the_end(
     assert lines[-1].startswith("kafkacore: 10 of the last 10 records were not delivered") and "No space left" in lines[-1]
 
 
+def test_secrets_by_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLI_PASSWORD", "hush-and-hidden")
+    (tmp_path / "password").write_text("hush-and-hidden\n")
+    with EmbeddedCluster(config=sasl_listener({"alice": "hush-and-hidden"})) as cluster:
+        command = ["topics", "list", "-b", cluster.bootstrap_servers, "-X", "security.protocol=SASL_PLAINTEXT"]
+        command += ["-X", "sasl.mechanism=PLAIN", "-X", "default.api.timeout.ms=5000"]
+
+        def listed(*settings: str) -> int:
+            return run([*command, *(word for setting in settings for word in ("-X", setting))])
+
+        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required username=alice password='secret://env/CLI_PASSWORD';"
+        assert listed("sasl.username=alice", "sasl.password=secret://env/CLI_PASSWORD") == 0
+        assert listed("sasl.username=alice", f"sasl_password=secret://file{tmp_path}/password") == 0
+        assert listed(f"sasl_jaas_config={jaas}") == 0
+        capsys.readouterr()
+        assert listed("sasl.username=bob", "sasl.password=secret://env/CLI_PASSWORD") == 1
+        assert "bob" in (told := capsys.readouterr().err) and "hush" not in told
+    for setting, why in (
+        ("sasl.password=secret://env/CLI_NOWHERE", "the environment variable CLI_NOWHERE is not set"),
+        ("sasl.username=secret://env/CLI_PASSWORD", "messages may show this one"),
+        ("acks=secret://env/CLI_PASSWORD", "messages may show this one"),
+    ):
+        assert listed(setting) == 2
+        assert why in (told := failure(capsys)) and "hush" not in told
+
+
 def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from kafkacore.records import BatchBuilder
 
@@ -322,6 +349,9 @@ def test_dump_log_shows_batches_and_refuses_damage(tmp_path: Path, capsys: pytes
     (tmp_path / "bad.log").write_bytes(segment[:-1] + bytes([segment[-1] ^ 1]))
     assert run(["dump-log", str(tmp_path / "bad.log"), "--json"]) == 1
     assert "bad.log" in failure(capsys)
+    (tmp_path / "notes.txt").write_text("This is a text, not a log.")
+    assert run(["dump-log", str(tmp_path / "notes.txt")]) == 1
+    assert failure(capsys).endswith("notes.txt is not a Kafka log segment (unknown magic 110 at position 0)")
 
 
 def test_dump_log_shows_the_entries_of_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
