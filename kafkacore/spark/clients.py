@@ -304,8 +304,10 @@ class OffsetSource:
         absent = [each for each in parts if each not in out]
         if absent and strategy == "error":
             topic, partition = absent[0]
+            empty = self.earliest(absent[:1]) == self.latest(absent[:1])
+            why = "the partition is empty, so " if empty else ""
             raise errors.NoOffsetForPartition(
-                f"no record is as young as timestamp {times[topic, partition]}; "
+                f"{why}no record is as young as timestamp {times[topic, partition]}; "
                 "startingOffsetsByTimestampStrategy=latest would begin at the end instead",
                 topic=topic,
                 partition=partition,

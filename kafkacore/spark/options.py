@@ -86,6 +86,12 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     return read
 
 
+def _guarantee(name: str, value: str) -> str:
+    if value.lower() != "at_least_once":
+        raise ConfigError(f"option {name} must be at_least_once, not {value!r}; exactly_once is not implemented yet")
+    return "at_least_once"
+
+
 def _offsets(name: str, value: str) -> str | dict[Partition, int]:
     word = value.strip().lower()
     return word if word in ("earliest", "latest") else offsets.from_json(value, name)
@@ -167,7 +173,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "emit": (_choice("rows", "ranges"), _READ),
     "topic": (_text, ("sink",)),
     "partitioner": (_choice("murmur2", "sticky", "round_robin"), ("sink",)),
-    "deliveryGuarantee": (_choice("at_least_once", "exactly_once"), ("sink",)),
+    "deliveryGuarantee": (_guarantee, ("sink",)),
 }
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
@@ -211,6 +217,8 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
         if name is None:
             if lower in _SPARKS_OWN and (where == "sink" or lower != "path"):
                 continue
+            if lower == "columnnameofcorruptrecord":
+                raise ConfigError(f"option {key} is not known: name the column _corrupt (binary) in the schema, and it holds such values")
             nearest = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.6)
             hint = f"; did you mean {_BY_LOWER[nearest[0]]}?" if nearest else ""
             raise ConfigError(f"unknown option {key!r}{hint}")
@@ -337,8 +345,12 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     ending = found.get("endingOffsets", "latest")
     if not streaming:
         by_time = "startingTimestamp" in found or "startingOffsetsByTimestamp" in found
-        if not by_time and (starting == "latest" or (isinstance(starting, dict) and LATEST in starting.values())):
+        if not by_time and starting == "latest":
             raise ConfigError("option startingOffsets can't be latest in a batch read: there would be nothing to read")
+        at_end = [each for each, offset in starting.items() if offset == LATEST] if isinstance(starting, dict) and not by_time else []
+        if at_end:
+            named = ", ".join(f"{topic}-{partition}" for topic, partition in at_end)
+            raise ConfigError(f"option startingOffsets has -1 for {named}: -1 (latest) cannot start a batch: nothing would be read")
         if ending == "earliest" or (isinstance(ending, dict) and EARLIEST in ending.values()):
             raise ConfigError("option endingOffsets can't be earliest in a batch read: there would be nothing to read")
     for name, value in (("startingOffsets", starting), ("endingOffsets", ending)):
@@ -459,8 +471,6 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """
     found, client = _read_all(given, "sink")
     guarantee = found.get("deliveryGuarantee", "at_least_once")
-    if guarantee != "at_least_once":
-        raise ConfigError(f"deliveryGuarantee={guarantee} is not implemented yet; at_least_once is")
     extra = [("client.id", "spark-kafkacore"), ("batch.size", str(SINK_BATCH_BYTES))]
     return SinkOptions(_client_settings(client, ProducerConfig, extra + _partitioner(found, client)), found.get("topic"), guarantee)
 

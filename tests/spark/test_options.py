@@ -45,7 +45,8 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "no effect with security_protocol=PLAINTEXT"),
         ({**TLS, "kafka.ssl.truststore.location": "x.jks", "kafka.ssl.truststore.type": "JKS"}, True, "keytool -importkeystore"),
         ({**READ, "startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch read"),
-        ({**READ, "startingOffsets": '{"t":{"0":-1}}'}, False, "startingOffsets can't be latest in a batch read"),
+        ({**READ, "startingOffsets": '{"t":{"0":-2,"1":-1}}'}, False, r"has -1 for t-1: -1 \(latest\) cannot start a batch"),
+        ({**READ, "value.format": "json", "columnNameOfCorruptRecord": "bad"}, False, "columnNameOfCorruptRecord is not known.* _corrupt "),
         ({**READ, "endingOffsets": "earliest"}, False, "endingOffsets can't be earliest in a batch read"),
         ({**READ, "startingOffsets": '{"t":{"0":-3}}'}, True, "offsets are at least 0, or -1 for latest"),
         ({**READ, "endingOffsets": "latest"}, True, "option endingOffsets has no effect in a streaming read"),
@@ -96,8 +97,9 @@ def test_the_registrys_secrets_stay_references_and_are_not_shown() -> None:
 
 
 def test_exactly_once_is_refused_until_it_exists() -> None:
-    with pytest.raises(ConfigError, match="exactly_once is not implemented yet"):
-        sink_options({**SERVERS, "topic": "t", "deliveryGuarantee": "exactly_once"})
+    for wrong in ("exactly_once", "exactly-once"):
+        with pytest.raises(ConfigError, match=f"must be at_least_once, not '{wrong}'; exactly_once is not implemented yet"):
+            sink_options({**SERVERS, "topic": "t", "deliveryGuarantee": wrong})
     with pytest.raises(ConfigError, match="transactions are not written yet"):
         sink_options({**SERVERS, "topic": "t", "kafka.transactional.id": "x"})
 
@@ -105,7 +107,7 @@ def test_exactly_once_is_refused_until_it_exists() -> None:
 def test_secrets_stay_references_until_they_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     options = source_options({**TLS, "kafka.ssl.certfile": "c.pem", "kafka.ssl.password": "secret://env/KEY_PASSWORD"}, streaming=False)
     assert options.client["ssl.password"] == "secret://env/KEY_PASSWORD"
-    with pytest.raises(ConfigError, match="KEY_PASSWORD is not set in this process"):
+    with pytest.raises(ConfigError, match="KEY_PASSWORD is not set in this process; it must be set before the Spark session starts"):
         secrets.resolve_all(options.client)
     monkeypatch.setenv("KEY_PASSWORD", "hush")
     assert secrets.resolve_all(options.client)["ssl.password"] == "hush"

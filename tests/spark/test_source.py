@@ -265,8 +265,11 @@ def test_offsets_and_times_of_a_batch(cluster, producer):
     assert numbers(rows(cluster, **both, endingOffsetsByTimestamp='{"ranges":{"0":4102444800000,"1":0}}')) == list(range(10))
     late = {"startingTimestamp": "4102444800000"}
     assert rows(cluster, **both, **late, startingOffsetsByTimestampStrategy="latest") == []
-    with pytest.raises(errors.NoOffsetForPartition, match=r"no record is as young as timestamp 4102444800000.*topic ranges, partition 0"):
+    with pytest.raises(errors.NoOffsetForPartition, match=r"^no record is as young as timestamp 4102444800000.*topic ranges, partition 0"):
         rows(cluster, **both, **late)
+    cluster.create_topic("ranges-empty", partitions=1)
+    with pytest.raises(errors.NoOffsetForPartition, match=r"the partition is empty, so no record.*ranges-empty, partition 0"):
+        rows(cluster, subscribe="ranges-empty", startingTimestamp="0")
 
 
 @pytest.fixture(scope="module")
