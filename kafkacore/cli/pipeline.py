@@ -297,7 +297,10 @@ def _print_status(recorded: Status, behind: dict[str, int | None], asked: bool, 
 
     from kafkacore.cli.terminal import console, messages
 
-    since = f" since {recorded.started_at}" if recorded.started_at else ""
+    if recorded.state in ("running", "killed"):
+        since = f", begun {recorded.started_at}"
+    else:                                                         # ended_at: not in what earlier versions recorded
+        since = f" since {at}" if (at := recorded.ended_at or recorded.finished_at) else ""
     console.print(f"pipeline {recorded.pipeline}: {recorded.state}{since}, {recorded.updates} updates")
     if not recorded.flows:
         console.print("no flow has reported yet: `kafkacore pipeline run`")

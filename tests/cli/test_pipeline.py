@@ -197,6 +197,7 @@ def test_status_shows_what_was_recorded(recorded: Project, capsys: pytest.Captur
     assert flow["expectations"] == {"flights.departed": {"action": "drop", "rows": 14188, "failed": 300}}
     assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
     text = capsys.readouterr().out
+    assert "stopped since 2026-11-21T13:51:00Z, 2 updates" in text
     for word in ("hourly_files", "14,193", "2,839", "119", "2013-01-14T20:00:00.000Z", "flights.departed", "are dropped", "300", "14,188"):
         assert word in text
 
@@ -232,6 +233,20 @@ def test_a_run_that_was_killed_shows_as_killed(recorded: Project, capsys: pytest
         assert json.loads(capsys.readouterr().out)["state"] == "running"
     assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "killed"
+
+
+def test_a_run_is_over_since_it_ended(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    hours = iter(range(14, 20))
+    recorder = running.Recorder(recorded, lambda: f"2026-11-21T{next(hours)}:00:00Z")
+    ends = (recorder.stopped, "stopped since 2026-11-21T15"), (lambda: recorder.failed(ValueError("x")), "failed since 2026-11-21T17")
+    for end, said in ends:
+        recorder.started()
+        end()
+        assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
+        assert said in capsys.readouterr().out
+    recorder.started()
+    assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
+    assert "killed, begun 2026-11-21T18" in capsys.readouterr().out
 
 
 def test_a_file_that_is_no_status_is_named(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -394,7 +394,7 @@ class Recorder:
     def started(self) -> None:
         """A run begins."""
         with self._lock:
-            self.status.state, self.status.started_at = "running", self._now()
+            self.status.state, self.status.started_at, self.status.ended_at = "running", self._now(), None
             self.status.write(self._path)
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
@@ -422,13 +422,14 @@ class Recorder:
         with self._lock:
             told = {"at": self._now(), "text": one_line(error)}
             flow = getattr(error, "flow", None)
-            self.status.state, self.status.last_error = "failed", told if flow is None else {**told, "flow": flow}
+            self.status.state, self.status.ended_at = "failed", told["at"]
+            self.status.last_error = told if flow is None else {**told, "flow": flow}
             self.status.write(self._path)
 
     def stopped(self) -> None:
         """The run ends."""
         with self._lock:
-            self.status.state = "stopped"
+            self.status.state, self.status.ended_at = "stopped", self._now()
             self.status.write(self._path)
 
 

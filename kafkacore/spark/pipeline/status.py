@@ -83,6 +83,7 @@ class Status:
         updates: finished ones, over all runs.
         unfinished: one has begun and not been finished: the next does its rest.
         started_at: when the last run began, ISO 8601, UTC.
+        ended_at: when it ended, done or failed; None while it runs, and if it was killed.
         finished_at: when the last update ended.
         seconds: how long that took.
         last_error: its time and text, and its flow if known; kept until an update succeeds.
@@ -94,6 +95,7 @@ class Status:
     updates: int = 0
     unfinished: bool = False
     started_at: str | None = None
+    ended_at: str | None = None
     finished_at: str | None = None
     seconds: float | None = None
     last_error: dict[str, str] | None = None
