@@ -205,6 +205,6 @@ def demo(
             pipeline = pipeline_demo(plot.with_name("pipeline.png"), True)
             updates = ", ".join(f"{seconds:.1f} s" for seconds in pipeline["updates"])
             console.print(f"pipeline on Spark: {pipeline['records']:,} flights in {len(pipeline['updates'])} updates ({updates})")
-            console.print(f"{pipeline['checked'].rpartition(';')[0]}; plot: {pipeline['plot']}")
+            console.print(f"{pipeline['checked']}; plot: {pipeline['plot']}")
         elif spark is None:
             console.print(f"left out, the pipeline on Spark: {no_pipeline} (from a checkout: make demo ARGS=--spark)")

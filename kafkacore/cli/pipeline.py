@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkacore.cli.options import Failure, Json, print_json
-from kafkacore.spark.pipeline.project import TEMPLATES, Project, create
+from kafkacore.spark.pipeline.project import TEMPLATES, Project, create, lacking
 from kafkacore.spark.pipeline.status import Status, lag, partitions_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ def init(
 ) -> None:
     """Write a project that runs as it is: flights from Kafka, counted by the hour, joined, written to Parquet and a topic."""
     written = create(Path(name), example)
+    if absent := lacking(example):
+        needs = f"the example needs {' and '.join(absent)}, not installed here"
+        typer.echo(f"{needs}: pip install 'kafkacore[cli,spark,demo]'", err=True)
     if json:
         print_json({"project": str(Path(name).absolute()), "files": [str(path) for path in written]})
         return
@@ -102,7 +105,7 @@ def run(
 
 @app.command("dry-run")
 def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remote = None, json: Json = False) -> None:
-    """Check that the flows fit together: names, columns, types. Nothing is read or written."""
+    """Check that the flows fit together: names, columns, types. Nothing is read or sent; a broker of the project's own gets its topics."""
     found = Project.find(project)
     with session(found, bootstrap_server, remote, not json, dry=True) as (running, _, _):
         with _spinning("checking the flows", not json) as tell:
@@ -120,7 +123,7 @@ def status(project: Where = HERE, bootstrap_server: Kafka = None, json: Json = F
     recorded = Status.read(found.status, found.name)
     if recorded.state == "running" and not found.is_running():
         recorded.state = "killed"
-    named = bootstrap_server or found.bootstrap_servers
+    named = found.named_kafka(bootstrap_server)
     ends, why = _ends_now(named, recorded) if named is not None and recorded.flows else ({}, None)
     behind = {name: _behind(flow.read_to, ends) if ends else flow.behind for name, flow in recorded.flows.items()}
     if json:
@@ -144,12 +147,12 @@ def session(
     from kafkacore.spark.pipeline.running import Recorder, Session, missing
 
     warnings.filterwarnings("ignore", module=r"pyspark\.")       # what is wrong is said in one line, by us
+    own = project.named_kafka(bootstrap_server) is None           # wrong addresses are said before anything is started
     reason = missing(remote)
     if reason is not None:
         raise Failure(reason)
     with project.locked(), project.kafka(bootstrap_server) as address:
-        own = bootstrap_server is None and project.bootstrap_servers is None
-        seed = project.feeder() if own else None
+        prepare, seed = project.feeder() if own else (None, None)
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
         def feed() -> int:
@@ -158,8 +161,8 @@ def session(
         if not dry:
             recorder.started()
         try:
-            if dry and own:
-                feed()                                            # the flows ask for their topics
+            if prepare is not None:
+                prepare(address)                                  # the flows ask for their topics; what is lacking is said at once
             with _spinning("starting Spark", visible):
                 running = Session(project, address, remote).__enter__()
             try:

