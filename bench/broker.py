@@ -1,6 +1,6 @@
 """What a broker costs: this one and Apache Kafka 4.3.1, each a process with its log on disk, driven by the same confluent client.
 
-    python bench/broker.py [--json] [--rounds N] [--only load,latency,start,idle] [--records N]
+    python bench/broker.py [--json] [--rounds N] [--only load,latency,start,idle] [--records N] [--warm-up N]
 
 Both brokers run all the time and the cases take turns. CPU is user and system time of the broker's whole process, threads of the JVM's
 compiler and collector included; megabytes are of values (100 B each), 10^6 bytes. Kafka is warmed up first, and after that keeps what its
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import statistics
@@ -181,11 +182,11 @@ def file_write(records: int) -> float:
         return (time.process_time() - before) * 1e3 / (records * RECORD_BYTES / 1e6)
 
 
-def load(brokers: Brokers, rounds: int, records: int) -> list[Table]:
+def load(brokers: Brokers, rounds: int, records: int, warm_up: int = WARM_UP_ROUNDS) -> list[Table]:
     floor: list[float] = []
     costs: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in brokers} for kind in ("produced", "fetched")}
     ticks = {kind: {name: numpy.zeros(2) for name in brokers} for kind in costs}
-    for number in range(-WARM_UP_ROUNDS, rounds):
+    for number in range(-warm_up, rounds):
         for name, broker in brokers.items():
             progress(f"load, round {number + 1}/{rounds}: {name}")
             warm_pages(WARM_FACTOR * records * RECORD_BYTES)
@@ -304,6 +305,7 @@ def main() -> None:
     add_arguments(parser, rounds=5)
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}, with commas")
     parser.add_argument("--records", type=int, default=300_000, help="of one round of load")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_ROUNDS, help="rounds of load that are thrown away (default %(default)s)")
     parser.add_argument("--no-kafka", action="store_true", help="this broker alone")
     options = parser.parse_args()
     keep_memory()
@@ -319,7 +321,8 @@ def main() -> None:
             brokers[THEIRS] = stack.enter_context(RealKafka())
         for part in PARTS:
             if part in wanted and not (part == "start" and options.no_kafka):
-                tables += PARTS[part](brokers, options.rounds, options.records)
+                measure = functools.partial(load, warm_up=options.warm_up) if part == "load" else PARTS[part]
+                tables += measure(brokers, options.rounds, options.records)
     progress("")
     report(tables, as_json=options.json)
 

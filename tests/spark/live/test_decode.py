@@ -22,6 +22,12 @@ def produce(cluster: EmbeddedCluster, topic: str, values: list[bytes | None]) ->
     return {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
 
 
+@pytest.fixture(scope="module")
+def json_bad(cluster: EmbeddedCluster) -> dict[str, str]:
+    """A topic with a value that is no JSON."""
+    return produce(cluster, "json_bad", [b"{}", b"{"])
+
+
 def both(spark: Any, given: dict[str, str], kind: str, schema: str) -> tuple[list[Any], list[Any]]:
     """The rows as decoded in the reader, and as Spark's own function makes them of the values."""
     plain = spark.read.format("kafkacore").options(**given).load()
@@ -144,11 +150,7 @@ def test_avro_of_a_registry_as_a_stream_with_dead_letters(
         ({"value.format": "json"}, "a INT NOT NULL", "column a is NOT NULL"),
     ],
 )
-def test_what_is_wrong_is_said(spark: Any, cluster: EmbeddedCluster, more: dict[str, str], schema: str | None, says: str) -> None:
-    try:
-        given = produce(cluster, "json_bad", [b"{}", b"{"])
-    except Exception:
-        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "json_bad"}
-    reader = spark.read.format("kafkacore").options(**given, **more)
+def test_what_is_wrong_is_said(spark: Any, json_bad: dict[str, str], more: dict[str, str], schema: str | None, says: str) -> None:
+    reader = spark.read.format("kafkacore").options(**json_bad, **more)
     with pytest.raises(Exception, match=says):
         (reader if schema is None else reader.schema(schema)).load().count()
