@@ -73,6 +73,10 @@ class HeaderColumn:
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> tuple[tuple[str, bytes | None], ...]: ...
 
+def json_columns(
+    values: object, names: tuple[bytes, ...], kinds: str
+) -> tuple[list[tuple[int, list[Buffer | None]]], PooledBuffer | None]: ...
+
 class BatchBuilder:
     max_bytes: int
     magic: int

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
-# What reads, writes or hands out memory: bytes, records, protocol, the producer's append path, the system calls, the timers.
+# What reads, writes or hands out memory: bytes, records, protocol, the producer's append path, the system calls, the timers, JSON.
 TESTS = (
     *(f"test_{name}*.py" for name in ("append", "buffers", "codec", "compress", "fileslice", "fuzz", "records", "sock")),
     *(f"test_{name}*.py" for name in ("wheel", "timer", "purgatory")),
@@ -19,6 +19,7 @@ TESTS = (
     "net/test_transport_contract.py",
     "producer/test_accumulator.py",
     "protocol/test_*.py",
+    "spark/test_json_columns.py",
 )
 FUZZ = ROOT / "tests" / "fuzz_loop.py"
 

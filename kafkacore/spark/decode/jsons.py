@@ -1,5 +1,8 @@
 """JSON objects as columns.
 
+Where all columns are plain ones, a compiled pass takes the values about which there is no doubt: one object each of strict JSON whose
+fields are what the columns hold. It decides nothing else. The rest, and all values for other columns, goes the long way:
+
 Arrow reads a whole batch at once, from text that is joined first. It does not care where one value ends and the next begins, so a value
 like `{"a":1}{"a":2}` would shift all that follow, to other offsets. Each value is therefore put into an object of its own under a name
 that nobody outside this process can know: as many rows as values, and each with something under that name, means that row i is value i.
@@ -20,10 +23,12 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from kafkacore._codec import json_columns
 from kafkacore.errors import ConfigError
 from kafkacore.spark.ddl import name_of
 from kafkacore.spark.decode import values as v
@@ -31,7 +36,10 @@ from kafkacore.spark.decode.base import BlockDecoder
 
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "INF": "inf", "+INF": "inf", "-Infinity": "-inf", "-INF": "-inf"}
 INTEGERS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
-
+PLAIN = dict(zip([*INTEGERS, pa.float32(), pa.float64(), pa.bool_(), pa.string()], "csilfgbu", strict=True))
+"""Columns of the compiled pass: the letters of Arrow's C interface."""
+MAX_PLAIN = 256
+"""The compiled pass compares a field that is no column with every column."""
 
 _ROW = re.compile(r"in row (\d+)$")
 _NO_PLAIN_DECIMAL = r'[:,\[]\s*"?[+-]?[0-9.]+[eE]|[0-9]{20}|\.[0-9]{19}|\\u'
@@ -77,6 +85,33 @@ class JsonDecoder(BlockDecoder):
         )
         self._around = (pa.scalar(f'{{"{self._name}":'.encode(), pa.binary()), pa.scalar(b"}\n", pa.binary()), pa.scalar(b"", pa.binary()))
         self._kind = pa.struct(self.fields)
+        self._plain = self._plain_columns()
+
+    def _plain_columns(self) -> tuple[tuple[bytes, ...], str] | None:
+        """Names and kinds for the compiled pass; None if there are columns that it does not make."""
+        names = tuple(field.name.encode() for field in self.fields)
+        kinds = "".join(PLAIN.get(field.type, "") for field in self.fields if field.nullable)
+        return (names, kinds) if len(names) == len(set(names)) == len(kinds) <= MAX_PLAIN and names else None
+
+    def _structs(self, values: Any, faults: dict[int, str]) -> Any:
+        if self._plain is None or values.type != pa.binary():
+            return super()._structs(values, faults)
+        found, doubtful = json_columns(values, *self._plain)
+        count = len(values)
+        columns = [
+            pa.Array.from_buffers(field.type, count, [None if each is None else pa.py_buffer(each) for each in buffers], nulls)
+            for field, (nulls, buffers) in zip(self.fields, found, strict=True)
+        ]
+        if doubtful is not None:
+            here: dict[int, str] = {}
+            mask = pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(doubtful)])
+            rest = super()._structs(values.filter(mask), here).flatten()
+            if here:
+                flags = numpy.unpackbits(numpy.frombuffer(memoryview(doubtful), numpy.uint8), bitorder="little")
+                where = numpy.flatnonzero(flags)
+                faults.update((int(where[row]), why) for row, why in here.items())
+            columns = [pc.replace_with_mask(column, mask, others) for column, others in zip(columns, rest, strict=True)]
+        return pa.StructArray.from_arrays(columns, fields=self.fields)
 
     def _block(self, values: Any) -> Any:
         if not self._by_arrow:
