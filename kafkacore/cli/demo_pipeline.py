@@ -30,10 +30,10 @@ def pipeline_demo(plot: Path, visible: bool) -> dict[str, Any]:
         create(root, "flights")
         sent: list[int] = []
         seconds: list[float] = []
-        with session(Project.find(root), None, None, visible) as (running, feed, recorder):
+        with session(Project.find(root), None, None, visible=visible) as (running, feed, recorder):
             while records := feed():
                 sent.append(records)
-                seconds.append(update(running, recorder, visible, {}))
+                seconds.append(update(running, recorder, {}, visible=visible))
         parent = str(Path(__file__).resolve().parents[2])
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([parent, *filter(None, [os.environ.get("PYTHONPATH")])])}
         checked = subprocess.run([sys.executable, "check.py"], cwd=root, env=environment, capture_output=True, text=True, check=False)

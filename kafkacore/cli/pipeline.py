@@ -6,11 +6,12 @@ import datetime
 import os
 import select
 import signal
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +20,10 @@ import typer
 
 from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.spark.pipeline.project import TEMPLATES, Project, create, lacking
-from kafkacore.spark.pipeline.status import Status, lag, partitions_of
+from kafkacore.spark.pipeline.status import Status, event_text, lag, partitions_of
 
 if TYPE_CHECKING:
+    from kafkacore.cli.terminal import Stage
     from kafkacore.spark.pipeline.running import Recorder, Session
 
 app = typer.Typer(no_args_is_help=True, help="Pipelines on Spark's own declarative pipelines: init, run, dry-run, status.")
@@ -89,12 +91,14 @@ def run(
         raise typer.BadParameter("--continuous would refresh without end: run once with the refresh, then continuously")
     found = Project.find(project)
     refresh = {"full_refresh": full_refresh or [], "full_refresh_all": full_refresh_all}
-    with session(found, bootstrap_server, remote, not json) as (running, feed, recorder):
+    with session(found, bootstrap_server, remote) as (running, feed, recorder):
         stop = _Stop(continuous, not json)
+        steps = True
         with stop:
             while True:
                 fed = feed()
-                took = update(running, recorder, not json, refresh)
+                took = update(running, recorder, refresh, steps=steps)
+                steps = False                                     # a log need not have those of every update without end
                 if json:
                     print_json(_summary(recorder.status, took, fed))
                 else:
@@ -107,9 +111,9 @@ def run(
 def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remote = None, json: Json = False) -> None:
     """Check that the flows fit together: names, columns, types. Nothing is read or sent; a broker of the project's own gets its topics."""
     found = Project.find(project)
-    with session(found, bootstrap_server, remote, not json, dry=True) as (running, _, _):
-        with _spinning("checking the flows", not json) as tell:
-            flows = running.update(tell, dry=True)
+    with session(found, bootstrap_server, remote, dry=True) as (running, _, _):
+        with _doing("checking the flows") as at:
+            flows = running.update(_steps(at), dry=True)
     if json:
         print_json({"pipeline": found.name, "valid": True, "flows": flows})
     else:
@@ -137,7 +141,7 @@ def status(project: Where = HERE, bootstrap_server: Kafka = None, json: Json = F
 
 @contextmanager
 def session(
-    project: Project, bootstrap_server: str | None, remote: str | None, visible: bool, dry: bool = False
+    project: Project, bootstrap_server: str | None, remote: str | None, *, visible: bool = True, dry: bool = False
 ) -> Iterator[tuple[Session, Callable[[], int], Recorder]]:
     """Everything a run needs, and what it leaves behind: Kafka, Spark, the project's lock, its status.
 
@@ -156,20 +160,24 @@ def session(
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
         def feed() -> int:
-            return 0 if seed is None or recorder.status.unfinished else seed(address)
+            if seed is None or recorder.status.unfinished:
+                return 0
+            with _doing("sending what comes next by seed.py", visible):
+                return seed(address)
 
         if not dry:
             recorder.started()
         try:
             if prepare is not None:
-                prepare(address)                                  # the flows ask for their topics; what is lacking is said at once
-            with _spinning("starting Spark", visible):
+                with _doing(f"making the topics on the project's own broker at {address}", visible):
+                    prepare(address)                              # the flows ask for their topics; what is lacking is said at once
+            with _doing("starting Spark" if remote is None else f"connecting to Spark at {remote}", visible):
                 running = Session(project, address, remote).__enter__()
             try:
                 with running.watched(recorder.progressed):
                     yield running, feed, recorder
             finally:
-                with _spinning("ending Spark", visible):
+                with _doing("ending Spark", visible):
                     running.__exit__()
         except Exception as error:
             if not dry:
@@ -183,18 +191,29 @@ def session(
             recorder.stopped()
 
 
-def update(running: Session, recorder: Recorder, visible: bool, refresh: dict[str, Any]) -> float:
-    """One update, with its progress shown; the seconds it took."""
+def update(running: Session, recorder: Recorder, refresh: dict[str, Any], *, visible: bool = True, steps: bool = True) -> float:
+    """One update, with its progress shown; the seconds it took.
+
+    Args:
+        running: the session.
+        recorder: of the pipeline.
+        refresh: what is to be computed anew, as `Session.update` takes it.
+        visible: whether progress is shown.
+        steps: whether also where no person looks.
+    """
     began = time.monotonic()
     rows = {name: flow.rows for name, flow in recorder.status.flows.items()}
     recorder.began()
-    with _spinning("update", visible) as tell:
+    with _doing(f"update {recorder.status.updates + 1}", visible and (steps or sys.stderr.isatty())) as at:
 
-        def event(message: str) -> None:
-            done = ", ".join(f"{name} {flow.rows - rows.get(name, 0):,}" for name, flow in dict(recorder.status.flows).items())
-            tell(f"{message}  {done}" if done else message)
+        def heard() -> None:
+            at.detail(", ".join(f"{name} {flow.rows - rows.get(name, 0):,} rows" for name, flow in dict(recorder.status.flows).items()))
 
-        running.update(event, **refresh)
+        recorder.heard = heard
+        try:
+            running.update(_steps(at), **refresh)
+        finally:
+            recorder.heard = None
     took = time.monotonic() - began
     recorder.updated(took)
     return took
@@ -252,12 +271,22 @@ class _Stop:
 
 
 @contextmanager
-def _spinning(what: str, visible: bool) -> Iterator[Callable[[str], None]]:
-    """A line on stderr that says what goes on and for how long, only where a person looks."""
-    from kafkacore.cli.terminal import record_progress
+def _doing(what: str, visible: bool = True) -> Iterator[Stage]:
+    """Says on stderr what is being done."""
+    from kafkacore.cli.terminal import Silence, stage
 
-    with record_progress(what, None, visible=visible) as bar:
-        yield lambda message: bar.update(bar.task_ids[0], description=f"{what}: {message[:100]}")
+    with stage(what) if visible else nullcontext(Silence()) as at:
+        yield at
+
+
+def _steps(at: Stage) -> Callable[[str], None]:
+    """What shows the events of an update."""
+
+    def event(message: str) -> None:
+        if text := event_text(message):
+            at.next(text)
+
+    return event
 
 
 # ---- what status shows

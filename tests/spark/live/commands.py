@@ -32,9 +32,10 @@ def one(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line in which a command said why it failed."""
-    assert done.returncode and not done.stdout, done
-    (line,) = done.stderr.splitlines()
+    """The one line in which a command said why it failed, after those that say what it did."""
+    assert done.returncode and not done.stdout and "Traceback" not in done.stderr, done
+    *steps, line = done.stderr.splitlines()
+    assert line.startswith("kafkacore: ") and not any(step.startswith("kafkacore: ") for step in steps)
     return line
 
 

@@ -111,7 +111,7 @@ class Pipeline:
             with subprocess.Popen(command, cwd=self._root, env=environment(), stderr=-1, text=True) as running, mute.accept()[0]:
                 running.send_signal(signal.SIGINT)
                 assert running.stderr is not None
-                assert "once more ends it at once" in running.stderr.readline()
+                assert any("once more ends it at once" in line for line in running.stderr)
                 running.send_signal(signal.SIGINT)
                 return running.wait(60)
 
@@ -133,7 +133,13 @@ def test_tables_outlive_runs_and_are_computed_anew_when_asked(tmp_path: Path, cl
     tables = Pipeline(tmp_path, cluster, server, "words", TABLES)
     assert one(tables.call("dry-run"))["flows"] == ["words", "counts", "out"]
     tables.send("a", "b", "a", "")
-    assert tables.run() == {"words": 4, "out": 4}
+    first = tables.call("run")
+    assert {name: flow["rows"] for name, flow in one(first)["flows"].items()} == {"words": 4, "out": 4}
+    steps = first.stderr.splitlines()
+    flows = [f"{flow} {state}" for flow in ("words", "out", "counts") for state in ("running", "completed")]
+    assert steps[:3] == [f"connecting to Spark at {server.remote}", "update 1", "update 1: planning"]
+    assert sorted(steps[3:-1]) == sorted(f"update 1: {step}" for step in (*flows, "Run is COMPLETED."))
+    assert steps[-1] == "ending Spark"
     assert tables.interrupted() == 130
     tables.send("c", "a")
     assert tables.run() == {"words": 6, "out": 6}                          # it goes on, in the table that is there
