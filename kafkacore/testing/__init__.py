@@ -26,6 +26,7 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, UsageError, raise_for
 from kafkacore.protocol import (
     APIS,
@@ -54,6 +55,13 @@ __all__ = ["CLIENTS", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
+
+
+def _only_users(config: BrokerConfig, users: Mapping[str, str]) -> BrokerConfig:
+    """A configuration with users in it."""
+    if config.security_inter_broker_protocol != "PLAINTEXT":
+        raise UsageError("who is let in is said twice: by users, and by security.inter.broker.protocol in config")
+    return config.replace(**{name.replace(".", "_"): value for name, value in sasl_listener(users).items()})
 
 
 def _api_key(api: int | str) -> int:
@@ -90,6 +98,7 @@ class EmbeddedCluster:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | BrokerConfig | None = None,
         *,
+        users: Mapping[str, str] | None = None,
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
@@ -106,6 +115,8 @@ class EmbeddedCluster:
                 `controller`, and the cluster goes on where it stopped.
             config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
                 broker, up to three.
+            users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT and any mechanism (OAUTHBEARER takes anybody with an
+                unsigned token). The config must not say who is let in then.
             port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
@@ -118,8 +129,9 @@ class EmbeddedCluster:
             faults: `network` and `jump_clock` work; every byte then takes a way through a thread of its own.
 
         Raises:
-            UsageError: no broker, racks for other brokers, a Fetch too old for several brokers to copy with, a data_dir that is in use, or
-                api_versions or features that are not served, or not by the release that is played.
+            UsageError: no broker, racks for other brokers, users beside settings that say who is let in, a Fetch too old for several
+                brokers to copy with, a data_dir that is in use, or api_versions or features that are not served, or not by the release
+                that is played.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
@@ -134,6 +146,8 @@ class EmbeddedCluster:
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
+        if users is not None:
+            self.config = _only_users(self.config, users)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(

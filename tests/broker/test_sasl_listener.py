@@ -13,6 +13,7 @@ from kafkacore.errors import (
     ResourceNotFound,
     SaslAuthentication,
     UnsupportedSaslMechanism,
+    UsageError,
 )
 from kafkacore.net.oauth import unsecured_token
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -25,7 +26,7 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster(config=sasl_listener(USERS)) as made:
+    with EmbeddedCluster(users=USERS) as made:
         yield made
 
 
@@ -105,6 +106,16 @@ def test_unknown_users_and_mechanisms(cluster):
         settings = as_user(only_plain, "SCRAM-SHA-256", password="x")
         with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN"), KafkaAdminClient(settings) as admin:
             admin.list_topics()
+
+
+def test_users_are_named_once():
+    with pytest.raises(UsageError, match="who is let in is said twice"):
+        EmbeddedCluster(users=USERS, config=sasl_listener(USERS))
+    for config in ({"num.partitions": 3}, BrokerConfig(num_partitions=3)):
+        with EmbeddedCluster(users={"broker": "known"}, config=config) as cluster:
+            assert cluster.config.num_partitions == 3
+            with KafkaAdminClient(as_user(cluster, user="broker", password="known")) as admin:
+                assert admin.list_topics() == []
 
 
 def test_who_does_not_authenticate_gets_nothing(cluster):
