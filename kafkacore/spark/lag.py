@@ -19,6 +19,8 @@ from kafkacore.spark.offsets import Partition
 
 log = logging.getLogger(__name__)
 
+KEPT_ENDED = 100
+
 
 class SourceLag(NamedTuple):
     """How far one source of a query is behind after a batch.
@@ -77,10 +79,12 @@ def lags(progress: Any) -> list[SourceLag]:
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the lag of every running query: `spark.streams.addListener(LagListener())`.
+    """Keeps the lag of every query, running or ended: `spark.streams.addListener(LagListener())`.
 
     Attributes:
         current: the last report, by (query name or id, number of the source); a query that ends is taken out.
+        ended: the last report of queries that have ended, by the same keys, those that ended last at the end; at most `KEPT_ENDED`. A
+            query that is started again under its name is in `current` too.
     """
 
     def __init__(self, report: Callable[[SourceLag], object] | None = None) -> None:
@@ -91,6 +95,7 @@ class LagListener(StreamingQueryListener):
         """
         self._report = report
         self.current: dict[tuple[str, int], SourceLag] = {}
+        self.ended: dict[tuple[str, int], SourceLag] = {}
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known yet."""
@@ -109,4 +114,7 @@ class LagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:
         """The query has ended."""
-        self.current = {key: lag for key, lag in self.current.items() if lag.query_id != str(event.id)}
+        over = {key: lag for key, lag in self.current.items() if lag.query_id == str(event.id)}
+        ended = [*(each for each in self.ended.items() if each[0] not in over), *over.items()]
+        self.ended = dict(ended[-KEPT_ENDED:])                    # anew, as `current`: who iterates over the old one is not disturbed
+        self.current = {key: lag for key, lag in self.current.items() if key not in over}

@@ -12,7 +12,7 @@ from kafkacore.spark import offsets
 
 pytest.importorskip("pyspark")
 
-from kafkacore.spark import LagListener
+from kafkacore.spark import LagListener, lag
 from kafkacore.spark.lag import lags
 
 
@@ -51,3 +51,25 @@ def test_the_listener_keeps_the_last_report_of_every_running_query() -> None:
     assert {key: each.metrics["maxOffsetsBehindLatest"] for key, each in listener.current.items()} == {("id-1", 0): "7", ("named", 0): "0"}
     listener.onQueryTerminated(SimpleNamespace(id="id-1"))
     assert list(listener.current) == [("named", 0)]
+    assert {key: each.metrics["maxOffsetsBehindLatest"] for key, each in listener.ended.items()} == {("id-1", 0): "7"}
+
+
+def test_of_the_queries_that_have_ended_the_newest_are_kept() -> None:
+    listener = LagListener(lambda lag: None)
+
+    def over(name: str, latest: int, query: str) -> None:
+        source = ('{"t":{"0":0}}', f'{{"t":{{"0":{latest}}}}}')
+        listener.onQueryProgress(SimpleNamespace(progress=progress(name, source, source, query=query)))
+        listener.onQueryTerminated(SimpleNamespace(id=query))
+
+    over("again", 1, "id-a")
+    for number in range(lag.KEPT_ENDED // 2 - 1):
+        over(f"q{number}", 1, f"id-{number}")
+    assert len(listener.ended) == lag.KEPT_ENDED
+    over("again", 5, "id-b")                                              # the same name: its report is replaced, and is the newest
+    over("last", 1, "id-c")
+    assert len(listener.ended) == lag.KEPT_ENDED and not listener.current
+    assert next(iter(listener.ended)) == ("q1", 0) and [*listener.ended][-4:] == [("again", 0), ("again", 1), ("last", 0), ("last", 1)]
+    assert listener.ended["again", 1].by_partition == {("t", 0): 5}
+    listener.onQueryTerminated(SimpleNamespace(id="never reported"))
+    assert len(listener.ended) == lag.KEPT_ENDED
