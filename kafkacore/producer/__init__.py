@@ -29,6 +29,7 @@ from kafkacore.errors import (
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
+    UnknownTopicOrPartition,
     UsageError,
 )
 from kafkacore.metadata import Metadata
@@ -47,6 +48,11 @@ from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
 __all__ = ["BatchFuture", "BatchMetadata", "KafkaProducer", "RecordFuture"]
 
 log = logging.getLogger(__name__)
+
+MADE = (
+    "topic %s was not there when it was asked for first, and is now, with %d partitions: brokers with auto.create.topics.enable make what "
+    "producers ask for, unless these have allow.auto.create.topics=false"
+)
 
 METADATA_MAX_IDLE_MS = 300_000
 ATEXIT_MAX_S = 10.0
@@ -252,11 +258,15 @@ class KafkaProducer(ProducerCore):
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         metadata.add_topic(topic, now_ms)
+        absent = False
         while True:
             version = metadata.version
             info = metadata.snapshot.topics.get(topic)
             if info is not None and info.partitions:
+                if absent and self.config.allow_auto_create_topics:
+                    log.warning(MADE, topic, len(info.partitions))
                 return
+            absent = absent or (info is not None and isinstance(info.error, UnknownTopicOrPartition))
             if info is not None and info.error is not None and not info.error.retriable:
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkacore import errors
+from kafkacore import errors, protocol
 from kafkacore.testing import EmbeddedCluster
 
 pytest.importorskip("pyspark")
@@ -125,3 +125,33 @@ def test_few_producers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         producers[0].send("t", "x")
     for each in producers:
         each.close(timeout=0)
+
+
+def test_a_topic_that_is_not_there_is_made_aloud_or_not_at_all(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(writer, "_kept", {})
+    row = pa.RecordBatch.from_pydict({"value": ["a"]})
+    with EmbeddedCluster(config={"num.partitions": 3}) as cluster:
+        answers = iter([protocol.MetadataResponseTopic(error_code=3, name="made", partitions=[])])
+
+        def as_kafka_does(request: Any) -> Any:
+            """Its first answer is that there is none; the next ones are the broker's own."""
+            names = [each.name for each in request.topics or ()]
+            if "made" not in names or (first := next(answers, None)) is None:
+                return None
+            host, port = cluster.bootstrap_servers.split(":")
+            broker = protocol.MetadataResponseBroker(node_id=1, host=host, port=int(port))
+            return protocol.MetadataResponse(brokers=[broker], controller_id=1, topics=[first])
+
+        cluster.control("Metadata", as_kafka_does)
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "kafka.max.block.ms": "10000"}
+        for _ in range(2):
+            assert batch_writer({**options, "topic": "made"}, columns(value=StringType()), False).write(iter([row, row])).rows == 2
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == 1 and "topic made was not there when it was asked for first, and is now, with 3 partitions" in said[0]
+
+        forbidden = {**options, "topic": "refused", "kafka.allow.auto.create.topics": "false", "kafka.max.block.ms": "200"}
+        with pytest.raises(errors.KafkaTimeoutError, match=r"no metadata of topic refused within 200 ms.*UNKNOWN_TOPIC_OR_PARTITION"):
+            batch_writer(forbidden, columns(value=StringType()), False).write(iter([row]))
+        assert cluster.topics() == {"made": 3}
+        for each in writer._kept.values():
+            each.close()
