@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -91,7 +91,7 @@ def run(
         raise typer.BadParameter("--continuous would refresh without end: run once with the refresh, then continuously")
     found = Project.find(project)
     refresh = {"full_refresh": full_refresh or [], "full_refresh_all": full_refresh_all}
-    with session(found, bootstrap_server, remote) as (running, feed, recorder):
+    with session(found, bootstrap_server, remote, refresh=full_refresh or ()) as (running, feed, recorder):
         stop = _Stop(continuous, not json)
         steps = True
         with stop:
@@ -141,9 +141,23 @@ def status(project: Where = HERE, bootstrap_server: Kafka = None, json: Json = F
 
 @contextmanager
 def session(
-    project: Project, bootstrap_server: str | None, remote: str | None, *, visible: bool = True, dry: bool = False
+    project: Project,
+    bootstrap_server: str | None,
+    remote: str | None,
+    *,
+    refresh: Sequence[str] = (),
+    visible: bool = True,
+    dry: bool = False,
 ) -> Iterator[tuple[Session, Callable[[], int], Recorder]]:
     """Everything a run needs, and what it leaves behind: Kafka, Spark, the project's lock, its status.
+
+    Args:
+        project: to run.
+        bootstrap_server: the Kafka to use, if another than the project's.
+        remote: the Connect server to use, if none is to be started.
+        refresh: tables that are to be computed anew; a name that is wrong is said before Spark starts, if that can be known.
+        visible: whether progress is shown.
+        dry: whether it is no run that a status tells of.
 
     Yields:
         The session; what feeds a broker of the project's own before an update (it says how many records that were); the recorder.
@@ -156,6 +170,10 @@ def session(
     if reason is not None:
         raise Failure(reason)
     with project.locked(), project.kafka(bootstrap_server) as address:
+        made = Session(project, address, remote)
+        if refresh:
+            with _doing("looking what the pipeline defines", visible):
+                made.check(refresh)
         prepare, seed = project.feeder() if own else (None, None)
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
@@ -172,7 +190,7 @@ def session(
                 with _doing(f"making the topics on the project's own broker at {address}", visible):
                     prepare(address)                              # the flows ask for their topics; what is lacking is said at once
             with _doing("starting Spark" if remote is None else f"connecting to Spark at {remote}", visible):
-                running = Session(project, address, remote).__enter__()
+                running = made.__enter__()
             try:
                 with running.watched(recorder.progressed):
                     yield running, feed, recorder

