@@ -115,7 +115,10 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
         (record_of({"type": "array", "items": "null"}), "b INT", "items that take no bytes"),
         (record_of({"type": "array", "items": {"type": "record", "name": "Z", "fields": []}}), None, "items that take no bytes"),
         (record_of({"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}}), None, "items that take no bytes"),
-        (record_of(["int", "string"]), None, "field a is one of several types"),
+        (record_of(["null"]), None, "field a is always null"),
+        (record_of(["int", "string"]), "a STRING", "field a is of the Avro type int and cannot be read as string"),
+        (record_of(["int", "double"]), "a DOUBLE", "the types of field a do not all become double in the same way"),
+        (record_of(["int", "string"]), "a STRUCT<member0: INT, member1: DATE>", r"field a\.member1 is of the Avro type string"),
         (record_of("null"), None, "field a is always null"),
         (record_of("int"), "b INT", "there is no field b in the schema; its fields are a"),
         (record_of("string"), "a INT", "field a is of the Avro type string and cannot be read as int"),
@@ -127,6 +130,70 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
 def test_schemas_that_are_refused(schema: Any, columns: str | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         avro_decoder(schema, columns)
+
+
+POINT = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}
+UNIONS: dict[str, Any] = {
+    "type": "record",
+    "name": "n.U",
+    "fields": [
+        {"name": "a", "type": ["int", "string", "null", {"type": "long", "logicalType": "timestamp-millis"}], "default": 7},
+        {"name": "b", "type": {"type": "array", "items": ["boolean", POINT]}},
+        {"name": "c", "type": ["null", "P", {"type": "map", "values": ["float", "bytes"]}], "default": None},
+        {"name": "d", "type": [{"type": "int", "logicalType": "date"}, "long"]},
+        {"name": "e", "type": ["float", "null", "double"]},
+    ],
+}
+
+
+def test_a_union_is_what_spark_makes_of_it() -> None:
+    """As Spark's documentation of its Avro data source has it, "Supported types for Avro -> Spark SQL conversion"."""
+    decoder = avro_decoder(UNIONS)
+    assert {each.name: ddl.name_of(each.type) for each in decoder.fields} == {
+        "a": "struct<member0:int,member1:string,member2:timestamp>",
+        "b": "array<struct<member0:boolean,member1:struct<x:int>>>",
+        "c": "struct<member0:struct<x:int>,member1:map<string,struct<member0:float,member1:binary>>>",
+        "d": "bigint",
+        "e": "double",
+    }
+    moment = MOMENT.replace(tzinfo=UTC)
+    records = [
+        {"a": 3, "b": [True, {"x": 1}], "c": ("n.P", {"x": 2}), "d": 2**40, "e": None},
+        {"a": "s", "b": [], "c": None, "d": dt.date(1970, 1, 3), "e": 0.5},
+        {"a": moment, "b": [False], "c": {"f": 1.5, "b": b"z"}, "d": 1, "e": 1e300},
+        {"a": None, "b": [], "c": {}, "d": 1, "e": 1.0},
+    ]
+    found, faults = rows(decoder, [written(UNIONS, each) for each in records])
+    assert not faults
+    one, other = {"member0": None, "member1": None}, {"member0": None, "member1": None, "member2": None}
+    assert found == [
+        ({**other, "member0": 3}, [{**one, "member0": True}, {**one, "member1": {"x": 1}}], {**one, "member0": {"x": 2}}, 2**40, None),
+        ({**other, "member1": "s"}, [], None, 2, 0.5),
+        (
+            {**other, "member2": moment},
+            [{**one, "member0": False}],
+            {**one, "member1": [("f", {**one, "member0": 1.5}), ("b", {**one, "member1": b"z"})]},
+            1,
+            1e300,
+        ),
+        (None, [], {**one, "member1": []}, 1, 1.0),
+    ]
+
+
+def test_of_a_union_some_members_can_be_read_or_one_type_where_all_are_that() -> None:
+    values = [written(UNIONS, {"a": each, "b": [], "c": None, "d": 1, "e": None}) for each in (3, MOMENT.replace(tzinfo=UTC), "s")]
+    found, faults = rows(avro_decoder(UNIONS, "a STRUCT<member2: TIMESTAMP, member0: BIGINT>"), values)
+    assert not faults
+    assert [each[0] for each in found] == [
+        {"member2": None, "member0": 3},
+        {"member2": MOMENT.replace(tzinfo=UTC), "member0": None},
+        {"member2": None, "member0": None},
+    ]
+    texts = record_of(["string", {"type": "enum", "name": "E", "symbols": ["A"]}])
+    assert rows(avro_decoder(texts, "a STRING"), [written(texts, {"a": each}) for each in ("A", "b")]) == ([("A",), ("b",)], {})
+    times = record_of([{"type": "long", "logicalType": "timestamp-millis"}, "string"])
+    with pytest.raises(ConfigError, match="field a is of the Avro type string and cannot be read as timestamp"):
+        avro_decoder(times, "a TIMESTAMP")
 
 
 @settings(max_examples=50, deadline=None)

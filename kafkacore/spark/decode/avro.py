@@ -3,6 +3,10 @@
 fastavro reads row by row. Dates and times are read as the numbers they are written as, since Arrow takes those: no object is made for them.
 Columns are found by name in whatever schema a value was written with; one that it does not have is null.
 
+A union of several types becomes what Spark makes of it: int and long a long, float and double a double, anything else a struct of member0,
+member1, ..., of which one is there. fastavro does not say of which type a value was, so each type is read as a record with that one field,
+which is the same bytes.
+
 Refused, since bytes could then make a reader allocate or recurse without bound: schemas that contain themselves, and arrays whose items may
 take no bytes.
 
@@ -12,8 +16,9 @@ Source: org.apache.spark.sql.avro.{SchemaConverters, AvroDeserializer}.
 from __future__ import annotations
 
 import io
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -68,10 +73,11 @@ class AvroSchema:
         self.what = what
         self._named: dict[str, Any] = {}
         known: dict[str, Any] = {}
+        numbers = itertools.count()
         try:
             for _, each in _flat(references):
-                fastavro.parse_schema(_plain(json.loads(each.text)), known)
-            self.parsed = fastavro.parse_schema(_plain(json.loads(text)), known, expand=False)
+                fastavro.parse_schema(_plain(json.loads(each.text), numbers), known)
+            self.parsed = fastavro.parse_schema(_plain(json.loads(text), numbers), known, expand=False)
         except (*v.FAULTS, fastavro.schema.SchemaParseException) as error:
             raise ConfigError(f"{what} is no Avro schema: {v.reason(error)}") from None
         self._named = known
@@ -143,15 +149,12 @@ class AvroSchema:
     def _arrow(self, kind: Any, path: str) -> pa.DataType:
         kind = self._type(kind)
         if isinstance(kind, list):
-            branches = [each for each in (self._type(each) for each in kind) if each != "null"]
-            made = [self._arrow(each, path) for each in branches]
-            if len(made) == 1:
-                return made[0]
-            if made and all(each in (pa.int32(), pa.int64()) for each in made):
-                return pa.int64()
-            if made and all(each in (pa.float32(), pa.float64()) for each in made):
-                return pa.float64()
-            raise ConfigError(f"{self.what}: field {path} is one of several types, and a column has one: leave it out by .schema()")
+            branches = [each for each in map(self._type, kind) if each != "null"]
+            if any(map(_is_member, branches)):
+                return pa.struct([member for each in branches for member in self._arrow(each, path)])
+            if len(branches) == 1:
+                return self._arrow(branches[0], path)
+            kind = {frozenset(): "null", INTEGERS: "long"}.get(frozenset(map(_raw, branches)), "double")
         name = kind if isinstance(kind, str) else kind["type"]
         logical = kind.get("logicalType") if isinstance(kind, dict) else None
         if logical == "decimal":
@@ -180,10 +183,17 @@ class AvroSchema:
         """
         kind = self._type(kind)
         if isinstance(kind, list):
-            made = {self._convert(each, wanted, path) for each in kind if self._type(each) != "null"}
+            branches = [each for each in map(self._type, kind) if each != "null"]
+            members = any(map(_is_member, branches))
+            if members and pa.types.is_struct(wanted) and {each.name for each in wanted} <= {f"member{at}" for at in range(len(branches))}:
+                return self._members(branches, wanted, path)
+            made = {self._convert(each["fields"][0]["type"] if members else each, wanted, path) for each in branches}
             if len(made) > 1:
                 raise ConfigError(f"{self.what}: the types of field {path} do not all become {name_of(wanted)} in the same way")
-            return made.pop() if made else None
+            only = made.pop() if made else None
+            if not members:
+                return only
+            return lambda value: next(each if only is None else only(each) for each in value.values())
         name = kind if isinstance(kind, str) else kind["type"]
         if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
             if not pa.types.is_decimal(wanted):
@@ -214,6 +224,16 @@ class AvroSchema:
             return lambda value: [(key, None if each is None else item(each)) for key, each in value.items()]
         return self._simple(name, wanted, path)
 
+    def _members(self, branches: Sequence[Any], wanted: pa.DataType, path: str) -> v.Convert | None:
+        """The conversion of a union to a struct of its types."""
+        members = {each["fields"][0]["name"]: each["fields"][0]["type"] for each in branches}
+        parts = {each.name: self._convert(members[each.name], each.type, f"{path}.{each.name}") for each in wanted}
+        if all(convert is None for convert in parts.values()):
+            return None
+        return lambda value: {
+            name: each if (convert := parts[name]) is None else convert(each) for name, each in value.items() if name in parts
+        }
+
     def _simple(self, name: str, wanted: pa.DataType, path: str) -> v.Convert | None:
         if name == "null":
             return None
@@ -231,21 +251,65 @@ class AvroSchema:
 
 
 MEANING = "kafkacore.meaning"
+MEMBER = "kafkacore.member"
 
 
-def _plain(schema: Any) -> Any:
-    """A schema without the logical types for which fastavro would make objects; what was meant is kept beside."""
+INTEGERS = frozenset({"int", "long"})
+REALS = frozenset({"float", "double"})
+
+
+def _plain(schema: Any, numbers: Iterator[int]) -> Any:
+    """A schema without the logical types for which fastavro would make objects; what was meant is kept beside. And with unions told apart.
+
+    Args:
+        schema: as JSON has it.
+        numbers: for names that no other schema has.
+    """
     if isinstance(schema, list):
-        return [_plain(each) for each in schema]
+        return [_plain(each, numbers) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {key: _plain(each) if key in ("type", "items", "values", "fields") else each for key, each in schema.items()}
+    out = {key: _plain(each, numbers) if key in ("type", "items", "values", "fields") else each for key, each in schema.items()}
+    out.pop("default", None)                                  # for other readers; it would have to fit the union as it is now
+    for key in ("type", "items", "values"):
+        if isinstance(out.get(key), list):
+            out[key] = _told_apart(out[key], numbers)
     logical = out.pop("logicalType", None)
     if logical == "decimal":
         out["logicalType"] = logical
     elif isinstance(logical, str):
         out[MEANING] = logical
     return out
+
+
+def _raw(kind: Any) -> Any:
+    """The name of a type without its logical type."""
+    while isinstance(kind, dict):
+        kind = kind.get("type")
+    return kind if isinstance(kind, str) else None
+
+
+def _told_apart(union: list[Any], numbers: Iterator[int]) -> list[Any]:
+    """A union whose types are records of one field each, unless its values are to be a column of one type."""
+    branches = [each for each in union if _raw(each) != "null"]
+    if len(branches) < 2 or frozenset(map(_raw, branches)) in (INTEGERS, REALS):
+        return union
+    number, members = next(numbers), itertools.count()
+    return [
+        each
+        if _raw(each) == "null"
+        else {
+            "type": "record",                                 # without a namespace: names in it mean what they meant
+            "name": f"kafkacore_union_{number}_{(member := next(members))}",
+            "fields": [{"name": f"member{member}", "type": each}],
+            MEMBER: True,
+        }
+        for each in union
+    ]
+
+
+def _is_member(kind: Any) -> bool:
+    return isinstance(kind, dict) and MEMBER in kind
 
 
 def _flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, registry.Schema]]:
