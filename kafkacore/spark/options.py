@@ -412,7 +412,7 @@ _DECODES: dict[str, tuple[str, ...]] = {
     "value.message": ("protobuf",),
     "value.delimiter": ("csv",),
     "value.framing": ("json", "avro", "protobuf"),
-    **dict.fromkeys(_REGISTRY, ("avro", "protobuf")),
+    **dict.fromkeys(_REGISTRY, ("json", "avro", "protobuf")),
     **dict.fromkeys(("mode", "deadLetterTopic"), tuple(each for each in READ_FORMATS if each != "binary")),
 }
 """Options of decoding and the formats for which they mean something."""
@@ -422,8 +422,7 @@ def _check_decoding(found: Mapping[str, Any]) -> None:
     kind = found.get("value.format", "binary")
     for name, formats in _DECODES.items():
         if name in found and kind not in formats:
-            hint = "; value.framing=confluent takes the prefix off" if kind == "json" and name in _REGISTRY else ""
-            raise ConfigError(f"option {name} has no effect with value.format={kind}{hint}")
+            raise ConfigError(f"option {name} has no effect with value.format={kind}")
     if found.get("includeHeaders") and kind not in ("binary", "string"):
         raise ConfigError(f"option includeHeaders has no effect with value.format={kind}: name the column _headers in the schema")
     if "schema.registry.url" in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from kafkacore.spark.decode import formats  # noqa: E402
 from kafkacore.spark.offsets import OffsetRange  # noqa: E402
 from kafkacore.spark.options import source_options  # noqa: E402
 from kafkacore.testing import EmbeddedCluster  # noqa: E402
+from tests.spark.support import rows  # noqa: E402
 
 VALUES = [b'{"a":0}', b"{", None, b'{"a":3}', b'{"a":"x"}', b'{"a":5}']
 COLUMNS = "_offset BIGINT, a INT, _corrupt BINARY"
@@ -151,9 +153,13 @@ def test_a_column_that_must_not_be_null_is_refused() -> None:
             formats.value_fields(pa.schema([kind]), options)
 
 
-def derived(**more: str) -> Any:
+def options_of(**more: str) -> Any:
     given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", **{name.replace("__", "."): value for name, value in more.items()}}
-    return formats.derived(source_options({name: value for name, value in given.items() if value}, streaming=False))
+    return source_options({name: value for name, value in given.items() if value}, streaming=False)
+
+
+def derived(**more: str) -> Any:
+    return formats.derived(options_of(**more))
 
 
 def test_columns_that_are_derived(registry_server: Any) -> None:
@@ -176,4 +182,12 @@ def test_columns_that_are_derived(registry_server: Any) -> None:
             derived(**url, **given)
     with pytest.raises(errors.ConfigError, match=r"value.format=json does not name the columns"):
         derived(value__format="json")
+    as_json = {**url, "value__format": "json", "subscribe": "x"}
+    of = {"type": "object", "properties": {"a": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}}
+    number = registry_server.add("x-value", json.dumps(of), "JSON")
+    columns = derived(**as_json)
+    assert columns == pa.schema([("a", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    framed = b"\0" + number.to_bytes(4, "big") + b'{"at": "2020-01-01T02:00:00+02:00", "a": 7, "more": 1}'
+    found, faults = rows(formats.decoder(options_of(**as_json), list(columns)), [framed, b'{"a": 7}', None])
+    assert found == [(7, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), (None, None), (None, None)] and list(faults) == [1]
     formats.registry.shared(formats.registry.RegistryOptions(registry_server.url)).close()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafkacore.errors import ConfigError
 from kafkacore.spark import ddl
-from kafkacore.spark.decode import avro, protobuf, registry
+from kafkacore.spark.decode import avro, json_schema, protobuf, registry
 from kafkacore.spark.decode.base import Decoded, Decoder, Unframed
 from kafkacore.spark.decode.csvs import CsvDecoder
 from kafkacore.spark.decode.jsons import JsonDecoder
@@ -119,9 +119,11 @@ def derived(options: SourceOptions) -> pa.Schema:
     """
     kind = options.value_format
     if kind in ("json", "csv"):
-        if options.value_schema is None:
-            raise ConfigError(f"value.format={kind} does not name the columns: do so by .schema(...) or the option value.schema")
-        return ddl.parse(options.value_schema, "value.schema")
+        if options.value_schema is not None:
+            return ddl.parse(options.value_schema, "value.schema")
+        if options.registry_url is None:
+            other = ", or schema.registry.url" if kind == "json" else ""
+            raise ConfigError(f"value.format={kind} does not name the columns: do so by .schema(...) or the option value.schema{other}")
     if options.value_schema is not None:
         if kind == "avro":
             return avro.AvroSchema(options.value_schema, (), LOCAL).derived()
@@ -133,6 +135,8 @@ def derived(options: SourceOptions) -> pa.Schema:
         latest = schemas.latest(subject, kind.upper())
         if kind == "avro":
             found[subject] = avro.AvroSchema(latest.text, latest.references, what).derived()
+        elif kind == "json":
+            found[subject] = json_schema.derived(latest.text, what)
         else:
             found[subject] = protobuf.derived(protobuf.by_indexes(protobuf.from_registry(latest, what), (0,)))
     first, *others = found.items()
