@@ -19,7 +19,6 @@ pa = pytest.importorskip("pyarrow")
 from kafkacore._codec import json_columns  # noqa: E402
 from kafkacore.spark import ddl  # noqa: E402
 from kafkacore.spark.decode import base, jsons  # noqa: E402
-from tests.spark.support import rows  # noqa: E402
 
 KINDS = {
     "c": pa.int8(),
@@ -387,8 +386,9 @@ def test_a_hundred_columns() -> None:
     some = {"c99": None, "other": 1, "c50": 0.25, "c100": 2, "c3": False}
     values = [json.dumps(each).encode() for each in (whole, backwards, some, {}, {**whole, "c5": 7}, {**whole, "c8": "7"})] * 20
     compare(schema, values)
-    found, faults = rows(jsons.JsonDecoder(list(ddl.parse(schema, "o"))), list(values))
-    assert found[0] == found[1] == tuple(whole.values()) and sorted(faults) == list(range(5, 120, 6))
+    found = jsons.JsonDecoder(list(ddl.parse(schema, "o"))).decode(pa.array(values, pa.binary()))
+    assert [column[0].as_py() for column in found.columns] == [column[1].as_py() for column in found.columns] == list(whole.values())
+    assert sorted(found.faults) == list(range(5, 120, 6))
 
 
 def test_strings_of_any_size_find_room() -> None:
