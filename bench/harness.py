@@ -167,6 +167,11 @@ def add_arguments(parser: argparse.ArgumentParser, rounds: int = 15) -> None:
     parser.add_argument("--rounds", type=int, default=rounds, help=f"timings of each case (default {rounds})")
 
 
+def headline() -> str:
+    """The machine and the commit, in a line."""
+    return " · ".join(str(v) for v in machine().values())
+
+
 def report(tables: Sequence[Table], *, as_json: bool) -> None:
     """Prints the tables for people, or one JSON document with the machine and the commit."""
     if as_json:
@@ -180,7 +185,7 @@ def report(tables: Sequence[Table], *, as_json: bool) -> None:
         json.dump(data, sys.stdout, indent=1)
         print()
         return
-    print(" · ".join(str(v) for v in machine().values()))
+    print(headline())
     for table in tables:
         print()
         print(table.text())

@@ -1,10 +1,11 @@
 """Spark with kafkacore and with its own Kafka connector, in one session, on one Apache Kafka 4.3.1: CPU and wall clock per row.
 
-    python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger] [--conf NAME=VALUE ...]
+    python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger] [--plain] [--conf N=V ...]
 
 The cases of a comparison take turns, after rounds that warm the JVM up and are thrown away. CPU is user and system time of the JVM and of
 all Python processes, the driver's too; the broker's is apart and in no sum. `ready batches` is a data source in Python that has its Arrow
-batches ready: the ceiling of every reader in Python. Topics have 4 partitions and batches of 16 KiB, Kafka's default; keys have 10 bytes.
+batches ready: the ceiling of every reader in Python. Of a stream both the whole query is told, with what starting it takes, and what its
+triggers take behind the first. Topics have 4 partitions and batches of 16 KiB, Kafka's default; keys have 10 bytes.
 Needs Java, Maven, Kafka's jars and the connector's, as the tests on a real Kafka do.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
 import os
 import statistics
 import sys
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from harness import Table, Timing, add_arguments, report
+from harness import Table, Timing, add_arguments, headline, report
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -44,6 +46,7 @@ JSON_SCHEMA = "id bigint, price double, name string"
 TRIGGER_ROWS = 200
 TRIGGERS = 25
 FIRST_TRIGGERS = 5
+TRIGGER_PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 KINDS = ("wall", "JVM and Python", "JVM", "Python", "broker")
 
 
@@ -70,7 +73,9 @@ class Meter:
         self._broker = broker.process.pid
 
     def cpu_ns(self) -> dict[str, float]:
-        """So far, by kind. Processes that ended are in what their parent has waited for; those of the JVM are Python's."""
+        """So far, by kind. Processes that ended are in what their parent has waited for; the JVM's are Python's, but for the commands
+        by which Hadoop sets the permissions of a checkpoint's files: some 80 ms per trigger, the same for every source.
+        """
         tick = 1e9 / os.sysconf("SC_CLK_TCK")
         children: dict[int, list[int]] = defaultdict(list)
         found: dict[int, tuple[bool, float, float]] = {}
@@ -167,21 +172,37 @@ class Bench:
         writer = frame.write.format("kafka" if kind == THEIRS else "kafkacore").mode("append")
         writer.options(**{"kafka.bootstrap.servers": self.servers, "topic": topic, **options}).save()
 
-    def stream(self, kind: str, topic: str, per_trigger: int, sink: Callable[[Any], Any]) -> dict[str, float]:
-        """A stream over the whole topic; medians of its triggers in ms, without the first ones."""
+    def stream(self, kind: str, topic: str, triggers: int, per_trigger: int, sink: Callable[[Any], Any]) -> dict[str, float]:
+        """A stream over the whole topic: medians of its triggers in ms, without the first ones, and their CPU by kind, in ns per row."""
         self._count += 1
         options = {**self._common(topic), "maxOffsetsPerTrigger": str(per_trigger)}
         if kind == FAST:
             frame = kafkacore_spark.stream(self.spark, **options)
+        elif kind == CEILING:
+            ready = {"rows": self.rows, "parts": PARTITIONS, "value_bytes": 100, "per_trigger": per_trigger}
+            frame = self.spark.readStream.format("prepared").schema(KAFKA_SCHEMA).options(**ready).load()
         else:
             frame = self.spark.readStream.format("kafka" if kind == THEIRS else "kafkacore").options(**options).load()
-        writer = sink(frame).option("checkpointLocation", str(self.scratch / f"checkpoint-{self._count}"))
-        query = writer.trigger(availableNow=True).start()
+        checkpoint = self.scratch / f"checkpoint-{self._count}"
+        query = sink(frame).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        before, after = (self._when_committed(query, checkpoint, number) for number in (0, triggers - 1))
         query.awaitTermination()
-        triggers = [each.durationMs for each in query.recentProgress if each.numInputRows]
-        kept = triggers[FIRST_TRIGGERS:] or triggers[1:] or triggers
-        parts = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
-        return {part: statistics.median(each.get(part, 0) for each in kept) for part in parts}
+        durations = [each.durationMs for each in query.recentProgress if each.numInputRows]
+        kept = durations[FIRST_TRIGGERS:] or durations[1:] or durations
+        told = {part: statistics.median(each.get(part, 0) for each in kept) for part in TRIGGER_PARTS}
+        used = {kind: (after[kind] - before[kind]) / max(1, triggers - 1) / per_trigger for kind in after}
+        return {**told, **used, "JVM and Python": used["JVM"] + used["Python"]}
+
+    def _when_committed(self, query: Any, checkpoint: Path, batch: int) -> dict[str, float]:
+        """CPU so far when a batch is done. By its file in the checkpoint: a listener would take 80 ms of the driver's CPU per trigger."""
+        committed = checkpoint / "commits" / str(batch)
+        for turn in itertools.count(1):
+            if committed.exists():
+                break
+            if turn % 200 == 0 and not query.isActive and not committed.exists():
+                raise SystemExit(f"a query ended without batch {batch}: {query.exception()}")
+            time.sleep(0.005)
+        return self.meter.cpu_ns()
 
     # ---- turns
 
@@ -218,11 +239,8 @@ def noop(frame: Any) -> None:
 
 def fast_read(bench: Bench, topic: str, schema: str) -> dict[str, Callable[[], None]]:
     """The case of `kafkacore.spark.read`."""
-    read = getattr(kafkacore_spark, "read", None)
-    if read is None:
-        return {}
     options = bench._common(topic)
-    return {FAST: lambda: noop(read(bench.spark, schema, **options))}
+    return {FAST: lambda: noop(kafkacore_spark.read(bench.spark, schema, **options))}
 
 
 def check_same(bench: Bench, topic: str) -> None:
@@ -291,17 +309,19 @@ def streaming(bench: Bench) -> list[Table]:
     def to_noop(frame: Any) -> Any:
         return frame.writeStream.format("noop")
 
+    triggers = bench.rows // bench.trigger_rows
     cases: dict[str, Callable[[], Any]] = {
-        kind: lambda kind=kind: bench.stream(kind, topic, bench.trigger_rows, to_noop) for kind in (OURS, FAST, THEIRS)
+        kind: lambda kind=kind: bench.stream(kind, topic, triggers, bench.trigger_rows, to_noop) for kind in (OURS, FAST, THEIRS, CEILING)
     }
-    if not hasattr(kafkacore_spark, "stream"):
-        del cases[FAST]
     title = f"stream 100 B, {bench.trigger_rows:,} rows a trigger, to noop"
     runs = bench.in_turns(title, cases)
-    table = per_row(title, bench.rows, runs)
-    trigger_ns = {name: [run.told["triggerExecution"] * 1e6 / bench.trigger_rows for run in each] for name, each in runs.items()}
-    table.add("a trigger's", {name: timing(values) for name, values in trigger_ns.items()})
-    return [table]
+    whole = per_row(f"{title}, the whole query", bench.rows, runs)
+    table = Table(f"{title}, without the query's start", "ns per row")
+    ns = 1e6 / bench.trigger_rows
+    table.add("wall", {name: timing([run.told["triggerExecution"] * ns for run in each]) for name, each in runs.items()})
+    for kind in KINDS[1:]:
+        table.add(kind, {name: timing([run.told[kind] for run in each]) for name, each in runs.items()})
+    return [whole, table]
 
 
 def small_triggers(bench: Bench) -> list[Table]:
@@ -317,10 +337,10 @@ def small_triggers(bench: Bench) -> list[Table]:
 
     tables = []
     for title, sinks in (("noop", dict.fromkeys((OURS, THEIRS), to_noop)), ("a topic", {kind: to_sink(kind) for kind in (OURS, THEIRS)})):
-        cases = {kind: lambda kind=kind, sink=sink: bench.stream(kind, topic, TRIGGER_ROWS, sink) for kind, sink in sinks.items()}
+        cases = {kind: lambda kind=kind, sink=sink: bench.stream(kind, topic, TRIGGERS, TRIGGER_ROWS, sink) for kind, sink in sinks.items()}
         runs = bench.in_turns(f"triggers to {title}", cases)
         table = Table(f"triggers of {TRIGGER_ROWS} rows, to {title}", "ms")
-        for part in runs[OURS][0].told:
+        for part in TRIGGER_PARTS:
             table.add(part, {name: timing([run.told[part] for run in each]) for name, each in runs.items()})
         tables.append(table)
     return tables
@@ -337,23 +357,26 @@ PARTS: dict[str, Callable[[Bench], list[Table]]] = {
 }
 
 
+STARTED = time.monotonic()
+
+
 def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    """A line per step, with the seconds since the start: a whole run takes long enough for somebody to wonder."""
+    print(f"{time.monotonic() - STARTED:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def session(memory: str, conf: list[str]) -> Iterator[Any]:
+def session(memory: str, conf: list[str], plain: bool) -> Iterator[Any]:
     """`local[2]` with the connector's jars."""
-    from pyspark.sql import SparkSession
+    settings = {"spark.jars": connector_jars(), "spark.driver.memory": memory, **dict(each.split("=", 1) for each in conf)}
+    settings |= dict.fromkeys(("spark.ui.enabled", "spark.ui.showConsoleProgress"), "false")
+    if plain:
+        from pyspark.sql import SparkSession
 
-    kafkacore_spark.ensure_java()
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", connector_jars()).config("spark.driver.memory", memory)
-    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
-        builder = builder.config(name, "false")
-    for each in conf:
-        builder = builder.config(*each.split("=", 1))
-    spark = builder.getOrCreate()
+        kafkacore_spark.ensure_java()
+        spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    else:
+        spark = kafkacore_spark.session("bench", "local[2]", **settings)
     spark.sparkContext.setLogLevel("ERROR")
     from spark_ceiling import PreparedSource
 
@@ -371,6 +394,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are thrown away; a cold connector costs three times as much")
     parser.add_argument("--memory", default="1g", help="of the driver, which has the executor in it")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="more settings of the session")
+    parser.add_argument("--plain", action="store_true", help="a session of Spark's own making, not by kafkacore.spark.session")
     options = parser.parse_args()
     wanted = options.only.split(",")
     if unknown := set(wanted) - set(PARTS):
@@ -379,12 +403,17 @@ def main() -> None:
         raise SystemExit(reason)
     options.rows -= options.rows % (PARTITIONS * 4)
     tables: list[Table] = []
-    with RealKafka() as broker, session(options.memory, options.conf) as spark:
+    with RealKafka() as broker, session(options.memory, options.conf, options.plain) as spark:
         bench = Bench(spark, broker, options)
+        if not options.json:
+            print(headline(), flush=True)
         for part in wanted:
-            tables += PARTS[part](bench)
-    progress("")
-    report(tables, as_json=options.json)
+            done = PARTS[part](bench)
+            tables += done
+            for table in done if not options.json else ():
+                print(f"\n{table.text()}", flush=True)
+    if options.json:
+        report(tables, as_json=True)
 
 
 if __name__ == "__main__":

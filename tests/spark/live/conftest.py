@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+import kafkacore.spark
 from kafkacore.errors import ConfigError
-from kafkacore.spark import ensure_java
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer, fetch_jars, why_unavailable
 from tests.interop.spark_connector import connector_jars
@@ -49,22 +49,16 @@ def connector() -> tuple[str, str | None]:
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """One session for all of them, `local[2]`; with Spark's own connector if a test compares with it."""
     try:
-        ensure_java()
+        kafkacore.spark.ensure_java()
     except ConfigError as error:
         pytest.skip(str(error))
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
     jars = connector()[0] if any(item.get_closest_marker("kafka") for item in request.session.items) else ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.jars", jars)
-            .getOrCreate()
-        )
+        session = kafkacore.spark.session("tests", "local[2]", spark_jars=jars)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -123,3 +123,17 @@ def test_a_stream_goes_on_from_the_sources_checkpoint_and_tells_its_lag(
     wanted = [b"%d-%d" % (partition, offset) for partition, end in ends.items() for offset in range(end)]
     assert sorted(each.value or b"" for each in confluent_read(cluster.bootstrap_servers, "fast-out", 531)) == sorted(wanted)
     assert cluster.high_watermark("fast-out", 0) == 531
+
+
+def test_workers_of_our_session_load_compiled_modules(spark: Any) -> None:
+    def where(batches: Any) -> Any:
+        import os
+
+        import pyarrow
+        import pyspark
+
+        yield pyarrow.RecordBatch.from_pydict({"at": [pyspark.__file__, os.environ["SPARK_HOME"]]})
+
+    module, home = (row.at for row in spark.range(1).repartition(1).mapInArrow(where, "at string").collect())
+    assert module == f"{home}/python/lib/pyspark.zip/pyspark/__init__.py" and Path(home, "python/lib/pyspark.zip").is_dir()
+    assert spark.sparkContext._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access") == "true"
