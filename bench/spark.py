@@ -348,7 +348,7 @@ def small_triggers(bench: Bench) -> list[Table]:
 
 PARTS: dict[str, Callable[[Bench], list[Table]]] = {
     "read100": lambda bench: reading(bench, "100 B", 100, bench.rows, True),
-    "read1k": lambda bench: reading(bench, "1 KiB", 1024, bench.rows // 4, False),
+    "read1k": lambda bench: reading(bench, "1 KiB", 1024, bench.rows // 2, False),
     "json": typed_json,
     "write": writing,
     "pass": passing,
@@ -389,7 +389,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, rounds=3)
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}, with commas")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of a topic with values of 100 B; half of it JSON, a quarter 1 KiB")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of a topic with values of 100 B; half as many of JSON and of 1 KiB")
     parser.add_argument("--trigger-rows", type=int, help="of a streaming trigger (default: a quarter of --rows)")
     parser.add_argument("--warm-up", type=int, default=4, help="rounds that are thrown away; a cold connector costs three times as much")
     parser.add_argument("--memory", default="1g", help="of the driver, which has the executor in it")

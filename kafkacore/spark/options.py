@@ -21,7 +21,8 @@ from kafkacore.spark import offsets, secrets
 from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
 
 READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
-SINK_BATCH_BYTES = 131_072          # rows come ten thousand at a time: 16 KiB, Kafka's default, costs twice the CPU per record
+# Rows come ten thousand at a time: Kafka's default of 16 KiB costs twice the CPU per record. There is room for batches of 256 partitions.
+SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "262144", "buffer.memory": str(64 << 20)}
 CORRUPT_MODES = ("permissive", "dropmalformed", "failfast")
 FORBIDDEN = {
     "auto.offset.reset": "startingOffsets says where a query begins",
@@ -470,8 +471,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """
     found, client = _read_all(given, "sink")
     guarantee = found.get("deliveryGuarantee", "at_least_once")
-    extra = [("client.id", "spark-kafkacore"), ("batch.size", str(SINK_BATCH_BYTES))]
-    return SinkOptions(_client_settings(client, ProducerConfig, extra + _partitioner(found, client)), found.get("topic"), guarantee)
+    extra = [*SINK_DEFAULTS.items(), *_partitioner(found, client)]
+    return SinkOptions(_client_settings(client, ProducerConfig, extra), found.get("topic"), guarantee)
 
 
 def _partitioner(found: Mapping[str, Any], client: dict[str, str]) -> list[tuple[str, str]]:
