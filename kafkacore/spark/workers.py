@@ -6,6 +6,7 @@ import gc
 import sys
 import zipimport
 
+MUCH_MORE = 1.1
 _settled_modules = 0
 
 
@@ -14,7 +15,8 @@ def settle() -> None:
 
     The daemon calls `gc.collect` behind every task of a worker that it keeps, which walks over all that every loaded module has made: 20 ms
     with pandas and pyarrow, in which the worker takes no task. A stream of small batches spent nine tenths of its Python CPU there. So what
-    is loaded when a task is done is left out; what is made later is collected as before.
+    is loaded when a task is done is left out; what is made later is collected as before. What is left out once is never collected: so it
+    is done after a collection, and again only when much more is loaded, not for every task that imports a module of its own.
 
     Before every task Spark calls `importlib.invalidate_caches`, and for that every archive on the path where something was ever looked for
     is listed anew: pyspark.zip alone is 5 ms. An archive is opened again by the next import that looks there.
@@ -25,8 +27,9 @@ def settle() -> None:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != "pyspark.daemon":
         return
-    if len(sys.modules) > _settled_modules:                       # behind its first task Spark loads pandas, for the commit message
+    if len(sys.modules) > _settled_modules * MUCH_MORE:           # behind its first task Spark loads pandas, for the commit message
         _settled_modules = len(sys.modules)
+        gc.collect()
         gc.freeze()
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.machinery
 import sys
+import weakref
 import zipfile
 import zipimport
 from pathlib import Path
@@ -27,10 +28,27 @@ def test_in_a_worker_when_more_is_loaded_never_elsewhere(
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("there.py", "")
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
-    for loaded in (None, None, "kafkacore_loaded_behind_a_task", None):
-        if loaded is not None:
-            monkeypatch.setitem(sys.modules, loaded, SimpleNamespace())
+    for more in (0, 0, 1, 0, len(sys.modules) // 5, 0, 1):
+        for at in range(more):
+            monkeypatch.setitem(sys.modules, f"kafkacore_loaded_{len(sys.modules)}_{at}", SimpleNamespace())
         workers.settle()
     assert len(calls) == frozen
     assert (archive in sys.path_importer_cache) == (archive in zipimport._zip_directory_cache) == (not frozen)
     assert importlib.machinery.PathFinder.find_spec("there", [archive]) is not None       # and it is found again
+
+
+def test_garbage_is_collected_before_all_else_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    monkeypatch.setattr(workers, "_settled_modules", 0)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=SimpleNamespace(name="pyspark.daemon")))
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    gone = weakref.ref(Circle())
+    try:
+        workers.settle()
+        gc.collect()
+        assert gone() is None
+    finally:
+        gc.unfreeze()
