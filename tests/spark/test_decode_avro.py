@@ -106,6 +106,17 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
     assert found == [(5,), (None,), (6,)] and list(faults) == [1]
 
 
+def nested(levels: int) -> Any:
+    return "int" if not levels else {"type": "array", "items": ["null", "string", nested(levels - 1)]}
+
+
+DOUBLING = record_of({"type": "record", "name": "D0", "fields": []})
+DOUBLING["fields"] += [
+    {"name": f"a{at}", "type": {"type": "record", "name": f"D{at}", "fields": [{"name": each, "type": f"D{at - 1}"} for each in "xy"]}}
+    for at in range(1, 40)
+]
+
+
 @pytest.mark.parametrize(
     ("schema", "columns", "says"),
     [
@@ -116,6 +127,10 @@ def test_columns_are_chosen_and_types_are_widened() -> None:
         (record_of({"type": "array", "items": {"type": "record", "name": "Z", "fields": []}}), None, "items that take no bytes"),
         (record_of({"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}}), None, "items that take no bytes"),
         (record_of(["null"]), None, "field a is always null"),
+        (record_of(["null", ["int", "string"]]), "b INT", "a union stands directly in a union"),
+        (record_of({"type": "array", "items": ["null", ["int"]]}), None, "a union stands directly in a union"),
+        (record_of(nested(240)), "b INT", "is too deep to be read|RecursionError"),
+        (DOUBLING, "b INT", "has more than 100,000 types"),
         (record_of(["int", "string"]), "a STRING", "field a is of the Avro type int and cannot be read as string"),
         (record_of(["int", "double"]), "a DOUBLE", "the types of field a do not all become double in the same way"),
         (record_of(["int", "string"]), "a STRUCT<member0: INT, member1: DATE>", r"field a\.member1 is of the Avro type string"),

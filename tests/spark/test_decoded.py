@@ -180,6 +180,11 @@ def test_columns_that_are_derived(registry_server: Any) -> None:
     ):
         with pytest.raises(errors.ConfigError, match=says):
             derived(**url, **given)
+    hidden = json.dumps({**avro, "fields": [{"name": "_offset", "type": "long"}]})
+    registry_server.add("y-value", hidden)
+    for more in ({**url, "subscribe": "y"}, {"value__format": "avro", "value__schema": hidden}):
+        with pytest.raises(errors.ConfigError, match="the value has a field _offset, which here is a column of the record"):
+            derived(**more)
     with pytest.raises(errors.ConfigError, match=r"value.format=json does not name the columns"):
         derived(value__format="json")
     as_json = {**url, "value__format": "json", "subscribe": "x"}

@@ -98,6 +98,7 @@ def test_every_word_has_its_column() -> None:
         (of({"$ref": ["#/a"]}), "only references like"),
         (of({"$ref": "#"}), r"field a\.a contains itself in #"),
         (of({"$ref": "#/d/b"}, d={"b": {"type": "array", "items": {"$ref": "#/d/b"}}}), r"field a\[\] contains itself in #/d/b"),
+        ('{"properties": {"\\ud800": {"type": "string"}}}', "it is no JSON Schema: .*surrogates"),
         (of({"$ref": "#/d/0"}, d=DOUBLING), "it has more than 10,000 fields"),
         (of({"$ref": "#/d/0"}, d=[{"items": {"$ref": f"#/d/{i + 1}"}} for i in range(60)]), "or some more than 64 deep"),
     ],

@@ -72,6 +72,7 @@ class AvroSchema:
 
         self.what = what
         self._named: dict[str, Any] = {}
+        self._types = 0
         known: dict[str, Any] = {}
         numbers = itertools.count()
         try:
@@ -81,7 +82,10 @@ class AvroSchema:
         except (*v.FAULTS, fastavro.schema.SchemaParseException) as error:
             raise ConfigError(f"{what} is no Avro schema: {v.reason(error)}") from None
         self._named = known
-        self._safe(self.parsed, ())
+        try:
+            self._safe(self.parsed, ())
+        except RecursionError:
+            raise ConfigError(f"{what} is too deep to be read") from None
         top = self._named.get(self.parsed, self.parsed) if isinstance(self.parsed, str) else self.parsed
         if not isinstance(top, dict) or top.get("type") not in ("record", "error"):
             raise ConfigError(f"{what}: a value must be a record, and this is {json.dumps(top)[:80]}")
@@ -132,6 +136,9 @@ class AvroSchema:
 
     def _safe(self, kind: Any, above: tuple[str, ...]) -> bool:
         """Whether a value of this type takes a byte at least; refuses what is not safe to read."""
+        self._types += 1
+        if self._types > MAX_TYPES:
+            raise ConfigError(f"{self.what} has more than {MAX_TYPES:,} types, names taken for what they stand for: such are not read")
         kind = self._type(kind)
         if isinstance(kind, list):
             return len([self._safe(each, above) for each in kind]) > 0
@@ -154,7 +161,7 @@ class AvroSchema:
                 return pa.struct([member for each in branches for member in self._arrow(each, path)])
             if len(branches) == 1:
                 return self._arrow(branches[0], path)
-            kind = {frozenset(): "null", INTEGERS: "long"}.get(frozenset(map(_raw, branches)), "double")
+            kind = {frozenset(): "null", INTEGERS: "long", REALS: "double"}[frozenset(map(_raw, branches))]
         name = kind if isinstance(kind, str) else kind["type"]
         logical = kind.get("logicalType") if isinstance(kind, dict) else None
         if logical == "decimal":
@@ -250,6 +257,8 @@ class AvroSchema:
         return ConfigError(f"{self.what}: field {path} is of the Avro type {name} and cannot be read as {name_of(wanted)}")
 
 
+MAX_TYPES = 100_000
+"""Of a schema. Records that hold another one twice, which holds one twice, ... make very much of a short text and of an empty value."""
 MEANING = "kafkacore.meaning"
 MEMBER = "kafkacore.member"
 
@@ -266,6 +275,8 @@ def _plain(schema: Any, numbers: Iterator[int]) -> Any:
         numbers: for names that no other schema has.
     """
     if isinstance(schema, list):
+        if any(isinstance(each, list) for each in schema):    # fastavro takes it
+            raise v.Undecodable("a union stands directly in a union, which Avro does not have")
         return [_plain(each, numbers) for each in schema]
     if not isinstance(schema, dict):
         return schema

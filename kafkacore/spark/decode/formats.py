@@ -126,8 +126,8 @@ def derived(options: SourceOptions) -> pa.Schema:
             raise ConfigError(f"value.format={kind} does not name the columns: do so by .schema(...) or the option value.schema{other}")
     if options.value_schema is not None:
         if kind == "avro":
-            return avro.AvroSchema(options.value_schema, (), LOCAL).derived()
-        return protobuf.derived(_local_message(options))
+            return _only_values(avro.AvroSchema(options.value_schema, (), LOCAL).derived(), options)
+        return _only_values(protobuf.derived(_local_message(options)), options)
     schemas = registry.shared(_where(options))
     found: dict[str, pa.Schema] = {}
     for subject in _subjects(options):
@@ -143,7 +143,19 @@ def derived(options: SourceOptions) -> pa.Schema:
     for subject, schema in others:
         if schema != first[1]:
             raise ConfigError(f"the subjects {first[0]} and {subject} of the registry have different columns: name them by .schema(...)")
-    return first[1]
+    return _only_values(first[1], options)
+
+
+def _only_values(schema: pa.Schema, options: SourceOptions) -> pa.Schema:
+    """A schema that describes values; a field with the name of one of Kafka's columns would be read as that, if the types are the same.
+
+    Raises:
+        ConfigError: there is such a field.
+    """
+    for name in schema.names:
+        if name == CORRUPT or kafka_column(name, options) is not None:
+            raise ConfigError(f"the value has a field {name}, which here is a column of the record: name the others by .schema(...)")
+    return schema
 
 
 def _where(options: SourceOptions) -> registry.RegistryOptions:

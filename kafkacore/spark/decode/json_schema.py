@@ -42,6 +42,7 @@ def derived(text: str, what: str) -> pa.Schema:
     """
     try:
         document = json.loads(text)
+        json.dumps(document, ensure_ascii=False).encode()      # half a surrogate pair is JSON, and the name of no column
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is no JSON Schema: {error}") from None
     kind = _Reader(document, what).type_of(document, "", ())
