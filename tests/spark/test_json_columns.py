@@ -377,6 +377,16 @@ def test_slices_nulls_and_nothing() -> None:
     assert scan(pa.array([], pa.binary()), a="l", s="u", b="b") == ([[], [], []], [])
 
 
+@pytest.mark.parametrize("text", ["1" + "0" * 330, "-1" + "0" * 330, "1E400", "-1e400"])
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_number_beyond_the_range_is_infinite_whatever_stands_beside_it(text: str, kind: str) -> None:
+    decoder = jsons.JsonDecoder(list(ddl.parse(f"a {kind}", "o")))
+    value = b'{"a":%b}' % text.encode()
+    for values in ([value], [b"[]", value, b"[]"]):
+        found = decoder.decode(pa.array(values, pa.binary()))
+        assert found.columns[0].drop_null().to_pylist() == [float(text)] and len(found.faults) == len(values) - 1
+
+
 def test_a_hundred_columns() -> None:
     kinds = ["BIGINT", "STRING", "DOUBLE", "BOOLEAN"]
     made = {"BIGINT": 5, "STRING": "text", "DOUBLE": 0.5, "BOOLEAN": True}

@@ -216,7 +216,9 @@ def _floats(path: str, kind: pa.DataType) -> v.Convert:
     def convert(value: Any) -> float:
         if type(value) is str:
             return float(NOT_FINITE.get(value) or v.refuse(path, value, name_of(kind)))
-        return float(value) if type(value) in (int, float, _Number) else v.refuse(path, value, name_of(kind))
+        if type(value) is int:
+            return float(str(value))                           # infinite beyond the range, as with an exponent; float(value) would raise
+        return float(value) if type(value) in (float, _Number) else v.refuse(path, value, name_of(kind))
 
     return convert
 
