@@ -135,6 +135,7 @@ class KafkaProducer(ProducerCore):
             on_metadata=lambda: _update_topics(this()),
         )
         self._interceptors = tuple(settings_.interceptors)
+        self._made: set[str] = set()
         self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
         self._round_robin = settings_.partitioner == "round_robin"
         self._ignore_keys = settings_.partitioner_ignore_keys
@@ -258,15 +259,18 @@ class KafkaProducer(ProducerCore):
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         metadata.add_topic(topic, now_ms)
-        absent = False
+        asked = absent = False
         while True:
             version = metadata.version
             info = metadata.snapshot.topics.get(topic)
             if info is not None and info.partitions:
-                if absent and self.config.allow_auto_create_topics:
+                if absent and self.config.allow_auto_create_topics and topic not in self._made:
+                    self._made.add(topic)                    # other threads may have waited for it too
                     log.warning(MADE, topic, len(info.partitions))
                 return
-            absent = absent or (info is not None and isinstance(info.error, UnknownTopicOrPartition))
+            # What was known before may be the answer to an earlier call, after which somebody made the topic.
+            absent = absent or (asked and info is not None and isinstance(info.error, UnknownTopicOrPartition))
+            asked = True
             if info is not None and info.error is not None and not info.error.retriable:
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)

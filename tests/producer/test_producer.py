@@ -535,6 +535,16 @@ def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
     assert all(left is not None for left in module._senders)
 
 
+def test_a_topic_that_somebody_made_between_two_sends_is_not_told_as_made_by_brokers(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(config={"auto.create.topics.enable": "false"}) as own, producer(own, max_block_ms=200) as p:
+        with pytest.raises(KafkaTimeoutError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            p.send("late", b"x")
+        own.create_topic("late")
+        p.config = p.config.replace(max_block_ms=10_000)
+        assert p.send("late", b"x").result(10).offset == 0
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 def test_a_with_block_raises_what_nobody_looked_at_and_close_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedCluster(config={"auto.create.topics.enable": "false"}) as cluster:
         cluster.create_topic("t", configs={"max.message.bytes": "500"})
