@@ -4,8 +4,9 @@
 
 The cases of a comparison take turns, after rounds that warm the JVM up and are thrown away. CPU is user and system time of the JVM and of
 all Python processes, the driver's too; the broker's is apart and in no sum. `ready batches` is a data source in Python that has its Arrow
-batches ready: the ceiling of every reader in Python. Of a stream both the whole query is told, with what starting it takes, and what its
-triggers take behind the first. Topics have 4 partitions and batches of 16 KiB, Kafka's default; keys have 10 bytes.
+batches ready, the ceiling of readers in Python; `dropped by Python` is a sink that does nothing with them, the ceiling of writers. Of a
+stream both the whole query is told, with what starting it takes, and what its triggers take behind the first. Topics have 4 partitions and
+batches of 16 KiB, Kafka's default; keys have 10 bytes.
 Needs Java, Maven, Kafka's jars and the connector's, as the tests on a real Kafka do.
 """
 
@@ -46,6 +47,8 @@ JSON_SCHEMA = "id bigint, price double, name string"
 TRIGGER_ROWS = 200
 TRIGGERS = 25
 FIRST_TRIGGERS = 5
+CHECK_INTERVAL_MS = 500
+BROKER = {"log_retention_check_interval_ms": CHECK_INTERVAL_MS, "log_segment_delete_delay_ms": 0, "log_segment_bytes": 16 << 20}
 TRIGGER_PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 KINDS = ("wall", "JVM and Python", "JVM", "Python", "broker")
 
@@ -146,6 +149,12 @@ class Bench:
             producer.flush()
         return name
 
+    def emptied(self, topics: list[str]) -> None:
+        """Their files are gone in a second. A log that only grows takes memory which the machine must get first, at a cost that varies."""
+        with KafkaAdminClient(bootstrap_servers=self.servers) as admin:
+            admin.delete_records({(topic, partition): -1 for topic in topics for partition in range(PARTITIONS)}).check()
+        time.sleep(2 * CHECK_INTERVAL_MS / 1000)
+
     # ---- rows
 
     def read(self, kind: str, topic: str, schema: str | None = None, **options: str) -> Any:
@@ -206,8 +215,8 @@ class Bench:
 
     # ---- turns
 
-    def in_turns(self, title: str, cases: dict[str, Callable[[], Any]]) -> dict[str, list[Run]]:
-        """The runs of every case, in turns; the warm-up is thrown away."""
+    def in_turns(self, title: str, cases: dict[str, Callable[[], Any]], written: list[str] | None = None) -> dict[str, list[Run]]:
+        """The runs of every case, in turns; the warm-up is thrown away. What they have `written` is deleted behind each."""
         runs: dict[str, list[Run]] = {name: [] for name in cases}
         for number in range(-self.warm_up, self.rounds):
             for name, case in cases.items():
@@ -215,11 +224,13 @@ class Bench:
                 run = self.meter.measured(case)
                 if number >= 0:
                     runs[name].append(run)
+                if written is not None:
+                    self.emptied(written)
         return runs
 
-    def table(self, title: str, rows: int, cases: dict[str, Callable[[], Any]]) -> Table:
+    def table(self, title: str, rows: int, cases: dict[str, Callable[[], Any]], written: list[str] | None = None) -> Table:
         """What each case takes per row."""
-        return per_row(title, rows, self.in_turns(title, cases))
+        return per_row(title, rows, self.in_turns(title, cases, written))
 
 
 def per_row(title: str, rows: int, runs: dict[str, list[Run]]) -> Table:
@@ -291,20 +302,25 @@ def typed_json(bench: Bench) -> list[Table]:
 def writing(bench: Bench) -> list[Table]:
     tuned = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
     cases: dict[str, Callable[[], Any]] = {}
+    written = []
     for name, kind, options in ((OURS, OURS, {}), (THEIRS, THEIRS, {}), (f"{THEIRS}, tuned", THEIRS, tuned)):
         topic = bench.topic(f"write-{len(cases)}")
+        written.append(topic)
         cases[name] = lambda kind=kind, options=options, topic=topic: bench.write(bench.generated(), kind, topic, **options)
+    cases["dropped by Python"] = lambda: bench.generated().write.format("prepared").mode("append").save()
     cases["generator alone"] = lambda: noop(bench.generated())
-    return [bench.table("write 100 B", bench.rows, cases)]
+    return [bench.table("write 100 B", bench.rows, cases, written)]
 
 
 def passing(bench: Bench) -> list[Table]:
     source = bench.filled("pass", bench.rows, lambda i: (b"%012d" % i).ljust(100, b"x"), True)
     cases: dict[str, Callable[[], Any]] = {}
+    written = []
     for kind in (OURS, THEIRS):
         topic = bench.topic(f"passed-{kind}")
+        written.append(topic)
         cases[kind] = lambda kind=kind, topic=topic: bench.write(bench.read(kind, source, "key binary, value binary"), kind, topic)
-    return [bench.table("pass-through 100 B, key and value", bench.rows, cases)]
+    return [bench.table("pass-through 100 B, key and value", bench.rows, cases, written)]
 
 
 def streaming(bench: Bench) -> list[Table]:
@@ -407,7 +423,7 @@ def main() -> None:
         raise SystemExit(reason)
     options.rows -= options.rows % (PARTITIONS * 4)
     tables: list[Table] = []
-    with RealKafka() as broker, session(options.memory, options.conf, options.plain) as spark:
+    with RealKafka(**BROKER) as broker, session(options.memory, options.conf, options.plain) as spark:
         bench = Bench(spark, broker, options)
         if not options.json:
             print(headline(), flush=True)

@@ -1,4 +1,4 @@
-"""A Spark data source that has its batches ready: what a reader written in Python could reach at most. Used by spark.py.
+"""A Spark data source that has its batches ready, and a sink that drops them: what Python could reach at most. Used by spark.py.
 
 It is a file of its own because Spark's workers import it.
 """
@@ -9,7 +9,14 @@ import functools
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -91,6 +98,15 @@ class PreparedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.reader.read(partition)
 
 
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes the batches that Spark hands over."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
 class PreparedSource(DataSource):
     """`format("prepared")`."""
 
@@ -100,6 +116,9 @@ class PreparedSource(DataSource):
 
     def reader(self, schema: StructType) -> PreparedReader:
         return PreparedReader(dict(self.options), tuple(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
+        return DroppingWriter()
 
     def streamReader(self, schema: StructType) -> PreparedStream:
         return PreparedStream(dict(self.options), tuple(schema.names))
