@@ -21,8 +21,8 @@ from kafkacore.spark import offsets, secrets
 from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
 
 READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
-# Rows come ten thousand at a time: Kafka's default of 16 KiB costs twice the CPU per record. There is room for batches of 256 partitions.
-SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "262144", "buffer.memory": str(64 << 20)}
+# Rows come ten thousand at a time: Kafka's default of 16 KiB costs twice the CPU per record; 256 KiB would cost the broker a third more.
+SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "131072"}
 CORRUPT_MODES = ("permissive", "dropmalformed", "failfast")
 FORBIDDEN = {
     "auto.offset.reset": "startingOffsets says where a query begins",

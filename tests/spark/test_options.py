@@ -157,7 +157,7 @@ def test_partitioners_that_cannot_be(given: dict[str, str], says: str) -> None:
 
 
 def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:
-    assert sink_options(SERVERS).client["batch.size"] == "262144"
+    assert sink_options(SERVERS).client["batch.size"] == "131072"
     assert sink_options({**SERVERS, "kafka.batch.size": "16384"}).client["batch.size"] == "16384"
 
 
