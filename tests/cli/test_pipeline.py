@@ -527,6 +527,7 @@ def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
     sql = "CREATE STREAMING TABLE a.words AS SELECT 1;\ncreate materialized view IF NOT EXISTS `counts` AS SELECT 2; CREATE VIEW v"
     tables = defined.SQL_TABLE.findall(sql)
     assert tables == ["a.words", "`counts`"]
+    assert defined.SQL_TABLE.findall("CREATE STREAMING TABLE a.`my-table 1` AS SELECT 1") == ["a.`my-table 1`"]
     defined.check_tables(["counts", "spark_catalog.a.words"], tables)
     with pytest.raises(ConfigError, match=r"no table 'out' to compute anew; there is counts, words"):
         defined.check_tables(["words", "out"], tables)
@@ -590,6 +591,21 @@ def test_tables_are_known_before_spark_starts(no_start: Path, capsys: pytest.Cap
     assert run([*command, "three"]) == 1
     assert "it was to be started" in capsys.readouterr().err
     assert defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"}) == ["one", "two", "three", "four"]
+
+
+@pytest.mark.slow
+def test_what_else_the_files_do_is_not_taken_for_their_tables(no_start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tables() -> list[str] | None:
+        return defined.tables_before_spark(no_start / "spark-pipeline.yml", {BOOTSTRAP: "127.0.0.1:1"})
+
+    file, text = no_start / "flows" / "a.py", FLOWS.replace('for name in ("one", "two"):', 'for name in ("one", "two")[: 2 * asked]:')
+    (no_start / "json.py").write_text("raise SystemExit('a file of the project, not the module')")
+    monkeypatch.chdir(no_start)
+    ask = "from pyspark.sql.connect.session import SparkSession\nasked = isinstance(SparkSession.active(), SparkSession)\n"
+    file.write_text(ask + text)
+    assert tables() == ["one", "two", "three", "four"]
+    file.write_text("import atexit\nasked = True\natexit.register(print, 5)\n" + text)
+    assert tables() is None
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from kafkacore.spark.pipeline.status import flow_name
 
 log = logging.getLogger(__name__)
 
-SQL_TABLE = re.compile(r"\b(?:STREAMING\s+TABLE|MATERIALIZED\s+VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.`]+)", re.IGNORECASE)
+SQL_TABLE = re.compile(r"\b(?:STREAMING\s+TABLE|MATERIALIZED\s+VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?((?:`[^`]+`|[\w.])+)", re.IGNORECASE)
 PATIENCE_S = 60
 SESSION_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE")
 """By these pyspark knows that sessions are those of Spark Connect, and that none is to be started."""
@@ -85,7 +85,7 @@ def tables_before_spark(spec: Path, configuration: Mapping[str, str]) -> list[st
         configuration: what the session will have.
     """
     path = os.pathsep.join(each for each in (str(Path(__file__).resolve().parents[3]), *sys.path) if each)
-    command = [sys.executable, "-m", __name__, str(spec)]
+    command = [sys.executable, "-P", "-m", __name__, str(spec)]    # the directory it is called in is not on the path here either
     known = {**dict.fromkeys(SESSION_VARIABLES, "1"), "SPARK_REMOTE": "sc://127.0.0.1:1"}     # who asks for a session gets ours
     environment = {**os.environ, **known, "PYTHONPATH": path}
     try:
@@ -96,7 +96,7 @@ def tables_before_spark(spec: Path, configuration: Mapping[str, str]) -> list[st
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         log.debug("the tables of %s are not known before Spark runs: %s", spec, error)
         return None
-    return None if found is None else [str(name) for name in found]
+    return [str(name) for name in found] if isinstance(found, list) else None
 
 
 class _Unstarted:
@@ -110,6 +110,13 @@ class _Unstarted:
             add_threadlocal_user_context_extension=lambda extension: None, remove_user_context_extension=lambda extension: None
         )
         self.asked: list[str] = []
+
+    @property
+    def __class__(self) -> Any:
+        """For who asks whether it is a session: as when Spark runs."""
+        from pyspark.sql.connect.session import SparkSession
+
+        return SparkSession
 
     def __getattr__(self, name: str) -> Any:
         self.asked.append(name)                                   # also where the files catch what comes now
