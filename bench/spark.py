@@ -37,6 +37,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic  # noqa: E402
 from kafkacore import spark as kafkacore_spark  # noqa: E402
+from kafkacore.spark.options import SINK_DEFAULTS  # noqa: E402
 from tests.interop.kafka_server import KafkaServer, why_unavailable  # noqa: E402
 from tests.interop.spark_connector import connector_jars  # noqa: E402
 
@@ -257,7 +258,12 @@ def fast_read(bench: Bench, topic: str, schema: str) -> dict[str, Callable[[], N
 def check_same(bench: Bench, topic: str) -> None:
     """Both formats read the same rows, or nothing here means anything."""
     what = ["count(*)", "bit_xor(xxhash64(key, value, topic, partition, offset, timestamp, timestampType))"]
-    ours, theirs = (bench.read(kind, topic).selectExpr(*what).first() for kind in (OURS, THEIRS))
+    same(topic, what, *(bench.read(kind, topic) for kind in (OURS, THEIRS)))
+
+
+def same(topic: str, what: list[str], *frames: Any) -> None:
+    """Two frames of a topic, kafkacore's and the connector's, have the same rows."""
+    ours, theirs = (frame.selectExpr(*what).first() for frame in frames)
     if ours != theirs:
         raise SystemExit(f"{topic}: kafkacore read {ours}, the connector {theirs}")
 
@@ -286,21 +292,26 @@ def typed_json(bench: Bench) -> list[Table]:
 
     options = {**bench._common(topic), "value.format": "json"}
 
-    def ours() -> None:
-        noop(bench.spark.read.format("kafkacore").schema(JSON_SCHEMA).options(**options).load())
+    def ours() -> Any:
+        return bench.spark.read.format("kafkacore").schema(JSON_SCHEMA).options(**options).load()
 
-    def fast() -> None:
-        noop(kafkacore_spark.read(bench.spark, JSON_SCHEMA, **options))
+    def fast() -> Any:
+        return kafkacore_spark.read(bench.spark, JSON_SCHEMA, **options)
 
-    def theirs() -> None:
-        noop(bench.read(THEIRS, topic).selectExpr(f"from_json(cast(value as string), '{JSON_SCHEMA}') j").selectExpr("j.*"))
+    def theirs() -> Any:
+        return bench.read(THEIRS, topic).selectExpr(f"from_json(cast(value as string), '{JSON_SCHEMA}') j").selectExpr("j.*")
 
-    cases: dict[str, Callable[[], Any]] = {OURS: ours, FAST: fast, f"{THEIRS}, from_json": theirs}
+    what = ["count(*)", "count(id)", "bit_xor(xxhash64(id, price, name))"]
+    same(topic, what, ours(), theirs())
+    same(topic, what, fast(), theirs())
+    makes: dict[str, Callable[[], Any]] = {OURS: ours, FAST: fast, f"{THEIRS}, from_json": theirs}
+    cases: dict[str, Callable[[], Any]] = {name: lambda make=make: noop(make()) for name, make in makes.items()}
     return [bench.table("typed columns of JSON, to noop", rows, cases)]
 
 
 def writing(bench: Bench) -> list[Table]:
-    tuned = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
+    ours = ("batch.size", "buffer.memory")                            # linger.ms: kafkacore's default, which is Kafka 4's
+    tuned = {"kafka.linger.ms": "5", **{f"kafka.{name}": SINK_DEFAULTS[name] for name in ours}}
     cases: dict[str, Callable[[], Any]] = {}
     written = []
     for name, kind, options in ((OURS, OURS, {}), (THEIRS, THEIRS, {}), (f"{THEIRS}, tuned", THEIRS, tuned)):
