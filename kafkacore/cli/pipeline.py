@@ -177,10 +177,14 @@ def session(
         prepare, seed = project.feeder() if own else (None, None)
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
+        said = False
+
         def feed() -> int:
+            nonlocal said
             if seed is None or recorder.status.unfinished:
                 return 0
-            with _doing("sending what comes next by seed.py", visible):
+            with _doing("sending what comes next by seed.py", visible and (not said or sys.stderr.isatty())):
+                said = True                                       # as of the steps of an update, a log has it once
                 return seed(address)
 
         if not dry:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from kafkacore import KafkaAdminClient, KafkaProducer
 from kafkacore.cli.app import run
-from kafkacore.cli.pipeline import _Stop
+from kafkacore.cli.pipeline import _Stop, session
 from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
@@ -260,6 +260,12 @@ def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: py
     for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):                    # one wave before each update
         assert seeded(small, "run", capsys) == sent
         assert holds(small) == [there, 3, 2]
+
+
+def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    with session(small, None, None) as (_, feed, _):
+        assert [feed() for _ in range(3)] == [9, 7, 0]
+    assert capsys.readouterr().err.count("seed.py") == 1
 
 
 def test_what_is_done_is_said_on_stderr(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
