@@ -111,7 +111,7 @@ class _Unstarted:
         )
         self.asked: list[str] = []
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """For who asks whether it is a session: as when Spark runs."""
         from pyspark.sql.connect.session import SparkSession
