@@ -1,7 +1,12 @@
 """Kafka for PySpark: source and sink. Needs `pip install kafkacore[spark]`; `import kafkacore` loads nothing of it.
 
 `spark.read.format("kafkacore")` finds `pyspark_kafkacore.DefaultSource` by itself. Here is what goes beyond a format: the fast path, the
-sink for update mode, lag, and a Java.
+sink for update mode, lag, and a Java:
+
+    session, ensure_java, ensure_spark           a SparkSession on this machine, with a Java found or provided
+    read, stream, fetch                          the fast path
+    sink, foreach_batch                          writing, in every output mode
+    LagListener                                  how far queries are behind
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -178,6 +178,8 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
 }
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+_OF_TOPICS = {"topic", "topics", "path", "subscribe", "subscribePattern", "assign"}
+_OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
 
 
 def option_text(given: Mapping[str, Any]) -> dict[str, str]:
@@ -220,20 +222,42 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
                 continue
             if lower == "columnnameofcorruptrecord":
                 raise ConfigError(f"option {key} is not known: name the column _corrupt (binary) in the schema, and it holds such values")
-            nearest = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.6)
-            hint = f"; did you mean {_BY_LOWER[nearest[0]]}?" if nearest else ""
-            raise ConfigError(f"unknown option {key!r}{hint}")
+            raise ConfigError(f"unknown option {key!r}{_meant(lower, where)}")
         reader, places = _KNOWN[name]
         if where not in places:
-            place = {"batch": "a batch read", "stream": "a streaming read", "sink": "a write"}[where]
-            raise ConfigError(f"option {name} has no effect in {place}: leave it out")
+            raise ConfigError(f"option {name} has no effect in {_place(where, places)}: leave it out{_topics_by(name, where)}")
         found[name] = reader(name, value)
     for name in client:
         if name in FORBIDDEN:
             raise ConfigError(f"option kafka.{name} is not supported: {FORBIDDEN[name]}")
     if "bootstrap.servers" not in client:
-        raise ConfigError("option kafka.bootstrap.servers is missing: the brokers to connect to, as host:port,host:port")
+        like = difflib.get_close_matches("bootstrap.servers", client, n=1, cutoff=0.8)
+        hint = f" (not kafka.{like[0]})" if like else ""
+        raise ConfigError(f"option kafka.bootstrap.servers is missing{hint}: the brokers to connect to, as host:port,host:port")
     return found, client
+
+
+def _meant(lower: str, where: Where) -> str:
+    """Which option an unknown one may stand for."""
+    if lower in _OF_TOPICS:
+        return _topics_by(lower, where)
+    if lower.replace(".", "_") in _OF_CLIENTS:
+        return f"; did you mean kafka.{lower}?"
+    nearest = difflib.get_close_matches(lower, _BY_LOWER, n=1, cutoff=0.6)
+    return f"; did you mean {_BY_LOWER[nearest[0]]}?" if nearest else ""
+
+
+def _topics_by(name: str, where: Where) -> str:
+    """By which option this place takes its topics, for who has named them by another."""
+    if name not in _OF_TOPICS:
+        return ""
+    return f"; {'a write takes topic' if where == 'sink' else 'a read takes subscribe, subscribePattern or assign'} for that"
+
+
+def _place(where: Where, places: Sequence[str]) -> str:
+    if where == "sink":
+        return "a write"
+    return f"a {'batch' if where == 'batch' else 'streaming'} read" if {"batch", "stream"} & set(places) else "a read"
 
 
 def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
@@ -255,7 +279,10 @@ def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tup
     try:
         config.from_user({"bootstrap.servers": "checked:1", **checked})
     except ConfigError as error:
-        raise ConfigError(f"a kafka.* option is refused: {error.message or error}") from None
+        text = str(error.message or error)
+        if (meant := re.search(r"did you mean ([\w.]+)\?", text)) is not None:
+            text = f"{text[: meant.start(1)]}kafka.{meant[1].replace('_', '.')}?"
+        raise ConfigError(f"a kafka.* option is refused: {text}") from None
     return settings
 
 

@@ -39,7 +39,7 @@ def test_names_may_be_written_in_any_case() -> None:
         (SERVERS, False, "exactly one of the options subscribe, subscribePattern, assign is needed, got none"),
         ({**READ, "assign": '{"t":[0]}'}, False, "got assign|got subscribe and assign"),
         ({**READ, "startingOfsets": "latest"}, True, "unknown option 'startingOfsets'; did you mean startingOffsets"),
-        ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean fetch.max.bytes"),
+        ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean kafka.fetch.max.bytes"),
         ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
         ({**READ, "kafka.value.deserializer": "x"}, True, "value.format"),
         ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "no effect with security_protocol=PLAINTEXT"),
@@ -74,7 +74,7 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "value.format": "avro", "value.schema": "{}", "schema.registry.subject": "s"}, False, "without schema.registry.url"),
         ({**READ, "value.format": "protobuf", "schema.registry.url": "http://r", "value.message": "M"}, False, "value names its message"),
         ({**READ, "value.format": "protobuf", "value.schema": "f"}, False, "needs value.schema .* with value.message"),
-        ({**READ, "deliveryGuarantee": "at_least_once"}, False, "has no effect in a batch read"),
+        ({**READ, "deliveryGuarantee": "at_least_once"}, False, "has no effect in a read: leave it out$"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], streaming: bool, says: str) -> None:
@@ -154,6 +154,30 @@ def test_partitioners_of_the_sink(given: dict[str, str], partitioner: str | None
 def test_partitioners_that_cannot_be(given: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         sink_options({**SERVERS, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"topic": "t"}, "option topic has no effect in a read: leave it out; a read takes subscribe, subscribePattern or assign for that"),
+        ({"topics": "t"}, "unknown option 'topics'; a read takes subscribe"),
+        ({"path": "t"}, "unknown option 'path'; a read takes subscribe"),
+        ({"bootstrap.servers": "a:1"}, "did you mean kafka.bootstrap.servers"),
+        ({"fetch.max.bytes": "1"}, "did you mean kafka.fetch.max.bytes"),
+    ],
+)
+def test_what_was_meant_by_a_read_is_said(given: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        source_options({**SERVERS, **given}, streaming=False)
+
+
+def test_what_was_meant_elsewhere_is_said() -> None:
+    with pytest.raises(ConfigError, match="option subscribe has no effect in a write: leave it out; a write takes topic for that"):
+        sink_options({**SERVERS, "subscribe": "t"})
+    with pytest.raises(ConfigError, match=r"did you mean kafka\.linger\.ms"):
+        sink_options({**SERVERS, "kafka.linger": "5"})
+    with pytest.raises(ConfigError, match=r"kafka.bootstrap.servers is missing \(not kafka.bootstrap.server\)"):
+        source_options({"kafka.bootstrap.server": "a:1", "subscribe": "t"}, streaming=True)
 
 
 def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:
