@@ -110,10 +110,17 @@ def run(
 @app.command("dry-run")
 def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remote = None, json: Json = False) -> None:
     """Check that the flows fit together: names, columns, types. Nothing is read or sent; a broker of the project's own gets its topics."""
+    from kafkacore.spark.pipeline.running import PipelineFailed
+
     found = Project.find(project)
     with session(found, bootstrap_server, remote, dry=True) as (running, _, _):
         with _doing("checking the flows") as at:
-            flows = running.update(_steps(at), dry=True)
+            try:
+                flows = running.update(_steps(at), dry=True)
+            except PipelineFailed as error:
+                if json:
+                    print_json({"pipeline": found.name, "valid": False, "error": error.reason, "flow": error.flow})
+                raise
     if json:
         print_json({"pipeline": found.name, "valid": True, "flows": flows})
     else:
@@ -378,5 +385,6 @@ def _print_status(recorded: Status, behind: dict[str, int | None], asked: bool, 
     if why is not None:
         messages.print(f"Kafka cannot be asked, so the lag is the recorded one: {why}")
     if recorded.last_error is not None:
+        of = f"{named}: " if (named := recorded.last_error.get("flow")) else ""
         with suppress(KeyError):
-            console.print(f"last error, {recorded.last_error['at']}: {recorded.last_error.get('flow', '')} {recorded.last_error['text']}")
+            console.print(f"last error, {recorded.last_error['at']}: {of}{recorded.last_error['text']}")

@@ -28,8 +28,8 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark.pipeline import defined, running
 from kafkacore.spark.pipeline.expectations import ACTIONS, Metric
 from kafkacore.spark.pipeline.project import Project, create
-from kafkacore.spark.pipeline.status import Status, event_text, flow_name, lag, one_line
-from kafkacore.spark.pipeline.topics import BOOTSTRAP, kafka_options
+from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_name, lag, one_line
+from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
 
 # As pyspark 4.3 reported it of the example's second update, but for durations and ids that nobody reads.
@@ -469,14 +469,16 @@ def test_a_report_with_nothing_in_it_does_no_harm() -> None:
     status.progressed({})
     status.progressed({"name": None, "sources": [{"endOffset": "no JSON"}, {"endOffset": {"t": 3}}, {"endOffset": {"t": {"0": "x"}}}]})
     assert status.flows["unnamed"].behind is None
+    status.progressed({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
+    assert status.flows["unnamed"].watermark is None                      # Spark's word for none yet
 
 
-def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project) -> None:
+def test_errors_of_a_run_are_kept_until_an_update_succeeds(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = running.Recorder(recorded, lambda: "2026-11-21T14:00:00Z")
-    error = running.PipelineFailed("no broker")
-    error.flow = "hourly_topic"
-    recorder.failed(error)
+    recorder.failed(running.PipelineFailed("no broker", "hourly_topic"))
     assert Status.read(recorded.status, "flights").last_error == {"at": "2026-11-21T14:00:00Z", "text": "no broker", "flow": "hourly_topic"}
+    assert run(["pipeline", "status", "--project", str(recorded.root)]) == 0
+    assert "last error, 2026-11-21T14:00:00Z: hourly_topic: no broker" in capsys.readouterr().out
     recorder.began()
     assert Status.read(recorded.status, "flights").unfinished
     recorder.updated(3.0)
@@ -515,6 +517,15 @@ def test_flow_names_lose_what_spark_puts_before_them() -> None:
     assert [flow_name(name) for name in ("a", "spark_catalog.default.a", "`a`.`b`", None)] == ["a", "a", "b", "unnamed"]
 
 
+SECRET = "secret://env/NO_SUCH"
+
+# As Spark 4.3 says it, with shorter reasons.
+STREAM_FAILED = "Flow 'a.b.words' has FAILED.\nError: [STREAM_FAILED] Query [id = 1] ended: Traceback:\nPyOSError: no broker"
+UPSTREAM_FAILED = "Failed to resolve flow due to upstream failure: 'sent'.\nError: Failed to read dataset 'words'."
+COLUMN = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No `nam`. Did you mean [`name`]. SQLSTATE: 42703;\n'Project ['nam]\n+- Relation"
+RESOLVING_FAILED = f"Failed to resolve flow: 'words'.\nError: {COLUMN}"
+
+
 @pytest.mark.parametrize(
     ("event", "text"),
     [
@@ -523,10 +534,64 @@ def test_flow_names_lose_what_spark_puts_before_them() -> None:
         ("Flow words is IDLE, waiting for new data.", "words idle"),
         ("Flow '`a-b`.`words`' has FAILED more than 2 times and will not be restarted.", "words failed"),
         ("Run is FAILED since flow 'words' has failed.", "Run is FAILED since flow 'words' has failed."),
+        (STREAM_FAILED, "words failed: no broker"),
+        (UPSTREAM_FAILED, "sent failed: Failed to read dataset 'words'."),
+        (RESOLVING_FAILED, "words failed: [UNRESOLVED_COLUMN.WITH_SUGGESTION] No `nam`. Did you mean [`name`]."),
     ],
 )
 def test_spark_s_events_in_few_words(event: str, text: str) -> None:
     assert event_text(event) == text
+
+
+def test_a_flow_that_failed_is_not_called_completed() -> None:
+    heard: list[str] = []
+    events = Events(lambda event: heard.append(event_text(event)))
+    for event in ("Flow a.b.sent has COMPLETED.", "Flow a.b.words has COMPLETED.", STREAM_FAILED, "Flow out has COMPLETED."):
+        events(event)
+    assert heard == ["sent completed", "words failed: no broker"]
+    events.end()
+    events.end()
+    assert heard[2:] == ["out completed"]
+    assert events.failed == ("words", "no broker", False)
+
+
+def test_the_flow_with_the_error_goes_before_those_that_read_it() -> None:
+    events = Events(lambda event: None)
+    for event, flow in ((UPSTREAM_FAILED, "sent"), (RESOLVING_FAILED, "words"), (UPSTREAM_FAILED, "words"), (STREAM_FAILED, "words")):
+        events(event)
+        assert events.failed is not None and events.failed.flow == flow
+    assert events.failed is not None and events.failed.reason.startswith("[UNRESOLVED_COLUMN")
+
+
+def test_a_dry_run_that_fails_says_so_in_json(
+    small: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def update(session: object, event: object, **settings: object) -> list[str]:
+        raise running.PipelineFailed("no `nam`", "words")
+
+    monkeypatch.setattr(NoSpark, "update", update)
+    assert run(["pipeline", "dry-run", "--project", str(small.root), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"pipeline": "flights", "valid": False, "error": "no `nam`", "flow": "words"}
+    assert captured.err.splitlines()[-1] == "kafkacore: flow words: no `nam`"
+
+
+def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+    monkeypatch.setattr(running, "REACH_S", 0.2)
+    monkeypatch.setattr(running.Session, "_start", lambda session: pytest.fail("it was started"))
+    with EmbeddedCluster() as cluster:
+        gone = cluster.bootstrap_servers
+        settings = {"kafka.acks": "all", "kafka.security.protocol": "PLAINTEXT", "failOnDataLoss": "false"}
+        running.reach_kafka({BOOTSTRAP: gone, **{f"{PREFIX}{name}": value for name, value in settings.items()}})
+        with pytest.raises(ConfigError, match=r"NO_SUCH"):
+            protected = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": SECRET}
+            running.reach_kafka({BOOTSTRAP: gone, **{f"{PREFIX}{name}": value for name, value in protected.items()}})
+    assert run(["pipeline", "run", "--project", str(project.root), "-b", gone]) == 1
+    assert f"kafkacore: Kafka at {gone} cannot be used: no answer within 200 ms" in capsys.readouterr().err
+    assert Status.read(project.status, "flights").state == "failed"
 
 
 def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
@@ -582,6 +647,7 @@ def no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise RuntimeError("it was to be started")
 
     monkeypatch.setattr(running.Session, "_start", start)
+    monkeypatch.setattr(running, "reach_kafka", lambda configuration: None)
     return tmp_path
 
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkacore.errors import KafkaError, UsageError
+from kafkacore.errors import ConfigError, KafkaError, UsageError
 from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
-from kafkacore.spark.pipeline.status import Status, flow_name, one_line
-from kafkacore.spark.pipeline.topics import BOOTSTRAP
+from kafkacore.spark.pipeline.status import Events, Status, flow_name, one_line
+from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX
 
 NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
 DEFAULTS = {
@@ -49,14 +49,27 @@ log = logging.getLogger(__name__)
 QUIET_S = 0.5
 REPORTS_WAIT_S = 10.0
 REACH_S = 10.0
+NAMED_OTHERWISE = ("kafka.ssl.key.password", "kafka.ssl.endpoint.identification.algorithm")
+"""Settings of the connector that kafkacore's clients know under names of their own."""
+UNRESOLVED = "Failed to resolve flows in the pipeline"
+"""Spark's error when flows do not fit together; why, only its events say."""
 LOCAL_RETRIES = {"max_retries": 5, "max_backoff": 2_000}
 """Of calls to a server that is our own child: pyspark's own ten minutes make sense where a network lies between. Five seconds."""
 
 
 class PipelineFailed(UsageError):
-    """An update failed; the text is the reason alone, `flow` the flow that failed first, if Spark told."""
+    """An update failed.
 
-    flow: str | None = None
+    Attributes:
+        reason: why.
+        flow: that failed first, if Spark told; the text names it before the reason.
+    """
+
+    def __init__(self, reason: str, flow: str | None = None) -> None:
+        """Says why, and of which flow."""
+        super().__init__(f"flow {flow}: {reason}" if flow else reason)
+        self.reason = reason
+        self.flow = flow
 
 
 def missing(remote: str | None = None) -> str | None:
@@ -96,6 +109,35 @@ def _reach(remote: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except OSError as error:
         raise UsageError(f"no Spark Connect server answers at {address}: {error}") from None
+
+
+def reach_kafka(configuration: Mapping[str, str]) -> None:
+    """Raises unless the pipeline's Kafka answers its clients: each flow would wait a minute for it, and try again.
+
+    Args:
+        configuration: the session's; of its settings for Kafka those that an admin client has are used.
+
+    Raises:
+        UsageError: names the address and says why.
+        ConfigError: a setting or a reference to a secret is wrong.
+    """
+    from kafkacore.config import AdminConfig, ConsumerConfig
+    from kafkacore.spark.clients import OffsetSource
+    from kafkacore.spark.options import source_options
+
+    both = set(AdminConfig.names()) & set(ConsumerConfig.names())
+    known = {f"kafka.{name.replace('_', '.')}" for name in both}.union(NAMED_OTHERWISE)
+    given = {name.removeprefix(PREFIX): value for name, value in configuration.items() if name.startswith(PREFIX)}
+    chosen = {name: value for name, value in given.items() if name.lower() in known}
+    asked = OffsetSource(source_options({**chosen, "subscribe": "any"}, streaming=False))
+    try:
+        asked.admin().describe_cluster(timeout=REACH_S)
+    except ConfigError:
+        raise
+    except KafkaError as error:
+        raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
+    finally:
+        asked.close()
 
 
 @contextlib.contextmanager
@@ -140,6 +182,8 @@ class Session:
             raise UsageError(reason)
         if self.remote is not None:
             _reach(self.remote)
+        else:
+            reach_kafka(self.configuration)                       # a server elsewhere reaches Kafka itself
         self.project.state.mkdir(exist_ok=True)
         try:
             self._start()
@@ -252,7 +296,7 @@ class Session:
         from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
         from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
-        failed: str | None = None
+        events = Events(event)
         event("planning")
         try:
             spec = cli.load_pipeline_spec(self.project.spec)
@@ -272,15 +316,17 @@ class Session:
             )
             for result in results:
                 if "pipeline_event_result" in result:
-                    message = result["pipeline_event_result"].event.message
-                    failed = failed or _failed_flow(message)
-                    event(message)
+                    events(result["pipeline_event_result"].event.message)
+            events.end()
         except KafkaError:
             raise
         except Exception as error:
-            wrong = PipelineFailed(self._why(error))
-            wrong.flow = failed
-            raise wrong from error
+            events.end()
+            failed = events.failed
+            if failed is None:
+                raise PipelineFailed(self._why(error)) from error
+            told = failed.reason if UNRESOLVED in str(error) else ""
+            raise PipelineFailed(told or self._why(error), failed.flow) from error
         return [flow_name(name) for name in registry.flows]
 
     def _ended(self) -> int | None:
@@ -293,12 +339,6 @@ class Session:
         if status is not None:
             return f"Spark's process has ended with status {status} (its own words are in {self.project.log})"
         return one_line(error)
-
-
-def _failed_flow(message: str) -> str | None:
-    """The flow of a line such as "Flow 'a.b.c' has FAILED."."""
-    words = message.split("'")
-    return flow_name(words[1]) if len(words) > 2 and words[0] == "Flow " and "FAILED" in message else None
 
 
 def _listener() -> Any:
@@ -394,7 +434,7 @@ class Recorder:
     def failed(self, error: BaseException) -> None:
         """The run ends with an error."""
         with self._lock:
-            told = {"at": self._now(), "text": one_line(error)}
+            told = {"at": self._now(), "text": getattr(error, "reason", None) or one_line(error)}
             flow = getattr(error, "flow", None)
             self.status.state, self.status.ended_at = "failed", told["at"]
             self.status.last_error = told if flow is None else {**told, "flow": flow}

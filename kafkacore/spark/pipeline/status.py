@@ -9,10 +9,10 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkacore.errors import UsageError
 from kafkacore.spark.pipeline.expectations import Metric
@@ -21,6 +21,10 @@ FORMAT = 1
 MESSAGE_CHARACTERS = 1_000
 FORGOTTEN = re.compile(r"\[LOCATION_ALREADY_EXISTS\] Cannot name the managed table as (\S+), as its associated location '([^']+)'")
 FLOW_EVENT = re.compile(r"Flow '?(\S+?)'? (?:is|has) ([A-Z]+)\b.*")
+FLOW_FAILURE = re.compile(r"(?:Flow (\S+) has FAILED\b|Failed to resolve flow( due to upstream failure)?: (\S+?)\.?(?:\n|$))")
+REASON = "\nError: "
+NEVER = "1970-01-01T00:00:00.000Z"
+"""The watermark that Spark reports of a query which has none yet."""
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to offset."""
 
@@ -112,7 +116,7 @@ class Status:
             flow.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
             flow.batch_ms = int((progress.get("durationMs") or {}).get("triggerExecution") or 0)
             flow.last_batch_at = progress.get("timestamp")
-        flow.watermark = (progress.get("eventTime") or {}).get("watermark", flow.watermark)
+        flow.watermark = _watermark((progress.get("eventTime") or {}).get("watermark", flow.watermark))
         flow.late_rows += sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in progress.get("stateOperators") or ())
         read_to: Offsets = {}
         ends: Offsets = {}
@@ -152,6 +156,7 @@ class Status:
             for name, flow in flows.items():
                 expectations = {key: Expectation(**each) for key, each in flow.pop("expectations").items()}
                 status.flows[name] = Flow(**flow, expectations=expectations)
+                status.flows[name].watermark = _watermark(status.flows[name].watermark)
         except FileNotFoundError:
             return cls(pipeline)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -175,8 +180,76 @@ def flow_name(query: str | None) -> str:
     return (query or "unnamed").rpartition(".")[2].strip("`")
 
 
+class FlowFailure(NamedTuple):
+    """What an event says of a flow that failed.
+
+    Attributes:
+        flow: its name.
+        reason: why, in one line; "" if the event does not say.
+        follows: whether only since another flow failed.
+    """
+
+    flow: str
+    reason: str
+    follows: bool
+
+
+def flow_failure(event: str) -> FlowFailure | None:
+    """The failure that an event is about; None if it is about something else."""
+    match = FLOW_FAILURE.match(event)
+    if match is None:
+        return None
+    _, says, reason = event.partition(REASON)
+    return FlowFailure(flow_name((match[1] or match[3]).strip("'")), one_line(reason) if says else "", match[2] is not None)
+
+
+class Events:
+    """Hands on the events of an update, without the COMPLETED that Spark says also of a flow that ends with an error, before its FAILED.
+
+    Attributes:
+        failed: the first flow that failed, and of its own if there is one.
+    """
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        """Prepares.
+
+        Args:
+            hear: is called with each event; with that of a flow's end when the next event has come.
+        """
+        self.failed: FlowFailure | None = None
+        self._hear = hear
+        self._held: str | None = None
+
+    def __call__(self, event: str) -> None:
+        """The next event."""
+        failure = flow_failure(event)
+        if failure is not None:
+            if self.failed is None or (self.failed.follows and not failure.follows):  # Spark tells first of those that follow
+                self.failed = failure
+            if self._held is not None and _flow_of(self._held) == failure.flow:
+                self._held = None
+        self.end()
+        if event.rstrip(".").endswith("has COMPLETED") and _flow_of(event) is not None:
+            self._held = event
+        else:
+            self._hear(event)
+
+    def end(self) -> None:
+        """No more events."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._hear(held)
+
+
+def _flow_of(event: str) -> str | None:
+    match = FLOW_EVENT.fullmatch(event)
+    return None if match is None else flow_name(match[1])
+
+
 def event_text(event: str) -> str:
     """What Spark says of a run, in few words; nothing of a flow that is yet to begin."""
+    if (failure := flow_failure(event)) is not None:
+        return f"{failure.flow} failed" + (f": {failure.reason}" if failure.reason else "")
     match = FLOW_EVENT.fullmatch(event)
     if match is None:
         return one_line(event)
@@ -205,6 +278,10 @@ def one_line(error: object) -> str:
 def _tidy(text: str) -> str:
     text = re.sub(r"\s+SQLSTATE: \w+.*$", "", " ".join(text.split()))
     return text if len(text) <= MESSAGE_CHARACTERS else text[:MESSAGE_CHARACTERS] + "..."
+
+
+def _watermark(told: str | None) -> str | None:
+    return None if told == NEVER else told
 
 
 def _offsets(given: Any) -> Offsets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import signal
 import socket
 import subprocess
@@ -161,6 +162,17 @@ def test_a_flow_that_fails_is_one_line_with_the_row(tmp_path: Path, cluster: Emb
     assert "expectation short of copied does not hold (length(value) < 5)" in line and '{"value":"too long"}' in line
     status = one(kafkacore("status", "--json", cwd=tmp_path))
     assert status["state"] == "failed" and status["last_error"]["flow"] == "out" and "too long" in status["last_error"]["text"]
+
+
+def test_a_wrong_column_is_named(tmp_path: Path, cluster: EmbeddedCluster, server: Server) -> None:
+    wrong = Pipeline(tmp_path, cluster, server, "pipe-wrong", TABLES.replace('groupBy("value")', 'groupBy("valeu")'))
+    done = wrong.call("dry-run")
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["valid"], said["flow"]) == (1, False, "counts")
+    *_, line = done.stderr.splitlines()
+    assert line == f"kafkacore: flow counts: {said['error']}"
+    for word in ("[UNRESOLVED_COLUMN.WITH_SUGGESTION]", "`valeu`", "Did you mean", "`value`"):
+        assert word in line
 
 
 def test_a_server_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
