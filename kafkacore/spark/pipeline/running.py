@@ -135,7 +135,8 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
     except ConfigError:
         raise
     except KafkaError as error:
-        raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
+        hint = "" if "kafka.security.protocol" in chosen else f"; if it wants TLS or SASL, {PREFIX}kafka.security.protocol etc. say how"
+        raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}{hint}") from None
     finally:
         asked.close()
 
