@@ -67,7 +67,8 @@ _SESSION_PARTS = (0.85, 0.95)
 # So many connections in a row that the peer closes so soon after the attempt began, an answer being owed, are no accident.
 _EARLY_CLOSINGS = 3
 _EARLY_MS = 2_000
-_EARLY_HINT = ", soon after it was opened and several times in a row: its listener may want SASL or TLS, that is another security_protocol"
+WANTS_MORE = "its listener may want SASL or TLS"
+_EARLY_HINT = f", soon after it was opened and several times in a row: {WANTS_MORE}, that is another security_protocol"
 
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
 # An API that is not listed has behaved so since its version 0.

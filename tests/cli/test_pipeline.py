@@ -594,6 +594,12 @@ def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
     assert Status.read(project.status, "flights").state == "failed"
 
 
+def test_a_kafka_that_wants_more_than_is_configured_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedCluster(users={"alice": "secret"}) as cluster:
+        running.reach_kafka({BOOTSTRAP: cluster.bootstrap_servers})
+    assert "its listener may want SASL or TLS" in caplog.text and f"{PREFIX}kafka.security.protocol" in caplog.text
+
+
 def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
     sql = "CREATE STREAMING TABLE a.words AS SELECT 1;\ncreate materialized view IF NOT EXISTS `counts` AS SELECT 2; CREATE VIEW v"
     tables = defined.SQL_TABLE.findall(sql)

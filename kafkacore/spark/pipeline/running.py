@@ -118,10 +118,11 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
         configuration: the session's; of its settings for Kafka those that an admin client has are used.
 
     Raises:
-        UsageError: names the address and says why.
+        UsageError: names the address and says why. A Kafka that seems to want TLS or SASL is there, which is enough.
         ConfigError: a setting or a reference to a secret is wrong.
     """
     from kafkacore.config import AdminConfig, ConsumerConfig
+    from kafkacore.net.client import WANTS_MORE
     from kafkacore.spark.clients import OffsetSource
     from kafkacore.spark.options import source_options
 
@@ -135,8 +136,10 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
     except ConfigError:
         raise
     except KafkaError as error:
-        hint = "" if "kafka.security.protocol" in chosen else f"; if it wants TLS or SASL, {PREFIX}kafka.security.protocol etc. say how"
-        raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}{hint}") from None
+        if "kafka.security.protocol" not in chosen and WANTS_MORE in str(error):
+            log.warning("%s; %skafka.security.protocol etc. say how, unless each flow has them", error, PREFIX)
+            return                                                # it is there, and flows may have settings of their own
+        raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
     finally:
         asked.close()
 
