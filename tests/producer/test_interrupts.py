@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -15,6 +16,15 @@ from kafkacore import protocol
 from kafkacore.errors import Code
 
 HERE = "/kafkacore/"
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    """A finalizer of what an earlier test has left is no step of this one: interrupted there, nobody gets to know."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Interrupter:
