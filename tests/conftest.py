@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["tests.quarantine"]
+
 # A busy machine is not a failure, so no example has a deadline.
 settings.register_profile("kafkacore", deadline=None)
 settings.load_profile("kafkacore")
