@@ -7,14 +7,14 @@ import gc
 import os
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkacore._codec import FileSlice, PooledBuffer, SharedFile, recv_into, send_gather
+from kafkacore._codec import FileSlice, PooledBuffer, SharedFile, buffer_pool_stats, recv_into, send_gather
 from kafkacore.errors import KafkaStorage, UsageError
 from kafkacore.protocol import FetchResponse, decode_response_header, encode_response
 from kafkacore.protocol.data import FetchableTopicResponse, PartitionData
@@ -280,6 +280,26 @@ def test_a_peer_that_is_gone_is_an_oserror(file: SharedFile, pair: tuple[socket.
     pair[1].close()
     with pytest.raises(BrokenPipeError):
         send_gather(pair[0].fileno(), [FileSlice(file, 0, 10)])
+
+
+def taken(action: Callable[[], object]) -> int:
+    """How many pooled buffers an action takes: copying a slice needs one for its bytes, sendfile none."""
+    before = buffer_pool_stats()
+    action()
+    after = buffer_pool_stats()
+    return after["hits"] + after["misses"] - before["hits"] - before["misses"]
+
+
+@pytest.mark.parametrize("nbytes", [1, 100, 70_000])
+def test_a_file_goes_to_a_socket_without_a_copy(file: SharedFile, pair: tuple[socket.socket, socket.socket], nbytes: int) -> None:
+    a, b = pair
+    part = FileSlice(file, 11, nbytes)
+    assert taken(lambda: send_gather(a.fileno(), [b"<", part, b">"])) == 0
+    assert receive(b).startswith(b"<" + CONTENT[11 : 11 + nbytes][:64])
+    assert taken(part.read) == 0  # a read by Python makes bytes; it takes no pooled buffer either
+    fd = os.open("/proc/self/cmdline", os.O_RDONLY)
+    copied = FileSlice(SharedFile(fd), 0, 6)
+    assert taken(lambda: send_gather(a.fileno(), [copied])) == 1  # sendfile does not know this file: the count sees a copy
 
 
 def test_what_sendfile_does_not_know_goes_through_memory(pair: tuple[socket.socket, socket.socket]) -> None:

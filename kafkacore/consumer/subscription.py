@@ -66,7 +66,7 @@ class ResetStrategy:
     def timestamp_ms(self, wall_ms: int) -> int | None:
         """The timestamp to ask ListOffsets for, or None when the strategy is `none`."""
         if self.duration_ms is not None:
-            return wall_ms - self.duration_ms
+            return max(0, wall_ms - self.duration_ms)  # below 0 a timestamp has a meaning of its own: -1 is latest
         return {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}.get(self.name)
 
     def __repr__(self) -> str:

@@ -269,6 +269,21 @@ def test_one_bad_partition_does_not_spoil_the_others(bench):
     assert [(each.index, each.error_code) for each in answers] == [(0, 0), (9, 3), (1, 0)]
 
 
+def test_a_write_that_the_followers_do_not_get_in_time_is_never_acknowledged(bench):
+    topic = bench.topic()
+    bench.elect(topic, epoch=1, replicas=[1, 2], isr=[1, 2])
+    assert bench.produce(acks=-1, timeout_ms=500) is Outcome.LATER
+    bench.clock.advance(499)
+    assert not bench.state.produces.advance_clock()
+    assert bench.late == []
+    bench.clock.advance(1)
+    assert bench.state.produces.advance_clock()
+    (answer,) = bench.late
+    late = answer.responses[0].partition_responses[0]
+    assert (late.error_code, late.base_offset) == (Code.REQUEST_TIMED_OUT, -1)
+    assert bench.produce(acks=1).error_code == 0
+
+
 def test_min_insync_replicas_holds_back_acks_all_only(bench):
     topic = bench.topic(min_insync_replicas="2")
     assert bench.produce(acks=-1).error_code == 0  # of one replica nobody can ask for two

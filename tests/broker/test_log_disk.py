@@ -15,6 +15,7 @@ from brokering import T0, batch
 from logs import Disk, topic_config, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
+from kafkacore._codec import FileSlice
 from kafkacore.broker.log import LogManager, read_one_batch
 from kafkacore.broker.log import disk as disk_module
 from kafkacore.broker.worker import InlineWorker
@@ -175,6 +176,15 @@ def test_a_topic_made_anew_does_not_get_the_old_ones_records(disk):
     disk.restart()
     log = disk.manager.open("t", bytes(16), 0, disk.log("u").config)
     assert (log.end_offset, content(log)) == (0, [])
+
+
+def test_a_read_gives_slices_of_the_files_and_no_memory(disk):
+    log = disk.log(segment_bytes=300)
+    for _ in range(3):
+        append(log, [b"v" * 200])
+    pieces = [piece for offset in range(3) for piece in log.read(offset, 1 << 20, 3, True)]
+    assert pieces and {type(piece) for piece in pieces} == {FileSlice}
+    assert next(r.offset for b in records.read_batches(pieces[0].read()) for r in b.records()) == 0
 
 
 def test_deleted_files_stay_for_the_delay_under_another_name(disk):

@@ -302,13 +302,39 @@ def test_nobody_there_is_said_with_the_reasons():
     assert "refused" in str(caught.value)
 
 
-def test_closing_is_quick_with_and_without_a_broker(broker):
+def test_closing_ends_the_fetch_session_and_the_connections(broker):
+    others = broker.statistics()["connections"]
+    consumer = KafkaConsumer("t", bootstrap_servers=broker.address, fetch_max_wait_ms=10)
+    consumer.poll(0.05)
+    assert broker.statistics()["fetch_sessions"] == 1
+    assert broker.statistics()["connections"] > others
+    consumer.pause(A, B)
+    while consumer._fetcher.in_flight:  # a session with a fetch in flight is left to the broker
+        consumer.poll(0.01)
+    consumer.close()
+    assert broker.statistics()["fetch_sessions"] == 0
+    consumer.close()
+    with pytest.raises(errors.ClosedError):
+        consumer.poll(0)
+
+
+def test_closing_waits_no_longer_than_it_may_for_a_broker_that_does_not_answer(broker):
     consumer = KafkaConsumer("t", bootstrap_servers=broker.address)
     consumer.poll(0.05)
     broker.pause()
-    consumer.close(timeout=5)
-    broker.resume()
-    KafkaConsumer("t", bootstrap_servers="127.0.0.1:1").close()
+    try:
+        consumer.close(timeout=0.01)  # without the bound it never returns: the broker answers after it
+    finally:
+        broker.resume()
+    with pytest.raises(errors.ClosedError):
+        consumer.poll(0)
+
+
+def test_closing_without_a_broker_sends_nothing():
+    consumer = KafkaConsumer("t", bootstrap_servers="127.0.0.1:1")
+    consumer.close()
+    with pytest.raises(errors.ClosedError):
+        consumer.poll(0)
 
 
 def test_usage_errors(broker, consumer):

@@ -183,13 +183,20 @@ def test_the_embedded_broker_answers_as_kafka_did(broker: Wire, case: Case) -> N
         assert not differences, f"{index}: {request}"
 
 
+def test_every_case_is_recorded_and_nothing_else() -> None:
+    assert recorded().keys() == CASES.keys()
+    assert all(recorded().values())
+
+
 @pytest.mark.kafka
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_kafka_answers_as_recorded(kafka: Wire, case: Case) -> None:
     mask = no_controller_listener if case.name == "describe-quorum" else lambda answer: answer
     kept = recorded()[case.name]
-    for index, (request, theirs) in enumerate(answers(kafka, case, f"case-{case.name}", lags=True)):
+    found = answers(kafka, case, f"case-{case.name}", lags=True)
+    assert len(found) == len(kept)
+    for index, (request, theirs) in enumerate(found):
         assert list(leaves(mask(jsonable(theirs)), mask(kept[index]))) == [], f"{index}: {request}"
 
 

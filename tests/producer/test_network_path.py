@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import resource
 import sys
 import threading
@@ -87,9 +88,20 @@ def test_memory_that_was_used_once_faults_no_more() -> None:
 
 
 def test_the_client_has_kafkas_interface() -> None:
-    for name in (
-        "is_ready", "ready", "connection_delay", "poll_delay_ms", "connection_failed", "authentication_exception", "send", "poll",
-        "disconnect", "close", "least_loaded_node", "in_flight_request_count", "has_in_flight_requests", "has_ready_nodes", "wakeup",
-        "new_client_request", "initiate_close", "active",
-    ):  # fmt: skip
+    """The names and parameters of Kafka's KafkaClient; what each method does is tested in tests/net/test_network_client.py."""
+    signatures = {
+        "is_ready": "node now_ms", "ready": "node now_ms", "connection_delay": "node now_ms", "poll_delay_ms": "node now_ms",
+        "connection_failed": "node", "authentication_exception": "node", "send": "request now_ms", "poll": "timeout_ms now_ms",
+        "disconnect": "node_id", "close": "node_id?", "least_loaded_node": "now_ms", "in_flight_request_count": "node_id?",
+        "has_in_flight_requests": "node_id?", "has_ready_nodes": "now_ms", "wakeup": "", "initiate_close": "",
+        "new_client_request": "node_id api build now_ms",
+    }  # fmt: skip
+    for name, expected in signatures.items():
+        found = [
+            parameter.name + ("?" if parameter.default is None else "")
+            for parameter in inspect.signature(getattr(NetworkClient, name)).parameters.values()
+            if parameter.name != "self" and parameter.kind is not parameter.KEYWORD_ONLY
+        ]
+        assert found == expected.split(), name
+    for name in signatures.keys() | {"active"}:
         assert callable(getattr(NetworkClient, name))
