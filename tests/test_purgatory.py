@@ -11,7 +11,7 @@ import pytest
 
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
-from kafkacore.timer import LoopTimer, SystemTimer, TimerTask
+from kafkacore.timer import LoopTimer, SystemTimer, TaskCounter, TimerTask, TimingWheel
 
 WAIT_S = 30
 
@@ -599,3 +599,113 @@ def test_a_delayed_operation_is_a_timer_task(clock):
     clock.advance(5)
     timer.advance_clock()
     assert op.log == ["complete", "expired"]
+
+
+# ---- a garbage collection in the middle of a step
+
+
+@pytest.fixture
+def collect_next():
+    """`collect_next(call)`: the next allocation that the collector counts runs it, and with it call(), as a finalizer.
+
+    Up to Python 3.11 that is inside the allocation; later ones wait for the next bytecode.
+    """
+    before = gc.get_threshold()
+    kept = []
+
+    class Garbage:
+        def __init__(self, call):
+            self.call = call
+            self.me = self
+
+        def __del__(self):
+            gc.disable()
+            self.call()
+
+    def arm(call):
+        gc.collect()
+        gc.disable()
+        Garbage(call)
+        kept.extend([] for _ in range(300))  # none is left in the interpreter's own store of lists
+        gc.set_threshold(1)
+        gc.enable()
+
+    yield arm
+    gc.set_threshold(*before)
+    gc.enable()
+
+
+class CollectsAtTry(Op):
+    """Arms the collector in its n-th try: what compiled code does next is interrupted."""
+
+    def __init__(self, arm, tries):
+        super().__init__()
+        self.arm = arm
+        self.arm_at = tries
+
+    def try_complete(self):
+        super().try_complete()
+        if self.tries == self.arm_at:
+            self.arm()
+        return False
+
+
+def completes_by_event(purgatory, operation):
+    operation.completable = True
+    purgatory.check_and_complete("k")
+    return operation.log == ["complete"]
+
+
+def test_an_operation_added_by_a_finalizer_while_complete_ones_are_taken_out_is_not_lost(purgatory, collect_next):
+    late = Op()
+
+    def finalizer():
+        purgatory.purge_completed()
+        purgatory.try_complete_else_watch(late, ["k"])
+
+    done = Op()
+    purgatory.try_complete_else_watch(done, ["k"])
+    done.force_complete()
+    purgatory.try_complete_else_watch(CollectsAtTry(lambda: collect_next(finalizer), 3), ["k"])
+    purgatory.check_and_complete("k")
+    gc.collect()
+    assert completes_by_event(purgatory, late)
+
+
+def test_an_operation_added_by_a_finalizer_while_its_key_is_cancelled_is_not_lost(purgatory, collect_next):
+    late = Op()
+
+    def finalizer():
+        purgatory.purge_completed()
+        purgatory.try_complete_else_watch(late, ["k"])
+
+    done = Op()
+    purgatory.try_complete_else_watch(done, ["k"])
+    done.force_complete()
+    purgatory.try_complete_else_watch(Op(), ["k"])
+    collect_next(finalizer)
+    cancelled = purgatory.cancel_for_key("k")
+    gc.collect()
+    assert late in cancelled or completes_by_event(purgatory, late)
+
+
+def test_an_operation_added_by_a_finalizer_while_its_key_is_made_is_not_lost(purgatory, collect_next):
+    late = Op()
+    first = CollectsAtTry(lambda: collect_next(lambda: purgatory.try_complete_else_watch(late, ["k"])), 1)
+    purgatory.try_complete_else_watch(first, ["k"])
+    gc.collect()
+    assert completes_by_event(purgatory, late)
+
+
+def test_timers_cancelled_by_a_finalizer_while_expired_ones_are_taken_out(collect_next):
+    counter = TaskCounter()
+    wheel = TimingWheel(1, 20, 0, counter)
+    handles = wheel.add_many([1, 2, 3])
+    wheel.advance_clock(10)
+    collect_next(lambda: wheel.cancel_many(handles[1:]))
+    taken = wheel.pop_expired_many(10)
+    gc.collect()
+    assert set(taken) <= set(handles)
+    assert len(set(taken)) == len(taken)
+    assert len(wheel) == 0
+    assert int(counter) == 0

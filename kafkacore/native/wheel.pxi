@@ -327,17 +327,18 @@ cdef class TimingWheel(TaskStore):
             int64 array of their handles.
         """
         self.expire(now_ms)
-        cdef Py_ssize_t n = self.wheel.due_count[1], i
+        cdef Py_ssize_t n = self.wheel.due_count[1], i = 0
         handles = np.empty(n, np.int64)
         cdef int64_t[::1] out = handles
         cdef int32_t node
-        for i in range(n):
+        while i < n and self.wheel.due_count[1]:          # making the array may have run a finalizer that cancels
             node = self.wheel.nodes[self.wheel.due[1]].next
             out[i] = kw_handle(&self.wheel, node)
             kw_take(&self.wheel, node)
             kw_prefetch_next(&self.wheel, self.wheel.due[1])
-        self.counter.value -= n
-        return handles
+            i += 1
+        self.counter.value -= i
+        return handles if i == n else handles[:i]
 
     def run_expired(self, int64_t now_ms, /):
         """As `pop_expired`, and calls them. One that fails is logged and does not stop the others; one cancelled by another is not called.

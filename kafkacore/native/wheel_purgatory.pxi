@@ -12,6 +12,8 @@
 #   the second try; one after it finds the operation in its watchers and waits for the lock. The timer comes last: an operation that
 #   completed meanwhile is taken out of it at once.
 #   A list of watchers that ran empty is marked dead in the same step that saw it empty, and nobody adds to a dead one.
+#   Objects first: making one may run the garbage collector (inside the allocation, up to Python 3.11), and a finalizer may use the same
+#   purgatory. What a step replaces is therefore read after the object that takes its place was made.
 #
 # Source: org.apache.kafka.server.purgatory.DelayedOperation and DelayedOperationPurgatory; KAFKA-6653, KAFKA-8334, KAFKA-19312.
 from cpython.dict cimport PyDict_GetItemWithError
@@ -276,7 +278,8 @@ cdef class Watchers:
         Returns:
             All that were there: the caller lets them go, when nothing is under way any more.
         """
-        cdef list before = self.operations, still = []
+        cdef list before, still = []                      # first: making one may collect, and so run what changes `operations`
+        before = self.operations
         for operation in before:
             if not (<DelayedOperation>operation).completed:
                 still.append(operation)
@@ -308,15 +311,16 @@ cdef class PurgatoryCore:
 
     cdef int watch(self, key, DelayedOperation operation) except -1:
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
-        cdef Watchers watchers
+        cdef Watchers watchers, fresh
         if found != NULL and not (<Watchers>found).dead:
             (<Watchers>found).operations.append(operation)
             return 0
+        fresh = Watchers.__new__(Watchers)                # before the look: this thread's finalizers pass the lock
         self.lock_structure()
         try:
             watchers = self.by_key.get(key)
             if watchers is None or watchers.dead:
-                watchers = self.by_key[key] = Watchers.__new__(Watchers)
+                watchers = self.by_key[key] = fresh
             watchers.operations.append(operation)
         finally:
             unlock(&self.structure, self.structure_gate)
@@ -420,15 +424,15 @@ cdef class PurgatoryCore:
         Returns:
             The operations that were open.
         """
+        cdef list cancelled, none_left = []
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
         cdef Watchers watchers
         cdef DelayedOperation operation
-        cdef list cancelled
         if found == NULL:
-            return []
+            return none_left
         watchers = <Watchers>found
         cancelled = watchers.operations
-        watchers.operations = []
+        watchers.operations = none_left
         self.drop_if_empty(key, watchers)
         for operation in cancelled:
             operation.leave()
@@ -457,11 +461,14 @@ cdef class PurgatoryCore:
             How many places that freed.
         """
         cdef Py_ssize_t freed = 0
+        cdef Watchers watchers
         cdef list before
-        for key, watchers in list(self.by_key.items()):
-            before = (<Watchers>watchers).open_ones()
-            freed += len(before) - len((<Watchers>watchers).operations)
-            self.drop_if_empty(key, watchers)
+        for key in list(self.by_key):                     # not items(): their tuples may collect, and so run what changes the dict
+            watchers = self.by_key.get(key)
+            if watchers is not None:
+                before = watchers.open_ones()
+                freed += len(before) - len(watchers.operations)
+                self.drop_if_empty(key, watchers)
         return freed
 
     def _set_estimate(self, Py_ssize_t value):
