@@ -24,7 +24,7 @@ import lz4.frame
 import snappy
 import zstandard
 
-from kafkacore.errors import CorruptDataError
+from kafkacore.errors import CorruptDataError, DecompressedTooLarge
 
 _isal: Any
 try:
@@ -148,7 +148,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
         max_bytes: most bytes that may come out.
 
     Raises:
-        CorruptDataError: the bytes are not what the codec writes, or hold more than max_bytes, or the codec is unknown.
+        CorruptDataError: the bytes are not what the codec writes, or the codec is unknown.
+        DecompressedTooLarge: they hold more than max_bytes.
         TypeError: the data is not one piece of memory.
     """
     if not 0 <= codec < len(NAMES):
@@ -156,7 +157,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     view = memoryview(data).cast("B")
     try:
         out = _DECOMPRESS[codec](view, max_bytes)
-    except CorruptDataError:
+    except (CorruptDataError, DecompressedTooLarge):
         raise
     except (zlib.error, snappy.UncompressError, RuntimeError, EOFError, ValueError, zstandard.ZstdError, *_ISAL_ERRORS) as error:
         raise CorruptDataError(f"{NAMES[codec]} data is broken: {error or type(error).__name__}") from error
@@ -165,8 +166,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     return out
 
 
-def _too_large(codec: int, max_bytes: int) -> CorruptDataError:
-    return CorruptDataError(f"{NAMES[codec]} data decompresses to more than {max_bytes} bytes")
+def _too_large(codec: int, max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"{NAMES[codec]} data decompresses to more than {max_bytes} bytes")
 
 
 def _next_piece(codec: int, produced: int, packed_bytes: int, max_bytes: int) -> int:
@@ -241,10 +242,10 @@ def _snappy_block(data: memoryview, room: int, max_bytes: int) -> bytes:
             break
     else:
         raise CorruptDataError("snappy data is truncated")
-    if declared > room:
-        raise _too_large(SNAPPY, max_bytes)
     if declared > _SNAPPY_MAX_RATIO * len(data):
         raise CorruptDataError(f"snappy data declares {declared} bytes in {len(data)}")
+    if declared > room:
+        raise _too_large(SNAPPY, max_bytes)
     return snappy.uncompress(data)  # type: ignore[no-any-return]
 
 

@@ -490,6 +490,8 @@ class ConsumerConfig(ClientConfig):
             (an error).
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
+        max_decompressed_bytes: the most bytes that one compressed batch may hold uncompressed; reading a larger one raises
+            DecompressedTooLarge. Java's consumer has no such bound.
         key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`; None leaves bytes.
         client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392).
     """
@@ -503,6 +505,7 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = "latest"
     isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
+    max_decompressed_bytes: int = _between(134_217_728, 1)
     key_deserializer: Deserializer | TopicDeserializer | None = None
     value_deserializer: Deserializer | TopicDeserializer | None = None
     client_rack: str = ""

@@ -380,6 +380,11 @@ class NoOffsetForPartition(UsageError):
     """The partition has no position, and auto_offset_reset is "none"."""
 
 
+class DecompressedTooLarge(UsageError):
+    """A batch holds more uncompressed bytes than the reader allows (`max_decompressed_bytes`); its data need not be wrong. `offset` is the
+    first offset of the batch."""
+
+
 class LogTruncationError(NoOffsetForPartition):
     """Records read before are no longer on the leader's log, and auto_offset_reset is "none"; `offset` is the position (KIP-320)."""
 

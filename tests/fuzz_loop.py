@@ -1,4 +1,5 @@
-"""Feeds mutated and random bytes to everything that reads bytes; only CorruptDataError may come out.
+"""Feeds mutated and random bytes to everything that reads bytes; only CorruptDataError may come out (and
+DecompressedTooLarge, where something was compressed).
 
     python tests/fuzz_loop.py --seconds 60 --seed 1 --target batches
 
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkacore import codec, compress, protocol, records
 from kafkacore._codec import decode_request_body
-from kafkacore.errors import CorruptDataError, UnsupportedVersion
+from kafkacore.errors import CorruptDataError, DecompressedTooLarge, UnsupportedVersion
 from kafkacore.protocol import schema
 
 if TYPE_CHECKING:
@@ -355,7 +356,7 @@ def run(name: str, rng: random.Random, rounds: int) -> tuple[int, int]:
         try:
             target.read(data if rng.random() < 0.3 else exact(data), rng)  # bytes objects have paths of their own
             taken += 1
-        except CorruptDataError:
+        except (CorruptDataError, DecompressedTooLarge):
             refused += 1
         except Exception as error:
             raise Found(f"{name}: {type(error).__name__}: {error}; input {data.hex()}") from error

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from kafkacore import compress as c
-from kafkacore.errors import CorruptDataError
+from kafkacore.errors import CorruptDataError, DecompressedTooLarge
 
 CODECS = [c.GZIP, c.SNAPPY, c.LZ4, c.ZSTD]
 SAMPLES = [b"", b"a", b"Kafka" * 40, bytes(range(256)) * 500, b"\x00" * 1_000_000]
@@ -114,7 +114,7 @@ def test_several_members_and_unknown_sizes():
 def test_cap_is_exact(codec):
     packed = c.compress(codec, b"z" * 300_000)
     assert len(c.decompress(codec, packed, 300_000)) == 300_000
-    with pytest.raises(CorruptDataError, match="more than 299999 bytes"):
+    with pytest.raises(DecompressedTooLarge, match="more than 299999 bytes"):
         c.decompress(codec, packed, 299_999)
 
 
@@ -140,7 +140,7 @@ def bombs():
 def test_bombs_cost_no_more_than_the_cap(codec, bomb):
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptDataError):
+        with pytest.raises((CorruptDataError, DecompressedTooLarge)):
             c.decompress(codec, bomb, CAP)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -150,7 +150,7 @@ def test_bombs_cost_no_more_than_the_cap(codec, bomb):
 
 @settings(max_examples=300)
 @given(codec=st.sampled_from(CODECS), data=st.data())
-def test_broken_bytes_give_one_error(codec, data):
+def test_broken_bytes_give_errors_of_ours(codec, data):
     packed = bytearray(c.compress(codec, b"0123456789" * 30))
     if data.draw(st.booleans()):
         del packed[data.draw(st.integers(0, len(packed) - 1)) :]
@@ -158,16 +158,21 @@ def test_broken_bytes_give_one_error(codec, data):
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
     try:
         c.decompress(codec, packed, 10_000)
-    except CorruptDataError:
+    except (CorruptDataError, DecompressedTooLarge):
         pass
 
 
 @given(codec=st.sampled_from(CODECS), junk=st.binary(max_size=200))
-def test_junk_gives_one_error(codec, junk):
+def test_junk_gives_errors_of_ours(codec, junk):
     try:
         assert len(c.decompress(codec, junk, 10_000)) <= 10_000
-    except CorruptDataError:
+    except (CorruptDataError, DecompressedTooLarge):
         pass
+
+
+def test_a_size_that_the_bytes_cannot_have_is_corrupt_and_not_too_large():
+    with pytest.raises(CorruptDataError, match="declares 4294967295 bytes in 55"):
+        c.decompress(c.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"\x00" * 50, 1000)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -16,7 +16,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from kafkacore import codec, compress
-from kafkacore.errors import CorruptDataError, IllegalStateError
+from kafkacore.errors import CorruptDataError, DecompressedTooLarge, IllegalStateError
 from kafkacore.records import (
     BatchBuilder,
     ColumnSource,
@@ -589,7 +589,7 @@ def use_everything(buffer, check_crcs):
 def only_corrupt(buffer, check_crcs=False):
     try:
         use_everything(buffer, check_crcs)
-    except CorruptDataError:
+    except (CorruptDataError, DecompressedTooLarge):
         return True
     return False
 
@@ -663,8 +663,30 @@ def test_decompression_is_capped():
     builder.append(bytes(5_000_000))
     buffer = builder.build()
     assert len(read(buffer)[0].value) == 5_000_000
-    with pytest.raises(CorruptDataError, match="more than 1000000 bytes"):
+    said = "the gzip batch at offset 0 has [0-9]+ bytes and holds more than max_decompressed_bytes=1000000; a larger"
+    with pytest.raises(DecompressedTooLarge, match=said):
         next(read_batches(buffer, max_decompressed_bytes=1_000_000)).records()
+
+
+@pytest.mark.parametrize("read", [PartitionReader.records, PartitionReader.columns])
+def test_a_batch_above_the_bound_is_not_called_corrupt_and_the_records_before_it_come_first(read):
+    small, large = BatchBuilder(compression="zstd"), BatchBuilder(compression="zstd", max_bytes=1 << 24)
+    small.append(b"first")
+    large.append(bytes(5_000_000))
+    second = bytearray(large.build())
+    set_base_offset(second, 7)
+    buffer = bytes(small.build()) + second
+    reader = PartitionReader(buffer, topic="t", partition=3, max_decompressed_bytes=1_000_000)
+    assert len(read(reader)) == 1
+    for _ in range(2):
+        with pytest.raises(DecompressedTooLarge) as caught:
+            read(reader)
+        assert not isinstance(caught.value, CorruptDataError)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 3, 7)
+        assert "zstd" in str(caught.value) and "max_decompressed_bytes=1000000" in str(caught.value)
+        assert "seek" not in str(caught.value)
+    assert reader.next_offset == 1
+    assert len(read(PartitionReader(buffer, max_decompressed_bytes=5_100_000))) == 2
 
 
 def test_a_reader_tells_where_the_next_fetch_begins_and_when_it_is_done():

@@ -127,7 +127,7 @@ def _dump(name: str, content: memoryview, records: bool, json: bool) -> int:
     """
     position = 0
     try:
-        for batch in read_batches(content):
+        for batch in read_batches(content, max_decompressed_bytes=MAX_SEGMENT_BYTES - 1):
             facts = _batch_facts(batch, position)
             position += batch.size_bytes
             if json:
@@ -138,6 +138,6 @@ def _dump(name: str, content: memoryview, records: bool, json: bool) -> int:
             for record in batch.records() if records else ():
                 headers = f" {record.headers!r}" if record.headers else ""
                 typer.echo(f"{'':12}  {record.offset:>23}  {record.timestamp_ms} {record.key!r} {record.value!r}{headers}")
-    except errors.CorruptDataError as corrupt:
+    except (errors.CorruptDataError, errors.DecompressedTooLarge) as corrupt:
         raise Failure(f"{name}, after byte {position}: {corrupt}") from None
     return position

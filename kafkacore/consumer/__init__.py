@@ -138,6 +138,7 @@ class KafkaConsumer:
             ),
             max_partition_bytes=config.max_partition_fetch_bytes,
             check_crcs=config.check_crcs,
+            max_decompressed_bytes=config.max_decompressed_bytes,
             retry_backoff_ms=config.retry_backoff_ms,
             preferred_max_age_ms=config.metadata_max_age_ms,
         )
@@ -269,6 +270,7 @@ class KafkaConsumer:
             errors.WakeupError: `wakeup` was called.
             errors.NoOffsetForPartition, errors.OffsetOutOfRange: no position, and auto_offset_reset is none.
             errors.CorruptDataError: the data at a position is broken; it names the offset, and `seek` behind it goes on without it.
+            errors.DecompressedTooLarge: the batch at a position holds more than max_decompressed_bytes; a larger one reads it.
             errors.SerializationError: a deserializer failed; the position stands at that record.
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """

@@ -125,6 +125,7 @@ class Fetcher:
         limits: what every fetch says.
         max_partition_bytes: of one partition in one answer.
         check_crcs: check every batch against its CRC-32C.
+        max_decompressed_bytes: the most bytes that one batch may hold uncompressed.
         retry_backoff_ms: pause before a partition whose leader refused is asked again.
         preferred_max_age_ms: how long a nearer replica is used before the leader is asked again.
     """
@@ -140,6 +141,7 @@ class Fetcher:
         check_crcs: bool,
         retry_backoff_ms: int,
         preferred_max_age_ms: int,
+        max_decompressed_bytes: int,
     ) -> None:
         self._subscription = subscription
         self._client = client
@@ -147,6 +149,7 @@ class Fetcher:
         self._limits = limits
         self._max_partition_bytes = max_partition_bytes
         self._check_crcs = check_crcs
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._read_committed = limits.isolation_level == 1
         self._retry_backoff_ms = retry_backoff_ms
         self._preferred_max_age_ms = preferred_max_age_ms
@@ -331,7 +334,13 @@ class Fetcher:
                 # brokers may list them in any order
                 aborted = sorted(((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()), key=_first_offset)
             reader = PartitionReader(
-                payload, topic=tp[0], partition=tp[1], start_offset=fetch_offset, check_crcs=self._check_crcs, aborted=aborted
+                payload,
+                topic=tp[0],
+                partition=tp[1],
+                start_offset=fetch_offset,
+                check_crcs=self._check_crcs,
+                aborted=aborted,
+                max_decompressed_bytes=self._max_decompressed_bytes,
             )
             size_bytes = payload.nbytes
             if reader.end_offset - fetch_offset >= _TELLING_OFFSETS:
@@ -404,6 +413,7 @@ class Fetcher:
 
         Raises:
             errors.CorruptDataError: the data at a position is broken. The position stays; `seek` past it goes on without it.
+            errors.DecompressedTooLarge: the batch at a position holds more than the bound. The position stays.
             errors.OffsetOutOfRange: a position is not on the log and there is no reset strategy.
             errors.KafkaError: what else a broker answered for good, for example for lack of authorization.
         """

@@ -105,10 +105,14 @@ cdef HeldBuffer open_batch(HeldBuffer region, const uint8_t* p, Py_ssize_t total
 
 
 cdef HeldBuffer unpack(int codec, object packed, Py_ssize_t max_decompressed, int64_t base_offset, Py_ssize_t at):
+    cdef Py_ssize_t most = min(max_decompressed, <Py_ssize_t>INT32_MAX)
     try:
-        return hold_records(_compress().decompress(codec, packed, min(max_decompressed, <Py_ssize_t>INT32_MAX)))
+        return hold_records(_compress().decompress(codec, packed, most))
     except _CorruptDataError as error:
         raise _CorruptDataError(f"batch at base offset {base_offset}: {error}", offset=at) from error
+    except _DecompressedTooLarge:
+        raise _DecompressedTooLarge(f"the {_compress().NAMES[codec]} batch at offset {base_offset} has {len(packed)} bytes and holds more than "
+                                    f"max_decompressed_bytes={most}; a larger max_decompressed_bytes reads it", offset=base_offset) from None
 
 
 cdef Py_ssize_t read_objects(kc_batch_reader* b, int64_t start, RecordContext context, list out, Py_ssize_t limit, Py_ssize_t at) except -1:
@@ -259,6 +263,7 @@ cdef class Batch:
 
         Raises:
             CorruptDataError: the records are broken.
+            DecompressedTooLarge: they have more bytes than `read_batches` was given as max_decompressed_bytes.
         """
         cdef kc_batch_reader b
         cdef RecordContext context
@@ -281,6 +286,7 @@ cdef class Batch:
 
         Raises:
             CorruptDataError: the records are broken.
+            DecompressedTooLarge: they have more bytes than `read_batches` was given as max_decompressed_bytes.
         """
         cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
         cdef kc_batch_reader b
@@ -371,7 +377,7 @@ def read_plain_batch(buffer not None, Py_ssize_t max_bytes):
         return None
     try:
         opened = open_batch(region, p, size, DEFAULT_MAX_DECOMPRESSED_BYTES, &b)
-    except _CorruptDataError:
+    except (_CorruptDataError, _DecompressedTooLarge):
         return None
     kc_scan_records(&b, &facts, &error)
     if error or (kc_get16(p + 21) & ATTR_CODEC and not facts.in_sequence):
@@ -596,6 +602,7 @@ cdef class PartitionReader:
 
         Raises:
             CorruptDataError: the next batch or record is broken.
+            DecompressedTooLarge: the next batch holds more than max_decompressed_bytes.
         """
         cdef list out = []
         cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
@@ -616,7 +623,7 @@ cdef class PartitionReader:
                     read_objects(&self.b, self.next_offset, self.context, out, limit - len(out), self.batch_at)
                     if self.b.left == 0:
                         self._end_batch()
-        except _CorruptDataError as error:
+        except (_CorruptDataError, _DecompressedTooLarge) as error:
             self._failed(error)
             if not out:
                 raise self._failure() from error.__cause__
@@ -637,6 +644,7 @@ cdef class PartitionReader:
 
         Raises:
             CorruptDataError: the next batch or record is broken.
+            DecompressedTooLarge: the next batch holds more than max_decompressed_bytes.
         """
         cdef RecordColumns out = RecordColumns.__new__(RecordColumns)
         cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
@@ -663,10 +671,10 @@ cdef class PartitionReader:
                     bad_record(error, self.b.base_offset, self.batch_at)
                 if self.b.left == 0:
                     self._end_batch()
-        except _CorruptDataError as corrupt:
-            self._failed(corrupt)
+        except (_CorruptDataError, _DecompressedTooLarge) as error_found:
+            self._failed(error_found)
             if not out.store.count:
-                raise self._failure() from corrupt.__cause__
+                raise self._failure() from error_found.__cause__
         finally:
             self.reading = False
         if out.store.count:

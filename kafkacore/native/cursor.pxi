@@ -12,6 +12,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, UINT32_MAX, int8_t, int16_t, int3
 from libc.string cimport memcpy, memmove
 
 from kafkacore.errors import CorruptDataError as _CorruptDataError
+from kafkacore.errors import DecompressedTooLarge as _DecompressedTooLarge
 
 
 cdef extern from "wire.h" nogil:

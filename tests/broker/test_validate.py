@@ -106,3 +106,11 @@ def test_a_filtered_batch_has_the_kept_records_unchanged(keep, codec, horizon_ms
     (empty,) = read_batches(emptied(stored), check_crcs=True)
     assert (empty.base_offset, empty.last_offset, empty.record_count, empty.compression) == (1000, 999 + len(keep), 0, 0)
     assert empty.records() == []
+
+
+def test_a_batch_that_holds_more_than_128_mib_is_too_large_and_not_invalid():
+    builder = BatchBuilder(compression="zstd", max_bytes=1 << 28)
+    for _ in range(9):
+        builder.append(bytes(16 << 20))
+    with pytest.raises(errors.RecordTooLarge, match="holds more than max_decompressed_bytes=134217728"):
+        check(bytes(builder.build()))

@@ -35,6 +35,7 @@ class Rig:
             FetchLimits(500, 1, max_bytes, isolation, ""),
             max_partition_bytes=max_partition_bytes,
             check_crcs=True,
+            max_decompressed_bytes=1 << 20,
             retry_backoff_ms=100,
             preferred_max_age_ms=300_000,
         )

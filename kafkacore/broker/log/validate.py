@@ -208,11 +208,14 @@ def scan_records(batch: Batch) -> RecordFacts:
 
     Raises:
         InvalidRecord: the batch does not unpack to the number of records it promises, or a compressed one not to offsets in sequence.
+        RecordTooLarge: it holds more than 128 MiB uncompressed.
     """
     try:
         facts = RecordFacts(*batch.scan())
     except errors.CorruptDataError as problem:
         raise errors.InvalidRecord(f"the batch's records cannot be read: {problem}") from None
+    except errors.DecompressedTooLarge as problem:  # with this code a producer splits the batch and sends the parts
+        raise errors.RecordTooLarge(f"the batch is too large: {problem}") from None
     if batch.compression and not facts.in_sequence:
         raise errors.InvalidRecord("the offsets inside a compressed batch do not follow each other")
     return facts
