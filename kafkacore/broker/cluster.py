@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import compress, errors
 from kafkacore.broker import configs
+from kafkacore.broker.fault_handler import contained
 from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
 from kafkacore.errors import InternalError
 from kafkacore.protocol import metadata_log as m
@@ -562,9 +563,18 @@ class ClusterImage:
         for record in records:
             _REPLAYS[type(record)](self, record, delta)
         self.next_offset = next_offset
-        for listener in self.listeners:
-            listener.image_changed(delta)
+        self.tell(delta)
         return delta
+
+    def tell(self, delta: ImageDelta) -> None:
+        """Tells the listeners of a change. What fails in one does not keep it from the others: the image does not come back to it.
+
+        Args:
+            delta: what changed.
+        """
+        for listener in self.listeners:
+            with contained("metadata up to offset %d: listener %s", self.next_offset, type(listener).__name__):
+                listener.image_changed(delta)
 
     def _set_broker(self, broker: BrokerRegistration, delta: ImageDelta) -> None:
         self.brokers[broker.id] = broker

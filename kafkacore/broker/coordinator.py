@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.producers import Verification
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.clock import Clock
@@ -95,7 +96,7 @@ class CoordinatorShard(Protocol):
         """Takes in a record of the log.
 
         Raises:
-            CorruptDataError: it is not one of this coordinator's records; it is left out, and told in the log.
+            CorruptDataError: it is not one of this coordinator's records; it is skipped, counted and logged.
         """
 
     def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
@@ -239,6 +240,8 @@ class CoordinatorRuntime(Generic[S]):
         self._replicas = replicas
         self._make_shard = make_shard
         self._clock = clock
+        self.skipped_records: Counter[int] = Counter()
+        """How many records could not be replayed and were skipped, by partition."""
         self._contexts: dict[int, _Context[S]] = {}
         replicas.listeners.append(self)
 
@@ -259,7 +262,8 @@ class CoordinatorRuntime(Generic[S]):
     def close(self) -> None:
         """Drops all shards."""
         for index in list(self._contexts):
-            self._drop(index)
+            with contained("the end of %s-%d", self.topic, index):
+                self._drop(index)
 
     def _drop(self, index: int) -> None:
         context = self._contexts.pop(index, None)
@@ -267,10 +271,12 @@ class CoordinatorRuntime(Generic[S]):
             return
         context.dropped = True
         context.timers.cancel_all()
-        context.shard.unloaded()
+        with contained("the end of the shard of %s-%d", self.topic, index):
+            context.shard.unloaded()
         error = errors.NotCoordinator(f"this broker no longer leads partition {index} of {self.topic}")
         while context.waiting:
-            context.waiting.popleft().finish(error)
+            with contained("an answer of %s-%d", self.topic, index):
+                context.waiting.popleft().finish(error)
         while context.events and not context.running:
             context.events.popleft()()
 
@@ -311,12 +317,17 @@ class CoordinatorRuntime(Generic[S]):
             nbytes += len(buffer)
             for batch in read_batches(buffer, check_crcs=False):
                 producer_id = batch.producer_id if batch.is_transactional else -1
-                if batch.is_control:
-                    if batch.record_count and batch.control_type in (_ABORT, _COMMIT):  # compaction empties markers
-                        context.shard.replay_end_marker(batch.producer_id, batch.producer_epoch, batch.control_type == _COMMIT)
-                else:
-                    for record in batch.records():
-                        self._replay(context, ReplayedRecord(record.offset, producer_id, batch.producer_epoch, record.key, record.value))
+                try:
+                    if batch.is_control:
+                        if batch.record_count and batch.control_type in (_ABORT, _COMMIT):  # compaction empties markers
+                            context.shard.replay_end_marker(batch.producer_id, batch.producer_epoch, batch.control_type == _COMMIT)
+                    else:
+                        for record in batch.records():
+                            self._replay(
+                                context, ReplayedRecord(record.offset, producer_id, batch.producer_epoch, record.key, record.value)
+                            )
+                except Exception:  # the batch cannot be taken apart, or its marker fails: the others count
+                    self._skipped(context, batch.base_offset, "the batch", "its records cannot be read", logging.ERROR)
                 context.written = batch.next_offset
         if not nbytes:
             raise errors.KafkaStorage("the log ends before its end offset", topic=self.topic, partition=context.partition)
@@ -326,7 +337,15 @@ class CoordinatorRuntime(Generic[S]):
         try:
             context.shard.replay(record)
         except errors.CorruptDataError as error:
-            logger.warning("%s-%d: record at offset %d is left out: %s", self.topic, context.partition, record.offset, error)
+            self._skipped(context, record.offset, "the record", error)
+        except Exception as error:
+            self._skipped(context, record.offset, "the record", f"{type(error).__name__}: {error}", logging.ERROR)
+
+    def _skipped(self, context: _Context[S], offset: int, what: str, why: object, level: int = logging.WARNING) -> None:
+        """A record that cannot be replayed never keeps the others from it; with a traceback if that is our bug."""
+        self.skipped_records[context.partition] += 1
+        is_bug = level >= logging.ERROR
+        logger.log(level, "%s-%d: %s at offset %d is skipped: %s", self.topic, context.partition, what, offset, why, exc_info=is_bug)
 
     # ---- who serves what
 
@@ -399,7 +418,7 @@ class CoordinatorRuntime(Generic[S]):
                     base_offset = self._append(context, batch, len(result.records), verification=verification)
                     if result.replay:
                         for nth, record in enumerate(result.records):
-                            context.shard.replay(ReplayedRecord(base_offset + nth, producer_id, producer_epoch, *record))
+                            self._replay(context, ReplayedRecord(base_offset + nth, producer_id, producer_epoch, *record))
             except KafkaError as error:
                 refused = _for_client(error)
                 if result.appended is not None:

@@ -55,8 +55,7 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
         mine_now.update(theirs)  # the same dictionaries: others hold them
     image.next_producer_id = target.next_producer_id
     image.next_offset = target.next_offset
-    for listener in image.listeners:
-        listener.image_changed(delta)
+    image.tell(delta)
     return delta
 
 

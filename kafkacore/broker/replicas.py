@@ -7,6 +7,9 @@
 Whatever may complete a waiting operation ends in `changed`, after the partition is in its new state. Operations that complete may append
 again; what that changes is queued and looked at by the outermost call, so nothing recurses.
 
+Each partition is a unit of its own: one whose disk fails is offline, and what else a delta says of others is applied. If its directory
+works after all (no descriptor was left), the partition is tried again after `RETRY_OFFLINE_MS`.
+
 Source: kafka.server.ReplicaManager.
 """
 
@@ -19,6 +22,7 @@ from typing import Protocol
 from kafkacore import errors
 from kafkacore.broker.assignments import DirectoryAssignments
 from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, PartitionRegistration, Topic
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import LogManager
@@ -31,6 +35,7 @@ from kafkacore.timer import LoopTimer, TimerTask
 logger = logging.getLogger(__name__)
 
 PartitionKey = tuple[str, int]
+RETRY_OFFLINE_MS = 1_000
 
 
 class LeadershipListener(Protocol):
@@ -72,8 +77,8 @@ class ReplicaManager(ImageListener):
         self.config = config
         self.logs = logs
         self.partitions: dict[PartitionKey, Partition] = {}
-        self.offline: set[PartitionKey] = set()
-        """Partitions whose log could not be opened."""
+        self.offline: dict[PartitionKey, Partition | None] = {}
+        """Partitions whose log could not be opened (None), or whose disk failed while their role changed."""
         self.listeners: list[LeadershipListener] = []
         self.fetchers: ReplicaFetchers | None = None
         """What copies the partitions that others lead; None where there are no others."""
@@ -82,12 +87,14 @@ class ReplicaManager(ImageListener):
         self.assignments: DirectoryAssignments | None = None
         """The way to the controller of where replicas lie; None before there is one."""
         self._isr_check: TimerTask | None = None
+        self._retry: TimerTask | None = None
+        self._to_retry: set[PartitionKey] = set()
         self._clock = clock
         self._timer = timer
         self._on_change = on_change
         self._dirty: dict[PartitionKey, Partition] = {}
         self._settling = False
-        logs.high_watermarks = lambda: {key: partition.high_watermark for key, partition in self.partitions.items()}
+        logs.high_watermarks = self._high_watermarks
         logs.last_stable_offset = lambda key: self.partitions[key].last_stable_offset
         self.started()
 
@@ -98,58 +105,95 @@ class ReplicaManager(ImageListener):
             return  # `started` catches up
         for topic in delta.deleted_topics:
             for index in range(len(topic.partitions)):
-                self._drop((topic.name, index))
+                with contained("the deletion of partition %s-%d", topic.name, index):
+                    self._drop((topic.name, index))
         for change in delta.partitions:
-            self.update(change.topic, change.index)
+            with contained("the change of partition %s-%d", change.topic.name, change.index):
+                self.update(change.topic, change.index)
         for kind, name in delta.configs:
             if kind == RESOURCE_TOPIC and name in self.cluster.topics:
                 self._settings_changed(self.cluster.topics[name])
         if delta.brokers:
             self._brokers_changed(delta.brokers)
 
+    def _high_watermarks(self) -> dict[PartitionKey, int]:
+        aside = {key: partition.high_watermark for key, partition in self.offline.items() if partition is not None}
+        return {**aside, **{key: partition.high_watermark for key, partition in self.partitions.items()}}
+
     def _settings_changed(self, topic: Topic) -> None:
         for index in range(len(topic.partitions)):
             partition = self.partitions.get((topic.name, index))
             if partition is not None:
-                partition.log.config = topic.config
-                partition.look_again(self._clock.now_ms())
-                self.changed(partition)
+                with contained("the new settings of partition %s-%d", *partition.key):
+                    partition.log.config = topic.config
+                    partition.look_again(self._clock.now_ms())
+                    self.changed(partition)
 
     def _brokers_changed(self, nodes: set[int]) -> None:
         """Brokers came or went: who must be waited for is another question then, and who can be fetched from."""
         for partition in list(self.partitions.values()):
             if not nodes.isdisjoint(partition.remotes):
-                partition.look_again(self._clock.now_ms())
-                self.changed(partition)
+                with contained("partition %s-%d, after a change of brokers,", *partition.key):
+                    partition.look_again(self._clock.now_ms())
+                    self.changed(partition)
         for node in nodes:
             if node in self.cluster.nodes and self.fetchers is not None:
-                self.fetchers.leader_is_back(node)
+                with contained("the fetcher of leader %d", node):
+                    self.fetchers.leader_is_back(node)
 
     def reopen(self) -> None:
-        """The log manager was closed and started again: gets the logs anew."""
+        """The log manager was closed and started again: opens the logs again."""
+        self.offline.clear()  # `started` tries them
         for (topic, index), partition in list(self.partitions.items()):
             try:
                 partition.log = self.logs.open(topic, partition.topic.topic_id, index, partition.config, is_new=False)
-            except errors.KafkaStorage as error:
+            except (errors.KafkaStorage, OSError) as error:
                 del self.partitions[topic, index]
-                self._is_offline((topic, index), error)
+                self._is_offline((topic, index), None, error)
                 continue
             partition.restore_high_watermark(partition.high_watermark)
 
-    def _is_offline(self, key: PartitionKey, error: errors.KafkaStorage) -> None:
-        # Once, not with every change of the image; and not at all where all directories are offline, which each has told itself.
+    def _is_offline(self, key: PartitionKey, partition: Partition | None, error: Exception) -> None:
+        # Once, not with every change of the image; and not at all where all directories are offline, which each has reported itself.
         if key not in self.offline and not self.logs.is_offline:
             logger.error("partition %s-%d is offline: %s", *key, error)
-        self.offline.add(key)
+        self.offline[key] = partition
+        if isinstance(error, OSError) or (partition is not None and not self.logs.has_failed(partition.log)):
+            self._to_retry.add(key)
+            if self._retry is None:
+                self._retry = TimerTask(RETRY_OFFLINE_MS, self._retry_offline)
+                self._timer.add(self._retry)
+
+    def _retry_offline(self) -> None:
+        self._retry = None
+        again, self._to_retry = self._to_retry, set()
+        for name, index in again:
+            topic = self.cluster.topics.get(name)
+            if self._serving and topic is not None and index < len(topic.partitions):
+                with contained("another try with the offline partition %s-%d", name, index):
+                    self.update(topic, index)
+
+    def _set_aside(self, partition: Partition, was_leader: bool, error: Exception) -> None:
+        """The disk failed while a partition changed its role: this broker neither leads nor follows it."""
+        key = partition.key
+        del self.partitions[key]
+        self._is_offline(key, partition, error)
+        if self.fetchers is not None:
+            self.fetchers.unfollow(key)
+        partition.resign(errors.KafkaStorage(f"partition {key[0]}-{key[1]} is offline: {error}"))
+        if was_leader:
+            self._tell_resigned(key)
+        self.changed(partition)
 
     def storage_failed(self, keys: Iterable[PartitionKey]) -> None:
-        """A log directory went offline: whoever waits for its partitions hears of it."""
+        """A log directory went offline: the requests that wait for its partitions are answered."""
         for key in keys:
             partition = self.partitions.get(key)
             if partition is not None:
-                if self.fetchers is not None:
-                    self.fetchers.unfollow(key)  # a follower that only asks looks as if it were in sync
-                self.changed(partition)
+                with contained("partition %s-%d, whose log directory is offline,", *key):
+                    if self.fetchers is not None:
+                        self.fetchers.unfollow(key)  # a follower that only asks looks as if it were in sync
+                    self.changed(partition)
 
     def started(self) -> None:
         """The broker serves again, with what it holds."""
@@ -157,30 +201,33 @@ class ReplicaManager(ImageListener):
         for key, partition in list(self.partitions.items()):
             topic_now = self.cluster.topics.get(key[0])
             if topic_now is None or topic_now.topic_id != partition.topic.topic_id:
-                self._drop(key)
+                with contained("the deletion of partition %s-%d", *key):
+                    self._drop(key)
         for topic in self.cluster.topics.values():
             for index in range(len(topic.partitions)):
-                self.update(topic, index)
+                with contained("the start of partition %s-%d", topic.name, index):
+                    self.update(topic, index)
         self._starting = False
 
     def stopping(self) -> None:
-        """The broker stops serving: whoever waits for a commit, and the coordinators, are told. Its data stays."""
+        """The broker stops serving: requests that wait for a commit are answered, the coordinators end. Its data stays."""
         self._serving = False
-        if self.fetchers is not None:
-            self.fetchers.close()
-        if self.proposals is not None:
-            self.proposals.close()
-        if self.assignments is not None:
-            self.assignments.close()
-        if self._isr_check is not None:
-            self._isr_check.cancel()
-            self._isr_check = None
-        for partition in self.partitions.values():
-            was_leader = partition.is_leader
-            partition.resign(errors.NotLeaderOrFollower(f"broker {self.node_id} stops"))
-            partition.settle()
-            if was_leader:
-                self._tell_resigned(partition.key)
+        for part in (self.fetchers, self.proposals, self.assignments):
+            if part is not None:
+                with contained("the end of %s", type(part).__name__):
+                    part.close()
+        for task in (self._isr_check, self._retry):
+            if task is not None:
+                task.cancel()
+        self._isr_check = self._retry = None
+        self._to_retry.clear()
+        for partition in list(self.partitions.values()):
+            with contained("the end of partition %s-%d", *partition.key):
+                was_leader = partition.is_leader
+                partition.resign(errors.NotLeaderOrFollower(f"broker {self.node_id} stops"))
+                partition.settle()
+                if was_leader:
+                    self._tell_resigned(partition.key)
 
     def update(self, topic: Topic, index: int) -> None:
         """Makes a partition here what the image says it is.
@@ -201,24 +248,33 @@ class ReplicaManager(ImageListener):
             self._drop(key)
             return
         if partition is None:
-            try:
-                log = self.logs.open(topic.name, topic.topic_id, index, topic.config, is_new=self._may_be_new(key, registration))
-            except errors.KafkaStorage as error:
-                self._is_offline(key, error)
-                return
-            self.offline.discard(key)
-            partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
-            partition.restore_high_watermark(self.logs.high_watermark(topic.name, index))
+            aside = self.offline.get(key)
+            if aside is not None and aside.topic.topic_id == topic.topic_id:
+                partition = aside
+            else:
+                try:
+                    log = self.logs.open(topic.name, topic.topic_id, index, topic.config, is_new=self._may_be_new(key, registration))
+                except (errors.KafkaStorage, OSError) as error:
+                    self._is_offline(key, None, error)
+                    return
+                partition = Partition(topic, index, self.node_id, log, self, self.config.replica_lag_time_max_ms)
+                partition.restore_high_watermark(self.logs.high_watermark(topic.name, index))
             self.partitions[key] = partition
         if partition.log.config is not topic.config:
             partition.log.config = topic.config
             self.logs.compactor.look_soon(partition.log)
         self._tell_directory(partition, registration)
         was_leader = partition.is_leader
-        role = partition.apply(topic, registration, self._clock.now_ms())
+        try:
+            role = partition.apply(topic, registration, self._clock.now_ms())
+        except (errors.KafkaStorage, OSError) as error:
+            self._set_aside(partition, was_leader, error)
+            return
+        self.offline.pop(key, None)
         if role is Role.LEADER:
             for listener in self.listeners:
-                listener.became_leader(*key, partition.leader_epoch)
+                with contained("the new leadership of partition %s-%d: %s", *key, type(listener).__name__):
+                    listener.became_leader(*key, partition.leader_epoch)
         elif was_leader and not partition.is_leader:
             self._tell_resigned(key)
         if self.fetchers is not None:
@@ -242,22 +298,24 @@ class ReplicaManager(ImageListener):
         return not self._starting and key not in self.offline and registration.leader_epoch == registration.partition_epoch == 0
 
     def _drop(self, key: PartitionKey) -> None:
-        self.offline.discard(key)
-        partition = self.partitions.pop(key, None)
+        aside = self.offline.pop(key, None)
+        partition = self.partitions.pop(key, None) or aside
         if partition is None:
             return
         was_leader = partition.is_leader
         if self.fetchers is not None:
             self.fetchers.unfollow(key)
-        partition.resign(errors.UnknownTopicOrPartition(f"partition {key[0]}-{key[1]} is gone"))
+        partition.resign(errors.UnknownTopicOrPartition(f"partition {key[0]}-{key[1]} was deleted, or moved to other brokers"))
         if was_leader:
             self._tell_resigned(key)
-        self.logs.delete(*key)
+        with contained("the deletion of the log of %s-%d", *key):
+            self.logs.delete(*key)
         self.changed(partition)
 
     def _tell_resigned(self, key: PartitionKey) -> None:
         for listener in self.listeners:
-            listener.resigned(*key)
+            with contained("the end of the leadership of %s-%d: %s", *key, type(listener).__name__):
+                listener.resigned(*key)
 
     def _plan_isr_check(self) -> None:
         if self._isr_check is None:
@@ -271,9 +329,10 @@ class ReplicaManager(ImageListener):
         for partition in list(self.partitions.values()):
             if partition.remotes:
                 self._plan_isr_check()
-                partition.maybe_shrink_isr(now_ms)
-                if partition.look_again(now_ms):
-                    self.changed(partition)
+                with contained("the ISR check of partition %s-%d", *partition.key):
+                    partition.maybe_shrink_isr(now_ms)
+                    if partition.look_again(now_ms):
+                        self.changed(partition)
 
     def is_isr_eligible(self, partition: Partition, node_id: int, broker_epoch: int) -> bool:
         """Whether a follower may be in an ISR: its broker is active, the one that fetched is the one that is registered, and the
@@ -397,12 +456,13 @@ class ReplicaManager(ImageListener):
             config = partition.config
             expires = "delete" in config.cleanup_policy       # else only what lies before the log's start goes
             limits = (config.retention_ms, config.retention_bytes) if expires else (-1, -1)
-            try:
-                if partition.log.delete_old_segments(*limits, wall_ms, partition.high_watermark):
-                    self.changed(partition)
-            except errors.KafkaError as error:                # also a damaged segment: the other logs are looked after
-                logger.warning("retention of %s-%d: %s", *partition.key, error)
-            partition.producers.expire(wall_ms, producer_id_expiration_ms)
+            with contained("the retention of partition %s-%d", *partition.key):
+                try:
+                    if partition.log.delete_old_segments(*limits, wall_ms, partition.high_watermark):
+                        self.changed(partition)
+                except errors.KafkaError as error:            # also a damaged segment
+                    logger.warning("retention of %s-%d: %s", *partition.key, error)
+                partition.producers.expire(wall_ms, producer_id_expiration_ms)
 
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
@@ -416,7 +476,8 @@ class ReplicaManager(ImageListener):
             self._on_change(partition.key)
             while self._dirty:
                 key, changed = self._dirty.popitem()
-                changed.settle()
-                self._on_change(key)
+                with contained("the requests that wait for partition %s-%d", *key):
+                    changed.settle()
+                    self._on_change(key)
         finally:
             self._settling = False

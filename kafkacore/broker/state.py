@@ -14,6 +14,7 @@ from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageLi
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, purgatory
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.groups.service import GroupCoordinator
 from kafkacore.broker.isr import IsrProposals
@@ -84,7 +85,7 @@ class DynamicSettings(ImageListener):
             except ConfigError as error:  # another broker, started with other settings, found nothing wrong with them
                 logger.error("broker %d: the altered settings do not fit those it was started with: %s", state.node_id, error)
             state.cluster.set_config(state.config)
-        for partition in state.replicas.partitions.values():
+        for partition in list(state.replicas.partitions.values()):
             partition.log.config = partition.config
 
 
@@ -266,7 +267,8 @@ class _PeersInImage(ImageListener):
     def image_changed(self, delta: ImageDelta) -> None:
         for node in delta.brokers:
             if node in delta.image.nodes:
-                self._peers.is_back(node)
+                with contained("the requests that wait for broker %d", node):
+                    self._peers.is_back(node)
 
 
 class _StrayLogs(ImageListener):

@@ -226,7 +226,7 @@ def test_transactions_count_when_their_marker_says_so_also_after_a_reload():
     assert stage.look() == [{b"x": 7}]
 
 
-def test_a_new_leader_replays_the_log_and_leaves_out_what_it_cannot_read(caplog):
+def test_a_new_leader_replays_the_log_and_skips_what_it_cannot_read(caplog):
     stage = Stage()
     for nth in range(10):
         stage.add(b"x", nth)
@@ -237,7 +237,7 @@ def test_a_new_leader_replays_the_log_and_leaves_out_what_it_cannot_read(caplog)
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
     stage.start()
     assert stage.look() == [{b"x": 45, b"y": 1}]
-    assert "record at offset 10 is left out: odd" in caplog.text
+    assert "the record at offset 10 is skipped: odd" in caplog.text
 
 
 def test_a_marker_that_compaction_emptied_is_passed_over():

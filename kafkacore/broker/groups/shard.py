@@ -11,6 +11,7 @@ from typing import TypeVar
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
 from kafkacore.broker.delayed_groups import GroupPurgatories
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.groups.assignors import DEFAULT_ASSIGNOR
 from kafkacore.broker.groups.classic import DEAD, EMPTY, STABLE, ClassicGroup, ClassicMember
 from kafkacore.broker.groups.consumer import ConsumerGroup, ConsumerMember, Owned, ResolvedRegex
@@ -246,22 +247,24 @@ class GroupShard:
 
     def loaded(self) -> None:
         """Begins to serve: every member gets a session's time to be heard of, and offsets begin to age."""
-        for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                # Versions of the metadata are counted by each broker for itself.
-                group.regexes = {regex: resolved._replace(version=-1) for regex, resolved in group.regexes.items()}
-                self.consumers.watch_all(group)
-            else:
-                self.membership.watch_all_sessions(group)
-                if group.rebalance_is_due:
-                    self.membership.prepare_rebalance(group, "it was due when the coordinator moved")
+        for group in list(self.groups.values()):
+            with contained("the loaded group %s", group.group_id):
+                if isinstance(group, ConsumerGroup):
+                    # Versions of the metadata are counted by each broker for itself.
+                    group.regexes = {regex: resolved._replace(version=-1) for regex, resolved in group.regexes.items()}
+                    self.consumers.watch_all(group)
+                else:
+                    self.membership.watch_all_sessions(group)
+                    if group.rebalance_is_due:
+                        self.membership.prepare_rebalance(group, "it was due when the coordinator moved")
         self._schedule_expiration()
 
     def unloaded(self) -> None:
-        """Whoever waits is told to look for the new coordinator."""
-        for group in self.groups.values():
+        """Members that wait are answered NOT_COORDINATOR: they look for the new one."""
+        for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
-                self.membership.forget(group, Code.NOT_COORDINATOR)
+                with contained("the end of group %s in its old coordinator", group.group_id):
+                    self.membership.forget(group, Code.NOT_COORDINATOR)
         self.groups.clear()
 
     # ---- groups by name
@@ -543,8 +546,9 @@ class GroupShard:
         now_ms = self.wall_ms()
         records: list[CoordinatorRecord] = []
         for group_id, group in list(self.groups.items()):
-            if self._expire_offsets(group_id, group, now_ms, records) and group.is_empty:
-                records.extend(self._tombstones(group))
+            with contained("the expiry of group %s", group_id):
+                if self._expire_offsets(group_id, group, now_ms, records) and group.is_empty:
+                    records.extend(self._tombstones(group))
         return CoordinatorResult(records, None)
 
     def _expire_offsets(self, group_id: str, group: Group, now_ms: int, records: list[CoordinatorRecord]) -> bool:

@@ -582,10 +582,12 @@ class Log(LogCore):
         """A batch of an epoch begins at an offset. Later starts of the same or a newer epoch are wrong then, and forgotten."""
         if leader_epoch < 0 or (self.epochs and self.epochs[-1][0] == leader_epoch and self.epochs[-1][1] <= offset):
             return
-        while self.epochs and (self.epochs[-1][0] >= leader_epoch or self.epochs[-1][1] > offset):
-            self.epochs.pop()
-        self.epochs.append((leader_epoch, offset))
-        self.storage.epochs_changed(self.epochs)
+        kept = len(self.epochs)
+        while kept and (self.epochs[kept - 1][0] >= leader_epoch or self.epochs[kept - 1][1] > offset):
+            kept -= 1
+        epochs = [*self.epochs[:kept], (leader_epoch, offset)]
+        self.storage.epochs_changed(epochs)  # first: what the disk refuses is not in memory either, and may be tried again
+        self.epochs = epochs
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which an offset was or would be written; -1 in a log never written to."""

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.broker.txns.markers import RETRY_MS, MarkerSender
 from kafkacore.broker.txns.shard import MAX_EXPIRED, Decision, Filter, ProducerIdAndEpoch, TransactionShard
@@ -84,9 +85,10 @@ class TransactionCoordinator:
 
     def _loaded(self, shard: TransactionShard) -> None:
         for transaction in list(shard.transactions.values()):
-            self._changed(shard, None, transaction)
-            if transaction.state.is_prepared:
-                self._send_markers_when_committed(shard, transaction)
+            with contained("the loaded transaction of %s", transaction.transactional_id):
+                self._changed(shard, None, transaction)
+                if transaction.state.is_prepared:
+                    self._send_markers_when_committed(shard, transaction)
 
     def _send_markers_when_committed(self, shard: TransactionShard, prepared: Transaction) -> None:
         """A decision that was read from the log may still be lost with this leader."""

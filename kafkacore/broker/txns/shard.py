@@ -32,7 +32,7 @@ from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, R
 from kafkacore.broker.groups.topic_regex import Regex
 from kafkacore.broker.producers import FIRST_VERSION_WITH_EPOCH_BUMP, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkacore.broker.txns.state import MAX_EPOCH, NO_TIME, TopicIndex, Transaction, TransactionState, is_exhausted, record_key
-from kafkacore.errors import KafkaError
+from kafkacore.errors import CorruptDataError, KafkaError
 from kafkacore.protocol.stored import TransactionLogKey, decode_stored
 
 logger = logging.getLogger(__name__)
@@ -145,6 +145,8 @@ class TransactionShard:
         Raises:
             CorruptDataError: it is not a transactional id's.
         """
+        if record.key is None:
+            raise CorruptDataError("a record of __transaction_state has a key")
         transactional_id = decode_stored(TransactionLogKey, record.key).transactional_id
         before = self.transactions.get(transactional_id)
         after = None if record.value is None else Transaction.from_value(transactional_id, record.value)
