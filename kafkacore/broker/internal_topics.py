@@ -1,4 +1,5 @@
-"""The topics in which coordinators keep their state: made when they are first asked for.
+"""The topics in which coordinators keep their state: made when they are first asked for, always with settings of their own. Clients
+read them, and do not write to them; what they may do as administrators is what Kafka lets them do.
 
 Source: kafka.server.DefaultAutoTopicCreationManager.
 """
@@ -14,11 +15,17 @@ from kafkacore.protocol import CreatableTopic, CreatableTopicConfig, CreateTopic
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
+"""The controller's log: no topic of the brokers, and none is made under its name."""
+ADMIN_CLIENT_ID = "__admin_client"
+"""The client id that may write to internal topics, as in Kafka. It protects from mistakes; it is no authorization."""
+
+_INTERNAL = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 
 
 def is_internal(name: str) -> bool:
     """Whether a topic is one of Kafka's own. Source: org.apache.kafka.common.internals.Topic."""
-    return name in (GROUP_TOPIC, TRANSACTION_TOPIC)
+    return name in _INTERNAL
 
 
 class InternalTopic(NamedTuple):
@@ -45,26 +52,35 @@ def internal_topics(config: BrokerConfig) -> dict[str, InternalTopic]:
             config.transaction_state_log_replication_factor,
             {
                 "cleanup.policy": "compact",
-                "compression.type": "producer",
+                "compression.type": "uncompressed",
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
             },
         ),
     }
 
 
 def creation_of(cluster: ClusterImage, config: BrokerConfig, name: str) -> CreateTopicsRequest:
-    """The request that makes an internal topic. With fewer brokers than its replication factor it gets a replica on each, and needs no
-    more than those in sync."""
+    """The request that makes an internal topic."""
+    return CreateTopicsRequest(topics=[creatable(cluster, config, name)])
+
+
+def creatable(cluster: ClusterImage, config: BrokerConfig, name: str) -> CreatableTopic:
+    """A topic that is made because a client asks for it: an internal one has its own settings, others those of the broker.
+
+    With fewer brokers than its replication factor an internal topic gets a replica on each, and needs no more than those in sync.
+    """
+    if not is_internal(name):
+        return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     wanted = internal_topics(config)[name]
     replicas = max(min(wanted.replication_factor, len(cluster.nodes)), 1)
     configs = dict(wanted.configs)
     if "min.insync.replicas" in configs:
         configs["min.insync.replicas"] = str(min(config.transaction_state_log_min_isr, replicas))
-    topic = CreatableTopic(
+    return CreatableTopic(
         name=name,
         num_partitions=wanted.partitions,
         replication_factor=replicas,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
-    return CreateTopicsRequest(topics=[topic])

@@ -11,14 +11,13 @@ import re
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
-from kafkacore.broker.internal_topics import is_internal
+from kafkacore.broker.internal_topics import METADATA_TOPIC, creatable, is_internal
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
     FinalizedFeatureKey,
@@ -67,7 +66,7 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
     missing = _to_create(state, call, request)
     if not missing:
         return _describe(state, call, request, {})
-    wanted = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing])
+    wanted = CreateTopicsRequest(topics=[creatable(state.cluster, state.config, name) for name in missing])
 
     def answer(result: Response | KafkaError) -> Response:
         if not isinstance(result, CreateTopicsResponse):
@@ -83,11 +82,11 @@ def metadata(state: BrokerState, call: Call, request: MetadataRequest) -> Metada
 
 
 def _to_create(state: BrokerState, call: Call, request: MetadataRequest) -> list[str]:
-    """The topics that a Metadata request asks for and that are to be made."""
+    """The topics that a Metadata request asks for and that are to be made; internal ones too, with their own settings."""
     if not state.config.auto_create_topics_enable or not (call.version < 4 or request.allow_auto_topic_creation):
         return []
     names = dict.fromkeys(each.name for each in request.topics or [] if each.topic_id == ZERO_ID and each.name is not None)
-    return [name for name in names if name not in state.cluster.topics]
+    return [name for name in names if name not in state.cluster.topics and name != METADATA_TOPIC]
 
 
 def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused: dict[str, Code]) -> MetadataResponse:

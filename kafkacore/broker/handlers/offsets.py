@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from kafkacore import errors
 from kafkacore.broker.delayed import DelayedOutcomes, DeletionOutcome
 from kafkacore.broker.handlers.common import code_of
-from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code, KafkaError
@@ -132,7 +132,7 @@ def delete_records(state: BrokerState, call: Call, request: DeleteRecordsRequest
 
 def _delete_records(state: BrokerState, topic: str, index: int, offset: int) -> DeletionOutcome | Code:
     try:
-        if topic in (GROUP_TOPIC, TRANSACTION_TOPIC):
+        if is_internal(topic):
             raise errors.InvalidTopic(f"{topic} is internal; its records cannot be deleted")
         partition, start_offset = state.replicas.delete_records(topic, index, offset)
     except KafkaError as error:

@@ -13,6 +13,7 @@ from kafkacore import errors
 from kafkacore._codec import transactional_header
 from kafkacore.broker.delayed import CommitOutcome, DelayedOutcomes
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
+from kafkacore.broker.internal_topics import ADMIN_CLIENT_ID, is_internal
 from kafkacore.broker.partition import Appended
 from kafkacore.broker.producers import Verification
 from kafkacore.broker.sessions import TopicKey
@@ -202,6 +203,8 @@ def _write(
             raise errors.InvalidRecord("exactly one record batch per partition is required")
         name = topic if isinstance(topic, str) else topic_name(state, topic)
         key = name, partition.index
+        if is_internal(name) and call.client_id != ADMIN_CLIENT_ID:
+            raise errors.InvalidTopic(f"{name} is internal: only its coordinators write to it", topic=name, partition=partition.index)
         if refused and key in refused:
             raise refused[key]
         appended = state.replicas.append(

@@ -15,7 +15,7 @@ from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.groups.topic_regex import Regex
 from kafkacore.broker.handlers.common import code_of
-from kafkacore.broker.internal_topics import GROUP_TOPIC
+from kafkacore.broker.internal_topics import GROUP_TOPIC, is_internal
 from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.markers import results_of
@@ -101,12 +101,12 @@ def _targets(topics: list[AddPartitionsToTxnTopic]) -> list[TopicIndex]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _unknown(state: BrokerState, targets: list[TopicIndex]) -> dict[TopicIndex, Code]:
-    """If some partitions do not exist, nothing is attempted with the others."""
-    missing = {target for target in targets if state.transactions.leader_of(*target) is None}
-    if not missing:
-        return {}
-    return {target: Code.UNKNOWN_TOPIC_OR_PARTITION if target in missing else Code.OPERATION_NOT_ATTEMPTED for target in targets}
+def _refused(state: BrokerState, targets: list[TopicIndex], version: int) -> dict[TopicIndex, Code]:
+    """If some partitions do not exist, or are internal and a client asks for them, nothing is attempted with the others."""
+    refused = {target: Code.UNKNOWN_TOPIC_OR_PARTITION for target in targets if state.transactions.leader_of(*target) is None}
+    if version < FIRST_BATCH_VERSION:
+        refused.update({target: Code.TOPIC_AUTHORIZATION_FAILED for target in targets if is_internal(target[0])})
+    return {target: refused.get(target, Code.OPERATION_NOT_ATTEMPTED) for target in targets} if refused else {}
 
 
 def _results(topics: list[AddPartitionsToTxnTopic], codes: Mapping[TopicIndex, Code]) -> list[AddPartitionsToTxnTopicResult]:
@@ -173,7 +173,7 @@ def _add_partitions(
     collect: Callable[[int, dict[TopicIndex, Code]], None],
 ) -> None:
     targets = _targets(wanted.topics)
-    refused = _unknown(state, targets)
+    refused = _refused(state, targets, version)
     if refused:
         collect(nth, refused)
         return
