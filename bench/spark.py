@@ -1,6 +1,7 @@
 """Spark with kafkacore and with its own Kafka connector, in one session, on one Apache Kafka 4.3.1: CPU and wall clock per row.
 
-    python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger] [--plain] [--conf N=V ...]
+    python bench/spark.py [--json] [--rounds N] [--rows N] [--only read100,read1k,json,write,pass,stream,trigger]
+                          [--plain | --unsafe-arrow] [--conf NAME=VALUE ...]
 
 The cases of a comparison take turns, after rounds that warm the JVM up and are thrown away. CPU is user and system time of the JVM and of
 all Python processes, the driver's too; the broker's is apart and in no sum. `ready batches` is a data source in Python that has its Arrow
@@ -397,7 +398,7 @@ def progress(text: str) -> None:
 
 
 @contextlib.contextmanager
-def session(memory: str, conf: list[str], plain: bool) -> Iterator[Any]:
+def session(memory: str, conf: list[str], plain: bool, unsafe_arrow: bool) -> Iterator[Any]:
     """`local[2]` with the connector's jars."""
     settings = {"spark.jars": connector_jars(), "spark.driver.memory": memory, **dict(each.split("=", 1) for each in conf)}
     settings |= dict.fromkeys(("spark.ui.enabled", "spark.ui.showConsoleProgress"), "false")
@@ -407,7 +408,7 @@ def session(memory: str, conf: list[str], plain: bool) -> Iterator[Any]:
         kafkacore_spark.ensure_java()
         spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     else:
-        spark = kafkacore_spark.session("bench", "local[2]", **settings)
+        spark = kafkacore_spark.session("bench", "local[2]", unsafe_arrow=unsafe_arrow, **settings)
     spark.sparkContext.setLogLevel("ERROR")
     from spark_ceiling import PreparedSource
 
@@ -426,7 +427,10 @@ def main() -> None:
     parser.add_argument("--memory", default="1g", help="of the driver, which has the executor in it")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="more settings of the session")
     parser.add_argument("--plain", action="store_true", help="a session of Spark's own making, not by kafkacore.spark.session")
+    parser.add_argument("--unsafe-arrow", action="store_true", help="without Arrow's checks of its memory (not with --plain)")
     options = parser.parse_args()
+    if options.plain and options.unsafe_arrow:
+        parser.error("--plain and --unsafe-arrow exclude each other")
     wanted = options.only.split(",")
     if unknown := set(wanted) - set(PARTS):
         parser.error(f"--only: {', '.join(sorted(unknown))} is not one of {', '.join(PARTS)}")
@@ -434,7 +438,7 @@ def main() -> None:
         raise SystemExit(reason)
     options.rows -= options.rows % (PARTITIONS * 4)
     tables: list[Table] = []
-    with RealKafka(**BROKER) as broker, session(options.memory, options.conf, options.plain) as spark:
+    with RealKafka(**BROKER) as broker, session(options.memory, options.conf, options.plain, options.unsafe_arrow) as spark:
         bench = Bench(spark, broker, options)
         if not options.json:
             print(headline(), flush=True)

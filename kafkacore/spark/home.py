@@ -13,6 +13,7 @@ Source: org.apache.spark.api.python.PythonUtils.sparkPythonPath.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import logging
@@ -21,9 +22,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kafkacore.errors import ConfigError
+
 log = logging.getLogger(__name__)
 
 LINKED = ("bin", "conf", "jars", "sbin")
+SWITCH = "KAFKACORE_FAST_HOME"
+"""An environment variable; 0 keeps Spark's own SPARK_HOME."""
 
 
 def cache_directory() -> Path:
@@ -45,8 +50,16 @@ def has_defaults() -> bool:
 
 @contextlib.contextmanager
 def compiled_home() -> Iterator[None]:
-    """Inside, a JVM that is started gets such a SPARK_HOME; not if one is set, there is no PySpark from pip, or no place for the links."""
-    home = None if "SPARK_HOME" in os.environ else _made(_package("pyspark"), _package("py4j"))
+    """Inside, a JVM that is started gets such a SPARK_HOME; not if one is set, there is no PySpark from pip, or no place for the links.
+
+    Raises:
+        ConfigError: KAFKACORE_FAST_HOME is neither 0 nor 1.
+    """
+    wanted = os.environ.get(SWITCH, "1").strip().lower()
+    if wanted not in ("0", "1", "true", "false"):
+        raise ConfigError(f"the environment variable {SWITCH} must be 0 or 1, not {wanted!r}")
+    skipped = wanted in ("0", "false") or "SPARK_HOME" in os.environ
+    home = None if skipped else _made(_package("pyspark"), _package("py4j"))
     if home is None:
         yield
         return
@@ -54,7 +67,7 @@ def compiled_home() -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.pop("SPARK_HOME", None)                            # nobody else asked for it
+        os.environ.pop("SPARK_HOME", None)                            # it was not set before
 
 
 def _package(name: str) -> Path | None:
@@ -78,8 +91,12 @@ def _made(pyspark: Path | None, py4j: Path | None) -> Path | None:
         home = cache_directory().absolute() / f"spark-home-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         if os.pathsep in str(home):
             raise OSError(f"{home} cannot be part of a path, for it has a {os.pathsep} in it")
-        for link, target in links.items():
-            _link(home / link, target)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(home.parent) as alone:
+            for link, target in links.items():
+                _link(home / link, target)
+            if alone:
+                _sweep(home.parent)
     except (OSError, RuntimeError) as error:                          # RuntimeError: this user has no home directory
         log.debug("no SPARK_HOME of links, Spark takes its own: %s", error)
         return None
@@ -97,3 +114,35 @@ def _link(link: Path, target: Path) -> None:
     except OSError:
         part.unlink()
         raise
+
+
+@contextlib.contextmanager
+def _locked(cache: Path) -> Iterator[bool]:
+    """Holds the lock of all homes in a cache; yields False where that is not possible.
+
+    Who makes a home checks its links under the lock, and who removes one finds them broken under the lock. So a home whose environment is
+    made again at the same place is not removed behind the check of the process that is about to use it.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            file = held.enter_context((cache / "spark-home.lock").open("a"))
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        except OSError as error:                                      # a cache that is read only may hold a home all the same
+            log.debug("%s cannot be locked: %s", cache, error)
+            yield False
+        else:
+            yield True
+
+
+def _sweep(cache: Path) -> None:
+    """Removes the homes whose links all lead nowhere: their environment no longer exists. What is not a link of ours stays."""
+    for home in cache.glob("spark-home-*"):
+        links = [each for each in home.rglob("*") if each.is_symlink()]
+        if not links or any(each.exists() for each in links):
+            continue
+        with contextlib.suppress(OSError):                            # of another user, or with other files in it
+            for link in links:
+                link.unlink()
+            for directory in sorted((each for each in home.rglob("*") if each.is_dir()), reverse=True):
+                directory.rmdir()
+            home.rmdir()

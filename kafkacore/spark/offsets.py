@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -197,21 +197,35 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records
     return [part for each in pieces for part in _cut(each, 1 if each in small else max(1, round(each.size * wanted / total)))]
 
 
-def joined(pieces: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+def joined(pieces: Sequence[OffsetRange], least: int) -> list[list[OffsetRange]]:
     """Has one task read several pieces where each has few offsets: a task costs Spark about as much as some ten thousand rows.
 
-    A pure function, too. Pieces keep their order, and only neighbours are joined.
+    A pure function, too. Pieces keep their order, and only neighbours are joined. Records are counted, since nothing is known of their
+    sizes when a batch is planned: so there must be tasks enough left for every core, in case that a record takes long.
 
     Args:
         pieces: from `split`.
+        least: how many tasks are left at least, if there are so many pieces.
 
     Returns:
         The pieces of each task.
     """
+    low, high = 0, TASK_OFFSETS
+    while low < high:                                           # the largest limit that leaves tasks enough: the larger, the fewer
+        limit = (low + high + 1) // 2
+        if len(_grouped(pieces, limit)) >= least:
+            low = limit
+        else:
+            high = limit - 1
+    return _grouped(pieces, low)
+
+
+def _grouped(pieces: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:
+    """Neighbours in groups of at most so many offsets, as few as possible; a larger piece is a group of its own."""
     tasks: list[list[OffsetRange]] = []
-    size = TASK_OFFSETS
+    size = limit
     for each in pieces:
-        if size + each.size <= TASK_OFFSETS:
+        if size + each.size <= limit and tasks:
             tasks[-1].append(each)
             size += each.size
         else:
@@ -248,7 +262,13 @@ class Loss:
         return f"{self.topic}-{self.partition}: {self.reason}"
 
 
-def losses(start: Offsets, earliest: Offsets, latest: Offsets, renewed: Collection[str] = ()) -> list[Loss]:
+def losses(
+    start: Offsets,
+    earliest: Offsets,
+    latest: Offsets,
+    renewed: Collection[str] = (),
+    names: Callable[[str, int], bool] = lambda topic, partition: True,
+) -> list[Loss]:
     """What cannot be read any more of what follows a query's offsets.
 
     Args:
@@ -256,12 +276,15 @@ def losses(start: Offsets, earliest: Offsets, latest: Offsets, renewed: Collecti
         earliest: the first offset there is, by partition that exists.
         latest: the end, by partition that exists.
         renewed: topics that were deleted and created again since the query looked last.
+        names: whether the query's options name a partition: one that they do not name may well exist.
     """
     found = []
     for (topic, partition), wanted in sorted(start.items()):
         low, high = earliest.get((topic, partition)), latest.get((topic, partition))
         reason = None
-        if low is None or high is None:
+        if (low is None or high is None) and not names(topic, partition):
+            reason = f"it is not subscribed any longer: the options of the query do not name it (the query stands at offset {wanted})"
+        elif low is None or high is None:
             reason = f"the partition is gone: the topic was deleted, or has fewer partitions (the query stands at offset {wanted})"
         elif topic in renewed:
             reason = f"the topic was deleted and created again; it holds the offsets {low} to {high} (the query stands at offset {wanted})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,15 @@ from kafkacore.errors import ConfigError
 from kafkacore.spark import offsets, secrets
 from kafkacore.spark.offsets import EARLIEST, LATEST, Partition
 
+log = logging.getLogger(__name__)
+
 READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
 # Rows come ten thousand at a time: Kafka's default of 16 KiB costs twice the CPU per record; 256 KiB would cost the broker a third more.
 SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "131072"}
 CORRUPT_MODES = ("permissive", "dropmalformed", "failfast")
 FORBIDDEN = {
     "auto.offset.reset": "startingOffsets says where a query begins",
-    "key.deserializer": "keys are read as bytes; cast them, or use key.format",
+    "key.deserializer": "keys are read as bytes: cast the column key",
     "value.deserializer": "values are read as bytes; cast them, or use value.format",
     "key.serializer": "keys are written as the bytes of a string or binary column",
     "value.serializer": "values are written as the bytes of a string or binary column",
@@ -34,6 +37,18 @@ FORBIDDEN = {
     "interceptor.classes": "records do not pass through Python objects",
     "transactional.id": "transactions are not written yet: leave deliveryGuarantee at at_least_once",
 }
+WITHOUT_EFFECT = frozenset(
+    {
+        *("auto.commit.interval.ms", "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "heartbeat.interval.ms"),
+        *("internal.leave.group.on.close", "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy"),
+        *("session.timeout.ms", "auto.include.jmx.reporter", "enable.metrics.push", "metric.reporters"),
+        *("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
+        *("client.dns.lookup", "exclude.internal.topics", "metadata.max.idle.ms", "transaction.timeout.ms"),
+        *("security.providers", "ssl.enabled.protocols", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation"),
+        *("ssl.keymanager.algorithm", "ssl.trustmanager.algorithm"),
+    }
+)
+"""Settings of Kafka's clients that change nothing here: no group is joined, nothing polled, there are no transactions, TLS is Python's."""
 
 
 def _text(name: str, value: str) -> str:
@@ -66,6 +81,17 @@ def _count(low: int) -> Callable[[str, str], int]:
         return number
 
     return read
+
+
+def _joining(name: str, value: str) -> int | None:
+    """How many tasks joining leaves at least; 0 for no joining, None for the session's default parallelism."""
+    word = value.strip().lower()
+    if word in ("true", "false"):
+        return None if word == "true" else 0
+    try:
+        return _count(1)(name, word)
+    except ConfigError:
+        raise ConfigError(f"option {name} must be true, false, or the least number of tasks, not {value!r}") from None
 
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -153,6 +179,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "maxTriggerDelay": (_duration_ms, ("stream",)),
     "minPartitions": (_count(1), _READ),
     "maxRecordsPerPartition": (_count(1), _READ),
+    "joinSmallPartitions": (_joining, _READ),
     "groupIdPrefix": (_text, _READ),
     "includeHeaders": (_flag, _READ),
     "kafkaConsumer.pollTimeoutMs": (_count(1), _READ),
@@ -177,7 +204,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "deliveryGuarantee": (_guarantee, ("sink",)),
 }
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 _OF_TOPICS = {"topic", "topics", "path", "subscribe", "subscribePattern", "assign"}
 _OF_CLIENTS = {*ConsumerConfig.names(), *ProducerConfig.names()}
 
@@ -218,8 +245,10 @@ def _read_all(given: Mapping[str, str], where: Where) -> tuple[dict[str, Any], d
             continue
         name = _BY_LOWER.get(lower)
         if name is None:
-            if lower in _SPARKS_OWN and (where == "sink" or lower != "path"):
+            if lower in _SPARKS_OWN:
                 continue
+            if lower == "path" and where == "sink":
+                raise ConfigError(f"option path, which save() and start() may set, has no effect in a write{_topics_by(lower, where)}")
             if lower == "columnnameofcorruptrecord":
                 raise ConfigError(f"option {key} is not known: name the column _corrupt (binary) in the schema, and it holds such values")
             raise ConfigError(f"unknown option {key!r}{_meant(lower, where)}")
@@ -260,8 +289,15 @@ def _place(where: Where, places: Sequence[str]) -> str:
     return f"a {'batch' if where == 'batch' else 'streaming'} read" if {"batch", "stream"} & set(places) else "a read"
 
 
-def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes."""
+_warned: set[frozenset[str]] = set()
+"""What this process has warned of: Spark reads the options of a query many times."""
+
+
+def _client_settings(client: Mapping[str, str], config: Any, where: str, extra: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Kafka's client settings under the names kafkacore knows, secrets still as references; checked against them as far as that goes.
+
+    Those that Kafka's clients have and that change nothing here are left out, with one warning.
+    """
     settings = dict(client)
     if "ssl.key.password" in settings:
         settings["ssl.password"] = settings.pop("ssl.key.password")
@@ -269,6 +305,11 @@ def _client_settings(client: Mapping[str, str], config: Any, extra: Iterable[tup
         if algorithm.lower() not in ("", "https"):
             raise ConfigError(f"option kafka.ssl.endpoint.identification.algorithm must be https or empty, not {algorithm!r}")
         settings["ssl.check.hostname"] = "true" if algorithm else "false"
+    idle = {name for name in settings if name in WITHOUT_EFFECT or name.replace(".", "_") in _OF_CLIENTS - {*config.names()}}
+    if idle and frozenset(idle) not in _warned:
+        _warned.add(frozenset(idle))
+        log.warning("settings that have no effect %s are ignored: %s", where, ", ".join(f"kafka.{name}" for name in sorted(idle)))
+    settings = {name: value for name, value in settings.items() if name not in idle}
     for name, value in extra:
         settings.setdefault(name, value)
     checked = {
@@ -299,6 +340,7 @@ class SourceOptions:
         on_data_loss: "fail", "skip" or "earliest".
         max_offsets, min_offsets, max_delay_ms: admission control of streams.
         min_partitions, max_records: splitting into tasks.
+        join_down_to: tasks that joining small partitions leaves at least; 0: none are joined; None: the session's default parallelism.
         include_headers: whether there is a headers column.
         poll_timeout_ms: how long a task waits without progress.
         retries, retry_interval_ms: for asking about offsets.
@@ -326,6 +368,7 @@ class SourceOptions:
     max_delay_ms: int = 900_000
     min_partitions: int | None = None
     max_records: int | None = None
+    join_down_to: int | None = None
     include_headers: bool = False
     poll_timeout_ms: int = 120_000
     retries: int = 3
@@ -344,6 +387,12 @@ class SourceOptions:
     mode: str = "permissive"
     dead_letter_topic: str | None = None
     emit: str = "rows"
+
+    def names(self, topic: str, partition: int) -> bool:
+        """Whether a partition of this name is to be read, if there is one."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return (topic, partition) in self.assign if self.assign else topic in self.subscribe
 
     @property
     def description(self) -> str:
@@ -396,7 +445,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     _check_decoding(found)
     # No group is joined, so what the connector uses as a group's name is the label by which brokers know the client.
     label = client.pop("group.id", None) or found.get("groupIdPrefix", "spark-kafkacore")
-    settings = _client_settings(client, ConsumerConfig, [("client.id", label), ("max.partition.fetch.bytes", str(8 << 20))])
+    settings = _client_settings(client, ConsumerConfig, "in a read", [("client.id", label), ("max.partition.fetch.bytes", str(8 << 20))])
     return SourceOptions(
         client=settings,
         assign=found.get("assign", ()),
@@ -413,6 +462,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         max_delay_ms=found.get("maxTriggerDelay", 900_000),
         min_partitions=found.get("minPartitions"),
         max_records=found.get("maxRecordsPerPartition"),
+        join_down_to=found.get("joinSmallPartitions"),
         include_headers=found.get("includeHeaders", False),
         poll_timeout_ms=found.get("kafkaConsumer.pollTimeoutMs", 120_000),
         retries=found.get("fetchOffset.numRetries", 3),
@@ -499,7 +549,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     found, client = _read_all(given, "sink")
     guarantee = found.get("deliveryGuarantee", "at_least_once")
     extra = [*SINK_DEFAULTS.items(), *_partitioner(found, client)]
-    return SinkOptions(_client_settings(client, ProducerConfig, extra), found.get("topic"), guarantee)
+    return SinkOptions(_client_settings(client, ProducerConfig, "in a write", extra), found.get("topic"), guarantee)
 
 
 def _partitioner(found: Mapping[str, Any], client: dict[str, str]) -> list[tuple[str, str]]:

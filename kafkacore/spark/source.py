@@ -201,8 +201,9 @@ class _Reading:
     def planned(self, ranges: list[OffsetRange]) -> list[RangePartition]:
         """The tasks. One at least: Spark takes no plan without partitions."""
         pieces = offsets.split(ranges, self.options.min_partitions, self.options.max_records)
-        as_they_are = self.options.min_partitions is not None or self.options.max_records is not None
-        tasks = [[each] for each in pieces] if as_they_are else offsets.joined(pieces)
+        least = workers.parallelism() if self.options.join_down_to is None else self.options.join_down_to
+        as_they_are = not least or self.options.min_partitions is not None or self.options.max_records is not None
+        tasks = [[each] for each in pieces] if as_they_are else offsets.joined(pieces, least)
         return [RangePartition(*each) for each in tasks] or [RangePartition()]
 
     def read(self, partition: RangePartition) -> Iterator[Any]:
@@ -324,9 +325,14 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return offsets.to_json(self._newest) if self._newest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
-        """The tasks of a batch; also of one that is replayed, which must get the same: nothing is asked unless loss is tolerated."""
+        """The tasks of a batch; also of one that is replayed, which must get the same.
+
+        So nothing is asked, but where loss is tolerated, and of a topic that the batch is the first to have.
+        """
         begin, until = offsets.from_json(start), offsets.from_json(end)
+        added = self._added(begin, until) if self.options.on_data_loss == "fail" else []
         begin = {each: begin.get(each, 0) for each in until}
+        begin |= {each: min(first, until[each]) for each, first in self._source.earliest(added).items()}
         if self.options.on_data_loss != "fail":
             there = set(self._source.partitions({topic for topic, _ in until}))
             for each, first in self._source.earliest(sorted(there & set(until))).items():
@@ -361,6 +367,16 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             self._news_at = self._asked_at
         self._idle = self._newest == before
 
+    def _added(self, begin: Collection[Partition], until: Collection[Partition]) -> list[Partition]:
+        """The partitions of topics that an option names now and did not before: nothing was promised but what there is.
+
+        Not those of a pattern, which has named a topic since it was created.
+        """
+        if self.options.pattern is not None:
+            return []
+        known = {topic for topic, _ in begin}
+        return sorted(each for each in until if each[0] not in known)
+
     def _moved_by_loss(self, begin: dict[Partition, int]) -> dict[Partition, int] | None:
         """The end of a batch without records, where the query goes on after a loss; None when nothing is lost.
 
@@ -371,10 +387,13 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             return None
         earliest = self._source.earliest(sorted(self._newest))
         fresh = dict.fromkeys(self._newest.keys() - begin.keys(), 0)
-        lost = offsets.losses(begin, earliest, self._newest, self._source.renewed) + offsets.losses(fresh, earliest, self._newest)
+        added = {each: earliest[each] for each in self._added(begin, self._newest) if earliest[each]}
+        fresh |= added
+        lost = offsets.losses(begin, earliest, self._newest, self._source.renewed, self.options.names)
+        lost += offsets.losses(fresh, earliest, self._newest)
         self._source.renewed.clear()
         if not lost:
-            return None
+            return {**begin, **added} if added else None
         moved = self.tolerate({**fresh, **begin}, lost)
         if self.options.on_data_loss == "skip":
             self._skipped = {(each.topic, each.partition): moved[each.topic, each.partition] for each in lost if each.latest is not None}

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import zipimport
 
+PARALLELISM = "KAFKACORE_PARALLELISM"
+"""An environment variable of the JVM, which its Python processes inherit: Spark does not tell a data source what the session has."""
 MUCH_MORE = 1.1
 _settled_modules = 0
+
+
+def parallelism() -> int:
+    """The session's default parallelism, where `kafkacore.spark.session` or a pipeline started Spark; 0 where it is not known."""
+    text = os.environ.get(PARALLELISM, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def settle() -> None:
@@ -19,7 +28,7 @@ def settle() -> None:
     is done after a collection, and again only when much more is loaded, not for every task that imports a module of its own.
 
     Before every task Spark calls `importlib.invalidate_caches`, and for that every archive on the path where something was ever looked for
-    is listed anew: pyspark.zip alone is 5 ms. An archive is opened again by the next import that looks there.
+    is listed again: pyspark.zip alone is 5 ms. An archive is opened again by the next import that looks there.
 
     Source: pyspark.daemon.manager, pyspark.worker_util.setup_spark_files.
     """
@@ -31,7 +40,9 @@ def settle() -> None:
         _settled_modules = len(sys.modules)
         gc.collect()
         gc.freeze()
+    listings = getattr(zipimport, "_zip_directory_cache", None)   # private: another Python may keep them elsewhere, or not at all
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
-            del sys.path_importer_cache[path]
-            zipimport._zip_directory_cache.pop(finder.archive, None)  # type: ignore[attr-defined]
+            sys.path_importer_cache.pop(path, None)
+            if isinstance(listings, dict):
+                listings.pop(finder.archive, None)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from kafkacore.errors import ConfigError
 from kafkacore.spark import home
 
 
@@ -128,3 +132,79 @@ def test_defaults_of_the_installation_are_seen(packages: Path, monkeypatch: pyte
 
 def test_only_where_all_is_one_process() -> None:
     assert [each for each in ("local", "local[*]", "local-cluster[2,1,1024]", "yarn", "") if home.is_local(each)] == ["local", "local[*]"]
+
+
+# ---- off, and away
+
+
+def test_a_variable_switches_it_off(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("0", "false", " FALSE "):
+        monkeypatch.setenv(home.SWITCH, value)
+        assert given() is None
+    assert not (packages.parent / "cache").exists()
+    monkeypatch.setenv(home.SWITCH, "1")
+    assert given() is not None
+    monkeypatch.setenv(home.SWITCH, "maybe")
+    with pytest.raises(ConfigError, match="KAFKACORE_FAST_HOME must be 0 or 1, not 'maybe'"), home.compiled_home():
+        pytest.fail("it was taken")
+
+
+def another(packages: Path, name: str) -> Path:
+    """The home of another environment, which exists."""
+    site = packages.parent / name
+    shutil.copytree(packages, site)
+    made = home._made(site / "pyspark", site / "py4j")
+    assert made is not None
+    return made
+
+
+def test_homes_of_environments_that_no_longer_exist_are_removed(packages: Path) -> None:
+    left, kept = another(packages, "removed"), another(packages, "half")
+    (left / "bin").unlink()                                                           # as after a removal that was interrupted
+    (left / "python" / "more").mkdir()
+    shutil.rmtree(packages.parent / "removed")
+    shutil.rmtree(packages.parent / "half" / "py4j")                                  # one link leads nowhere, the others do not
+    foreign = left.parent / "spark-home-of-a-user"
+    foreign.mkdir()
+    (foreign / "jars").symlink_to("/nowhere/at/all")
+    (foreign / "notes").write_text("mine")
+    (left.parent / "java").mkdir()
+    own = Path(given() or "")
+    assert not left.exists() and not left.is_symlink()
+    assert kept.is_dir() and own.is_dir() and (own / "jars").is_dir() and (left.parent / "java").is_dir()
+    assert (foreign / "notes").read_text() == "mine"
+    assert (packages / "pyspark" / "jars").is_dir() and (packages / "py4j").is_dir()   # no link was followed
+
+
+def test_homes_are_made_and_removed_by_one_process_at_a_time(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = another(packages, "removed")
+    shutil.rmtree(packages.parent / "removed")
+    found: list[str | None] = []
+    asked, real = threading.Event(), fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        asked.set()
+        real(descriptor, operation)
+
+    thread = threading.Thread(target=lambda: found.append(str(home._made(packages / "pyspark", packages / "py4j"))))
+    with (left.parent / "spark-home.lock").open("a") as lock:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        thread.start()
+        assert asked.wait(60) and left.exists() and not found                           # it waits for the other process
+    thread.join(60)
+    assert found and not left.exists()
+
+
+def test_a_cache_that_is_read_only_serves_the_home_it_has(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, left = given(), another(packages, "removed")
+    shutil.rmtree(packages.parent / "removed")
+    real = Path.open
+
+    def refused(path: Path, *arguments: object, **more: object) -> object:
+        if path.name == "spark-home.lock":
+            raise PermissionError(13, "Read-only file system")
+        return real(path, *arguments, **more)  # type: ignore[arg-type, call-overload]
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert given() == first and left.exists()

@@ -122,6 +122,7 @@ class Builder:
         self.told: dict[str, str] = {}
         self.options: str | None = None
         self.home: str | None = None
+        self.parallelism: str | None = None
 
     def appName(self, name: str) -> Builder:
         return self
@@ -136,6 +137,7 @@ class Builder:
 
     def getOrCreate(self) -> Builder:
         self.options, self.home = os.environ.get("SPARK_SUBMIT_OPTS"), os.environ.get("SPARK_HOME")
+        self.parallelism = os.environ.get("KAFKACORE_PARALLELISM")
         if self.fails:
             raise OSError("no JVM")
         return self
@@ -148,13 +150,13 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Bu
     import pyspark
     import pyspark.sql
 
-    for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS", *java.ELSEWHERE):
+    for name in ("SPARK_HOME", "SPARK_SUBMIT_OPTS", "KAFKACORE_PARALLELISM", *java.ELSEWHERE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KAFKACORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(java, "ensure_spark", lambda: None)
     monkeypatch.setattr(java, "has_defaults", lambda: False)
 
-    def start(*arguments: str, running: object = None, fails: bool = False, **conf: str) -> Builder:
+    def start(*arguments: str, running: object = None, fails: bool = False, **conf: Any) -> Builder:
         builder = Builder(fails)
         monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", running)
         monkeypatch.setattr(pyspark.sql, "SparkSession", SimpleNamespace(builder=builder))
@@ -170,15 +172,54 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Bu
     return start
 
 
-def test_a_session_here_starts_fast_and_changes_no_setting(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_here_starts_fast_with_checked_memory_and_changes_no_setting(started: Callable[..., Builder]) -> None:
     """Not one of spark-defaults.conf either: what is said on Spark's command line goes before that file."""
     local = {"spark_master": "local"}
     for found in (started("x"), started("x", "local[2]"), started("x", **local), started("x", "yarn", **local)):
-        assert found.options == java.LOCAL_OPTIONS and found.home is not None
+        assert found.options is None and found.home is not None
         assert found.told.keys() <= {"spark.master"}
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Darrow.enable_unsafe_memory_access=false")
-    assert started("x").options == f"{java.LOCAL_OPTIONS} -Darrow.enable_unsafe_memory_access=false"               # the last one counts
     assert started("x", fails=True).home is not None
+    assert started("x", fast_home=False).home is None
+
+
+def test_unchecked_memory_is_for_those_who_ask(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "-Darrow.enable_unsafe_memory_access=true"
+    for given in ({}, {"master": "local[2]"}, {"fails": True}):
+        found = started(unsafe_arrow=True, **given)
+        assert (found.options, found.told.keys() <= {"spark.master"}) == (asked, True)
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Darrow.enable_unsafe_memory_access=false")
+    assert started("x", unsafe_arrow=True).options == f"{asked} -Darrow.enable_unsafe_memory_access=false"          # the last one counts
+    assert started("x").options == "-Darrow.enable_unsafe_memory_access=false"
+
+
+def test_unchecked_memory_that_cannot_be_had_is_refused(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    def running(value: str | None) -> object:
+        return SimpleNamespace(_jvm=SimpleNamespace(System=SimpleNamespace(getProperty=lambda name: {java.UNSAFE_ARROW: value}[name])))
+
+    for given in ({"master": "yarn"}, {"spark_remote": "sc://h"}, {"running": running(None)}, {"running": running("false")}):
+        with pytest.raises(ConfigError, match=r"unsafe_arrow needs a local master .* spark\.executor\.defaultJavaOptions"):
+            started(unsafe_arrow=True, **given)
+    monkeypatch.setattr(java, "has_defaults", lambda: True)                       # which may name a master
+    with pytest.raises(ConfigError, match="unsafe_arrow needs a local master"):
+        started(unsafe_arrow=True)
+    started(unsafe_arrow=True, running=running("true"))
+
+
+def test_the_processes_of_a_session_here_know_its_parallelism(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    masters = {"local": "1", "local[4]": "4", "local[3,2]": "3", "local[*]": "6", "local[*,2]": "6", "yarn": None}
+    assert {master: started("x", master).parallelism for master in masters} == masters
+    assert started("x", "local[4]", spark_default_parallelism=9).parallelism == "9"
+    with monkeypatch.context() as patch:
+        patch.setattr(java, "has_defaults", lambda: True)                         # which may say something else
+        assert started("x", "local[4]").parallelism is None
+    monkeypatch.setenv("KAFKACORE_PARALLELISM", "7")
+    assert started("x", "local[4]").parallelism == "7"
+
+
+def test_settings_with_a_dot_keep_their_underscores(started: Callable[..., Builder]) -> None:
+    catalog = {"spark.sql.catalog.my_catalog": "x.Y", "spark.sql.catalog.my_catalog.warehouse_dir": "/w"}
+    assert started("x", spark_driver_memory="1g", **catalog).told == {"spark.driver.memory": "1g", **catalog}
 
 
 def test_a_session_elsewhere_starts_as_spark_says(started: Callable[..., Builder], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,5 +232,5 @@ def test_a_session_elsewhere_starts_as_spark_says(started: Callable[..., Builder
     with monkeypatch.context() as patch:
         patch.setattr(java, "has_defaults", lambda: True)
         found.append(started("x"))
-        assert started("x", "local").options == java.LOCAL_OPTIONS
+        assert started("x", "local").home is not None
     assert [(each.options, each.home) for each in found] == [(None, None)] * len(found)

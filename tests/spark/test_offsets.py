@@ -75,14 +75,25 @@ def test_pieces_cover_every_offset_once_in_order(wanted: list[OffsetRange], leas
         assert len(pieces) >= least - len(wanted)
 
 
-@given(ranges)
-def test_small_pieces_share_a_task_in_their_order(wanted: list[OffsetRange]) -> None:
+@given(ranges, st.integers(1, 12))
+def test_small_pieces_share_a_task_in_their_order_and_leave_tasks_enough(wanted: list[OffsetRange], least: int) -> None:
     pieces = [each for each in sorted(wanted) if each.size]
-    tasks = offsets.joined(pieces)
+    tasks = offsets.joined(pieces, least)
     sizes = [sum(each.size for each in task) for task in tasks]
     assert [each for task in tasks for each in task] == pieces
     assert all(size <= offsets.TASK_OFFSETS or len(task) == 1 for task, size in zip(tasks, sizes, strict=True))
-    assert all(size + task[0].size > offsets.TASK_OFFSETS for size, task in zip(sizes, tasks[1:], strict=False))
+    assert len(tasks) >= min(least, len(pieces))
+    fewest = offsets.joined(pieces, 1)
+    sizes = [sum(each.size for each in task) for task in fewest]
+    assert all(size + task[0].size > offsets.TASK_OFFSETS for size, task in zip(sizes, fewest[1:], strict=False))
+    assert len(tasks) >= len(fewest)
+
+
+def test_eight_small_partitions_are_a_task_for_every_core() -> None:
+    pieces = [OffsetRange("t", partition, 0, 100) for partition in range(8)]
+    assert [len(offsets.joined(pieces, least)) for least in (1, 2, 4, 8, 9)] == [1, 2, 4, 8, 8]
+    lopsided = [OffsetRange("t", 0, 0, 900), *(OffsetRange("t", partition, 0, 1) for partition in range(1, 8))]
+    assert len(offsets.joined(lopsided, 4)) >= 4
 
 
 def test_large_ranges_are_cut_and_small_ones_left_whole() -> None:
@@ -100,6 +111,15 @@ def test_losses_name_what_happened() -> None:
     assert "the partition is gone" in str(found[2])
     assert offsets.repaired(start, found, skip=False) == {("t", 0): 600, ("t", 1): 0, ("t", 3): 5}
     assert offsets.repaired(start, found, skip=True) == {("t", 0): 600, ("t", 1): 50, ("t", 3): 5}
+
+
+def test_a_partition_that_the_options_do_not_name_is_not_called_deleted() -> None:
+    start = {("left", 0): 5, ("t", 0): 5}
+    found = offsets.losses(start, {}, {}, names=lambda topic, partition: topic == "t")
+    assert [str(each) for each in found] == [
+        "left-0: it is not subscribed any longer: the options of the query do not name it (the query stands at offset 5)",
+        "t-0: the partition is gone: the topic was deleted, or has fewer partitions (the query stands at offset 5)",
+    ]
 
 
 def test_a_topic_made_anew_is_a_loss_even_if_it_has_grown_past_the_query() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkacore import config
 from kafkacore.config import ConsumerConfig
 from kafkacore.errors import ConfigError
-from kafkacore.spark import secrets
+from kafkacore.spark import options, secrets
 from kafkacore.spark.options import option_text, sink_options, source_options
 
 SERVERS = {"kafka.bootstrap.servers": "broker:9092"}
@@ -42,6 +43,8 @@ def test_names_may_be_written_in_any_case() -> None:
         ({**READ, "kafka.fetch.max.byte": "1"}, True, "did you mean kafka.fetch.max.bytes"),
         ({**READ, "kafka.auto.offset.reset": "latest"}, True, "startingOffsets says where a query begins"),
         ({**READ, "kafka.value.deserializer": "x"}, True, "value.format"),
+        ({**READ, "kafka.key.deserializer": "x"}, True, "keys are read as bytes: cast the column key$"),
+        ({**READ, "joinSmallPartitions": "0"}, True, "joinSmallPartitions must be true, false, or the least number of tasks, not '0'"),
         ({**READ, "kafka.ssl.truststore.location": "x.jks"}, True, "no effect with security_protocol=PLAINTEXT"),
         ({**TLS, "kafka.ssl.truststore.location": "x.jks", "kafka.ssl.truststore.type": "JKS"}, True, "keytool -importkeystore"),
         ({**READ, "startingOffsets": "latest"}, False, "startingOffsets can't be latest in a batch read"),
@@ -178,6 +181,58 @@ def test_what_was_meant_elsewhere_is_said() -> None:
         sink_options({**SERVERS, "kafka.linger": "5"})
     with pytest.raises(ConfigError, match=r"kafka.bootstrap.servers is missing \(not kafka.bootstrap.server\)"):
         source_options({"kafka.bootstrap.server": "a:1", "subscribe": "t"}, streaming=True)
+
+
+def test_a_write_takes_no_path() -> None:
+    with pytest.raises(ConfigError, match=r"option path, which save\(\) .* has no effect in a write; a write takes topic for that"):
+        sink_options({**SERVERS, "topic": "t", "path": "elsewhere"})
+
+
+OF_ANY_JOB = {
+    "kafka.session.timeout.ms": "30000",
+    "kafka.heartbeat.interval.ms": "3000",
+    "kafka.max.poll.interval.ms": "300000",
+    "kafka.max.poll.records": "500",
+    "kafka.partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "kafka.auto.commit.interval.ms": "100",
+    "kafka.group.instance.id": "a",
+    "kafka.client.dns.lookup": "use_all_dns_ips",
+    "kafka.ssl.protocol": "TLS",
+    "kafka.ssl.enabled.protocols": "TLSv1.2",
+    "kafka.metric.reporters": "x",
+    "kafka.exclude.internal.topics": "true",
+    "kafka.security.providers": "x",
+    "kafka.linger.ms": "5",                                               # of producers: one set of settings for source and sink
+    "kafka.isolation.level": "read_committed",                             # of consumers
+    "kafka.transaction.timeout.ms": "60000",
+}
+
+
+def test_settings_of_kafka_without_effect_here_are_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_warned", set())
+    for _ in range(3):                                                    # Spark reads the options of a query many times
+        read = source_options({**READ, **OF_ANY_JOB}, streaming=True)
+    [warning] = caplog.messages
+    ignored = {name for name in OF_ANY_JOB if name != "kafka.isolation.level"}
+    assert warning.startswith("settings that have no effect in a read are ignored: kafka.auto.commit.interval.ms, kafka.client.dns")
+    assert set(warning.partition("ignored: ")[2].split(", ")) == ignored and "not implemented" not in warning
+    assert read.client == source_options({**READ, "kafka.isolation.level": "read_committed"}, streaming=True).client
+    assert len(caplog.messages) == 1
+    write = sink_options({**SERVERS, "topic": "t", "kafka.group.id": "g", **OF_ANY_JOB})
+    ignored = {"kafka.group.id", *(name for name in OF_ANY_JOB if name != "kafka.linger.ms")}
+    assert set(caplog.messages[1].partition("in a write are ignored: ")[2].split(", ")) == ignored
+    assert write.client["linger.ms"] == "5" and "isolation.level" not in write.client
+    ConsumerConfig.from_user(read.client)
+
+
+@pytest.mark.parametrize("name", sorted(config._LATER))
+def test_spark_is_told_nothing_of_consumer_groups(name: str) -> None:
+    setting = {f"kafka.{name.replace('_', '.')}": "1"}
+    for read_or_write in (lambda: source_options({**READ, **setting}, streaming=True), lambda: sink_options({**SERVERS, **setting})):
+        try:
+            read_or_write()
+        except ConfigError as error:
+            assert "consumer groups" not in str(error)
 
 
 def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:

@@ -218,6 +218,53 @@ def test_a_new_partition_that_has_lost_records_already_is_a_loss(cluster, admin,
     assert [numbers(batch) for batch in lenient.batches()] == [[], [3, 4]]
 
 
+def test_a_topic_that_is_added_begins_with_what_there_is(cluster, admin, producer):
+    for name in ("first", "added", "whole"):
+        cluster.create_topic(name, partitions=2)
+        send(producer, name, range(10), 1)
+    admin.delete_records({("added", 1): 4}).check()
+    start = {"first": {"0": 0, "1": 10}}
+    for what in ("fail", "skip", "earliest"):
+        query = Query(cluster, start, subscribe="first,added,whole", onDataLoss=what)
+        assert [numbers(batch) for batch in query.batches()] == [[], [*range(4, 10), *range(10)]]
+        assert query.offset == {"added": {"0": 0, "1": 10}, "first": {"0": 0, "1": 10}, "whole": {"0": 0, "1": 10}}
+    query = Query(cluster, start, subscribe="first,added")
+    assert numbers(query.batch()) == [] and numbers(read(query.reader, query.reader.partitions(*query.last))) == []   # replayed
+    whole = Query(cluster, start, subscribe="first,whole")
+    assert [numbers(batch) for batch in whole.batches()] == [list(range(10))]                 # no batch of its own where nothing is missing
+    query = Query(cluster, start, subscribePattern="first|added")                             # which has named the topic all the time
+    with pytest.raises(errors.OffsetOutOfRange, match=r"added-1: the offsets 0 to 3 have aged out"):
+        query.batch()
+
+
+def test_a_topic_that_is_left_out_is_said_to_be_just_that(cluster, producer):
+    for name in ("kept", "left"):
+        cluster.create_topic(name, partitions=1)
+        send(producer, name, range(3))
+    query = Query(cluster, subscribe="kept,left")
+    query.batches()
+    with pytest.raises(errors.OffsetOutOfRange, match=r"left-0: it is not subscribed any longer.*onDataLoss=earliest"):
+        Query(cluster, query.offset, subscribe="kept").batch()
+    assert Query(cluster, query.offset, subscribe="kept", onDataLoss="earliest").batches() == [[]]
+
+
+def test_small_partitions_share_tasks_down_to_the_session_s_parallelism(cluster, producer, monkeypatch):
+    cluster.create_topic("small", partitions=8)
+    for partition in range(8):
+        send(producer, "small", range(3), partition)
+
+    def tasks(**options: str) -> int:
+        return len(Query(cluster, subscribe="small", **options).plan() or [])
+
+    monkeypatch.delenv("KAFKACORE_PARALLELISM", raising=False)
+    assert [tasks(), tasks(joinSmallPartitions="true"), tasks(joinSmallPartitions="3")] == [8, 8, 3]   # not known: none is joined
+    for parallelism, wanted in (("1", 1), ("2", 2), ("4", 4), ("64", 8), ("many", 8)):
+        monkeypatch.setenv("KAFKACORE_PARALLELISM", parallelism)
+        assert tasks() == wanted
+    monkeypatch.setenv("KAFKACORE_PARALLELISM", "2")
+    assert [tasks(joinSmallPartitions="false"), tasks(minPartitions="2"), tasks(joinSmallPartitions="1")] == [8, 8, 1]
+
+
 def test_a_pattern_finds_topics_that_come_and_leaves_kafkas_own_alone(cluster, admin, producer):
     cluster.create_topic("logs.a", partitions=1)
     admin.alter_group_offsets("makes-the-offsets-topic", {("logs.a", 0): 0}).check()

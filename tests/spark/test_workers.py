@@ -17,8 +17,9 @@ from kafkacore.spark import workers
 
 
 @pytest.mark.parametrize(("main", "frozen"), [("pyspark.daemon", 2), ("pytest", 0), (None, 0)])
+@pytest.mark.parametrize("private", [True, False])
 def test_in_a_worker_when_more_is_loaded_never_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, main: str | None, frozen: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, main: str | None, frozen: int, private: bool
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr(workers, "_settled_modules", 0)
@@ -28,12 +29,17 @@ def test_in_a_worker_when_more_is_loaded_never_elsewhere(
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("there.py", "")
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
+    listings = zipimport._zip_directory_cache
+    if not private:                                                                        # as a Python may be that comes later
+        monkeypatch.delattr(zipimport, "_zip_directory_cache")
     for more in (0, 0, 1, 0, len(sys.modules) // 5, 0, 1):
         for at in range(more):
             monkeypatch.setitem(sys.modules, f"kafkacore_loaded_{len(sys.modules)}_{at}", SimpleNamespace())
         workers.settle()
     assert len(calls) == frozen
-    assert (archive in sys.path_importer_cache) == (archive in zipimport._zip_directory_cache) == (not frozen)
+    monkeypatch.setattr(zipimport, "_zip_directory_cache", listings, raising=False)
+    assert (archive in sys.path_importer_cache) == (not frozen)
+    assert (archive in listings) == (not frozen or not private)
     assert importlib.machinery.PathFinder.find_spec("there", [archive]) is not None       # and it is found again
 
 

@@ -136,4 +136,4 @@ def test_workers_of_our_session_load_compiled_modules(spark: Any) -> None:
 
     module, home = (row.at for row in spark.range(1).repartition(1).mapInArrow(where, "at string").collect())
     assert module == f"{home}/python/lib/pyspark.zip/pyspark/__init__.py" and Path(home, "python/lib/pyspark.zip").is_dir()
-    assert spark.sparkContext._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert spark.sparkContext._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access") is None
