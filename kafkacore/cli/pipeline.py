@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ import typer
 from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.spark.pipeline.project import TEMPLATES, Project, create, lacking
 from kafkacore.spark.pipeline.status import Status, event_text, lag, partitions_of
+from kafkacore.spark.pipeline.topics import BOOTSTRAP, admin_client
 
 if TYPE_CHECKING:
     from kafkacore.cli.terminal import Stage
@@ -78,6 +79,10 @@ def run(
     ] = None,
     full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="All tables anew; sinks get their rows again.")] = False,
     remote: Remote = None,
+    unsafe_arrow: Annotated[
+        bool,
+        typer.Option("--unsafe-arrow", help="Spark's Arrow does not check its accesses to memory: see docs/spark.md."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run the pipeline: once, or until Ctrl+C. Where it got to is in its checkpoints; the next run goes on there.
@@ -89,9 +94,11 @@ def run(
         raise typer.BadParameter("--full-refresh and --full-refresh-all exclude each other")
     if continuous and (full_refresh or full_refresh_all):
         raise typer.BadParameter("--continuous would refresh without end: run once with the refresh, then continuously")
+    if unsafe_arrow and remote is not None:
+        raise typer.BadParameter("--unsafe-arrow and --remote exclude each other: that server runs already")
     found = Project.find(project)
     refresh = {"full_refresh": full_refresh or [], "full_refresh_all": full_refresh_all}
-    with session(found, bootstrap_server, remote, refresh=full_refresh or ()) as (running, feed, recorder):
+    with session(found, bootstrap_server, remote, refresh=full_refresh or (), unsafe_arrow=unsafe_arrow) as (running, feed, recorder):
         stop = _Stop(continuous, not json)
         steps = True
         with stop:
@@ -135,7 +142,7 @@ def status(project: Where = HERE, bootstrap_server: Kafka = None, json: Json = F
     if recorded.state == "running" and not found.is_running():
         recorded.state = "killed"
     named = found.named_kafka(bootstrap_server)
-    ends, why = _ends_now(named, recorded) if named is not None and recorded.flows else ({}, None)
+    ends, why = _ends_now({**found.configuration, BOOTSTRAP: named}, recorded) if named is not None and recorded.flows else ({}, None)
     behind = {name: _behind(flow.read_to, ends) if ends else flow.behind for name, flow in recorded.flows.items()}
     if json:
         _print_status_json(recorded, behind, bool(ends), why)
@@ -155,6 +162,7 @@ def session(
     refresh: Sequence[str] = (),
     visible: bool = True,
     dry: bool = False,
+    unsafe_arrow: bool = False,
 ) -> Iterator[tuple[Session, Callable[[], int], Recorder]]:
     """Everything a run needs, and what it leaves behind: Kafka, Spark, the project's lock, its status.
 
@@ -165,6 +173,7 @@ def session(
         refresh: tables that are to be computed anew; a name that is wrong is said before Spark starts, if that can be known.
         visible: whether progress is shown.
         dry: whether it is no run that a status tells of.
+        unsafe_arrow: as `running.Session` takes it.
 
     Yields:
         The session; what feeds a broker of the project's own before an update (it says how many records that were); the recorder.
@@ -176,8 +185,9 @@ def session(
     reason = missing(remote)
     if reason is not None:
         raise Failure(reason)
+    project.check_files()
     with project.locked(), project.kafka(bootstrap_server) as address:
-        made = Session(project, address, remote)
+        made = Session(project, address, remote, unsafe_arrow=unsafe_arrow)
         if refresh:
             with _doing("looking what the pipeline defines", visible):
                 made.check(refresh)
@@ -321,16 +331,16 @@ def _steps(at: Stage) -> Callable[[str], None]:
 # ---- what status shows
 
 
-def _ends_now(bootstrap_server: str, recorded: Status) -> tuple[dict[str, dict[str, int]], str | None]:
+def _ends_now(configuration: Mapping[str, str], recorded: Status) -> tuple[dict[str, dict[str, int]], str | None]:
     """The ends of the partitions that the flows read, asked now; or why they cannot be asked."""
-    from kafkacore import KafkaAdminClient, errors
+    from kafkacore import errors
 
     wanted = partitions_of(recorded.flows.values())
     if not wanted:
         return {}, None
     ends: dict[str, dict[str, int]] = {}
     try:
-        with KafkaAdminClient({"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": ASK_PATIENCE_MS}) as admin:
+        with admin_client(configuration, default_api_timeout_ms=ASK_PATIENCE_MS) as admin:
             results = admin.list_offsets(dict.fromkeys(sorted(wanted), "latest"))
     except errors.KafkaError as error:
         return {}, str(error)

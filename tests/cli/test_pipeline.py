@@ -31,6 +31,7 @@ from kafkacore.spark.pipeline.project import Project, create
 from kafkacore.spark.pipeline.status import Events, Status, event_text, flow_name, lag, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, kafka_options
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import NewTopic
 
 # As pyspark 4.3 reported it of the example's second update, but for durations and ids that nobody reads.
 PROGRESS: dict[str, Any] = {
@@ -126,6 +127,7 @@ def test_the_example_sends_late_flights_and_counts_them_as_spark_must(project: P
         (["run", "--continuous", "--full-refresh-all"], "refresh without end"),
         (["run", "--full-refresh", "a", "--full-refresh-all"], "exclude each other"),
         (["run", "--pause", "-1"], "--pause"),
+        (["run", "--unsafe-arrow", "--remote", "sc://h"], "--unsafe-arrow and --remote exclude each other"),
         (["run", "--project", "flights", "-b", "127.0.0.1"], "'127.0.0.1' is not an address of the form host:port"),
         (["dry-run", "--project", "flights", "-b", "a:1,b"], "'b' is not an address of the form host:port"),
         (["status", "--project", "flights", "-b", ","], "at least one broker"),
@@ -191,14 +193,59 @@ def test_without_spark_a_run_says_what_to_do(project: Project, capsys: pytest.Ca
     assert not project.state.exists()
 
 
+def test_a_file_that_is_no_python_is_said_with_its_line_before_anything_starts(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+    monkeypatch.setattr(running, "Session", None)
+    flows, seed = project.root / "transformations" / "flights.py", project.root / "seed.py"
+    deeper = project.root / "transformations" / "more" / "deeper.py"
+    deeper.parent.mkdir()
+    good = flows.read_text()
+    line = good[: good.index("def topic(")].count("\n") + 1
+    for path, text, said in (
+        (flows, good.replace("-> DataFrame:", "-> DataFrame", 1), f"line {line}: expected ':': def topic("),
+        (deeper, "x = 1\nif x\n", "line 2: expected ':': if x"),
+        (deeper, "a = '\\d'\nx = (", "line 2: '(' was never closed: x = ("),
+        (deeper, b"x = '\xff'\n", "(unicode error) 'utf-8' codec can't decode byte 0xff"),
+        (deeper, "a\0b", "null byte"),
+        (seed, "def seed(:", "line 1: invalid syntax: def seed(:"),
+    ):
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        for command in ("run", "dry-run"):
+            assert run(["pipeline", command, "--project", str(project.root)]) == 2
+            shown = failure(capsys)
+            assert str(path) in shown and said in shown, shown
+        assert not project.state.exists()
+        path.unlink() if before is None else path.write_bytes(before)
+    (deeper.parent / "__pycache__").mkdir()
+    (deeper.parent / "__pycache__" / "old.py").write_text("(")
+    (deeper.parent / "a.sql").write_text("(")
+    project.check_files()
+
+
+def test_spark_s_server_is_for_this_machine_alone(project: Project) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    project = Project(project.root, project.spec, "a", {"spark.connect.grpc.binding.address": "0.0.0.0", "spark.x": "y"})
+    conf = running.Session(project, "h:1")._server_conf(pyspark.SparkConf(loadDefaults=False))
+    wanted = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0", "spark.x": "y"}
+    assert {name: conf.get(name) for name in wanted} == wanted
+    with pytest.raises(ConfigError, match="no effect on a Connect server that runs already"):
+        running.Session(project, "h:1", "sc://h", unsafe_arrow=True)
+
+
 # ---- the example's own records
+
+
+asked_unsafe: list[bool] = []
 
 
 class NoSpark:
     """Stands for `running.Session`: its updates do nothing."""
 
-    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None) -> None:
-        pass
+    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None, *, unsafe_arrow: bool) -> None:
+        asked_unsafe.append(unsafe_arrow)
 
     def check(self, full_refresh: object) -> None:
         pass
@@ -260,6 +307,14 @@ def test_a_dry_run_makes_the_topics_and_sends_nothing(small: Project, capsys: py
     for sent, there in ((4 + 5, 9), (7, 16), (0, 16)):                    # one wave before each update
         assert seeded(small, "run", capsys) == sent
         assert holds(small) == [there, 3, 2]
+
+
+def test_unchecked_memory_is_asked_for(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asked_unsafe.clear()
+    for more in ([], ["--unsafe-arrow"]):
+        assert run(["pipeline", "run", "--project", str(small.root), "--json", *more]) == 0
+    assert run(["pipeline", "dry-run", "--project", str(small.root), "--json"]) == 0
+    assert asked_unsafe == [False, True, False]
 
 
 def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,6 +461,31 @@ def test_status_asks_kafka_how_far_it_is_behind_now(recorded: Project, capsys: p
         assert run(["pipeline", "status", "--project", str(recorded.root), "-b", cluster.bootstrap_servers, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["lag_is_of_now"], shown["flows"]["hourly_files"]["lag"]) == (True, 6)
+
+
+def test_status_has_the_security_of_the_project(
+    recorded: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KAFKACORE_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("PASSWORD", "hush")
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice"}
+    settings |= {"sasl.password": "secret://env/PASSWORD", "fetch.max.bytes": "1000", "linger.ms": "5"}
+    with EmbeddedCluster(users={"alice": "hush"}) as cluster:
+        settings["bootstrap.servers"] = "secret://env/ADDRESS"
+        monkeypatch.setenv("ADDRESS", cluster.bootstrap_servers)
+        resolved = {"bootstrap.servers": cluster.bootstrap_servers, "sasl.password": "hush"}
+        common = {name: resolved.get(name, value) for name, value in settings.items() if name not in ("fetch.max.bytes", "linger.ms")}
+        with KafkaAdminClient(common) as admin:
+            admin.create_topics([NewTopic("flights", 2)]).check()
+        lines = "".join(f"\n  {PREFIX}kafka.{name}: {json.dumps(value)}" for name, value in settings.items())
+        recorded.spec.write_text(recorded.spec.read_text().replace("\nconfiguration:", f"\nconfiguration:{lines}"))
+        assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["lag_is_of_now"], shown["kafka_error"], shown["flows"]["hourly_files"]["lag"]) == (True, None, 0)
+        monkeypatch.delenv("PASSWORD")
+        assert run(["pipeline", "status", "--project", str(recorded.root), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["lag_is_of_now"], shown["flows"]["hourly_files"]["lag"]) == (False, 76) and "PASSWORD is not set" in shown["kafka_error"]
 
 
 def test_status_without_its_kafka_shows_the_recorded_lag_and_says_so(recorded: Project, capsys: pytest.CaptureFixture[str]) -> None:

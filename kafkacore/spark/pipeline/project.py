@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import importlib.util
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -42,12 +43,14 @@ class Project:
         spec: the spec's path.
         name: of the pipeline.
         configuration: settings for Spark.
+        libraries: the globs of the files that define the flows.
     """
 
     root: Path
     spec: Path
     name: str
     configuration: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
 
     @property
     def state(self) -> Path:
@@ -114,7 +117,38 @@ class Project:
         for number, entry in enumerate(data.get("libraries", ()), 1):
             if not (isinstance(entry, dict) and isinstance(entry.get("glob"), dict) and isinstance(entry["glob"].get("include"), str)):
                 raise ConfigError(f"{spec}: entry {number} of libraries must be `glob: {{include: transformations/**}}`")
-        return cls(spec.absolute().parent, spec.absolute(), data["name"], configuration)
+        libraries = tuple(entry["glob"]["include"] for entry in data.get("libraries", ()))
+        return cls(spec.absolute().parent, spec.absolute(), data["name"], configuration, libraries)
+
+    def files(self) -> list[Path]:
+        """The files of the flows, as Spark finds them; not those of a glob that Spark refuses."""
+        found: dict[Path, None] = {}
+        for include in self.libraries:
+            pattern = f"{include}/*" if include.endswith("/**") else include
+            with contextlib.suppress(NotImplementedError, ValueError, OSError):
+                found |= {path: None for path in sorted(self.root.glob(pattern)) if path.is_file() and "__pycache__" not in path.parts}
+        return list(found)
+
+    def check_files(self) -> None:
+        """Compiles the project's Python files, which Spark would load only when it has started.
+
+        Raises:
+            ConfigError: one is not Python; with its line.
+        """
+        seed = self.root / "seed.py"
+        for path in [*self.files(), *([seed] if seed.is_file() else [])]:
+            if path.suffix != ".py":
+                continue
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")               # they come when the file is loaded
+                    compile(path.read_bytes(), path, "exec", dont_inherit=True)
+            except SyntaxError as error:
+                where = f", line {error.lineno}" if error.lineno is not None else ""
+                text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+                raise ConfigError(f"{path}{where}: {error.msg}{text}") from None
+            except (ValueError, OSError) as error:                # a null byte, before Python 3.12; no right to read it
+                raise ConfigError(f"{path} cannot be read as Python: {error}") from None
 
     # ---- one run at a time
 

@@ -27,7 +27,7 @@ from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
 from kafkacore.spark.pipeline.status import Events, Status, flow_name, one_line
-from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX
+from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, admin_client
 
 NEEDED = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml", "pandas", "pyarrow")
 DEFAULTS = {
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 QUIET_S = 0.5
 REPORTS_WAIT_S = 10.0
 REACH_S = 10.0
-NAMED_OTHERWISE = ("kafka.ssl.key.password", "kafka.ssl.endpoint.identification.algorithm")
-"""Settings of the connector that kafkacore's clients know under names of their own."""
 UNRESOLVED = "Failed to resolve flows in the pipeline"
 """Spark's error when flows do not fit together; why, only its events say."""
 LOCAL_RETRIES = {"max_retries": 5, "max_backoff": 2_000}
@@ -121,27 +119,18 @@ def reach_kafka(configuration: Mapping[str, str]) -> None:
         UsageError: names the address and says why. A Kafka that seems to want TLS or SASL is there, which is enough.
         ConfigError: a setting or a reference to a secret is wrong.
     """
-    from kafkacore.config import AdminConfig, ConsumerConfig
     from kafkacore.net.client import WANTS_MORE
-    from kafkacore.spark.clients import OffsetSource
-    from kafkacore.spark.options import source_options
 
-    both = set(AdminConfig.names()) & set(ConsumerConfig.names())
-    known = {f"kafka.{name.replace('_', '.')}" for name in both}.union(NAMED_OTHERWISE)
-    given = {name.removeprefix(PREFIX): value for name, value in configuration.items() if name.startswith(PREFIX)}
-    chosen = {name: value for name, value in given.items() if name.lower() in known}
-    asked = OffsetSource(source_options({**chosen, "subscribe": "any"}, streaming=False))
     try:
-        asked.admin().describe_cluster(timeout=REACH_S)
+        with admin_client(configuration) as admin:
+            admin.describe_cluster(timeout=REACH_S)
     except ConfigError:
         raise
     except KafkaError as error:
-        if "kafka.security.protocol" not in chosen and WANTS_MORE in str(error):
+        if f"{PREFIX}kafka.security.protocol" not in configuration and WANTS_MORE in str(error):
             log.warning("%s; %skafka.security.protocol etc. say how, unless each flow has them", error, PREFIX)
             return                                                # it is there, and flows may have settings of their own
         raise UsageError(f"Kafka at {configuration[BOOTSTRAP]} cannot be used: {error}") from None
-    finally:
-        asked.close()
 
 
 @contextlib.contextmanager
@@ -156,14 +145,21 @@ def _told(what: str) -> Iterator[None]:
 class Session:
     """A Spark session with its Connect server, in which pipelines can be run. A context manager; one per process."""
 
-    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None = None) -> None:
+    def __init__(self, project: Project, bootstrap_servers: str, remote: str | None = None, *, unsafe_arrow: bool = False) -> None:
         """Prepares one; `__enter__` starts it.
 
         Args:
             project: whose configuration the session gets.
             bootstrap_servers: the Kafka for `kafka_options`.
             remote: a Connect server that runs already, as sc://HOST:PORT; default one that is started here.
+            unsafe_arrow: for the server that is started here, as for `kafkacore.spark.session`.
+
+        Raises:
+            ConfigError: unsafe_arrow for a server that runs already.
         """
+        if unsafe_arrow and remote is not None:
+            raise ConfigError("unsafe_arrow has no effect on a Connect server that runs already: it is set where that is started")
+        self.unsafe_arrow = unsafe_arrow
         self.project = project
         self.remote = remote
         self.configuration = {**DEFAULTS, **project.configuration, BOOTSTRAP: bootstrap_servers}
@@ -224,16 +220,22 @@ class Session:
         os.environ["PYTHONPATH"] = os.pathsep.join([parent, *filter(None, [os.environ.get("PYTHONPATH")])])
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_CONNECT_AUTHENTICATE_TOKEN", os.urandom(16).hex())
-        conf = SparkConf().setMaster("local[*]").setAppName(self.project.name)
-        conf.setAll(list(self.configuration.items()))
-        conf.set("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin").set("spark.connect.grpc.binding.port", "0")
-        conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
-        with _said_into(self.project.log), started_fast(conf.get("spark.master")), warnings.catch_warnings():
+        conf = self._server_conf(SparkConf())
+        master, parallelism = conf.get("spark.master"), conf.get("spark.default.parallelism")
+        fast = started_fast(master, unsafe_arrow=self.unsafe_arrow, parallelism=parallelism)
+        with _said_into(self.project.log), fast, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._context = SparkContext(conf=conf)
         service = getattr(self._context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         self._address = f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
+
+    def _server_conf(self, conf: Any) -> Any:
+        """The settings of the JVM. Its Connect server runs what clients send it, so no other machine reaches it."""
+        conf.setMaster("local[*]").setAppName(self.project.name).setAll(list(self.configuration.items()))
+        conf.set("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        conf.set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", "0")
+        return conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
 
     def _stop(self) -> None:
         with _told("the session"):
