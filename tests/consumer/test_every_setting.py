@@ -159,6 +159,24 @@ def check_crcs(asked: Asked) -> None:
         assert [record.value for record in consumer.poll(10)[at]] == [b"valud"]
 
 
+@check("max_decompressed_bytes")
+def max_decompressed_bytes(asked: Asked) -> None:
+    """tests/consumer/test_decompression_bound.py has the whole; here, that the setting reaches the reader."""
+    at = TopicPartition("packed", 0)
+    with KafkaAdminClient(bootstrap_servers=asked.cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("packed", 1, 1)]).check()
+    produce(asked.cluster.bootstrap_servers, "packed", 0, [bytes(10_000)] * 10, compression="gzip")
+    settings = {"bootstrap_servers": asked.cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+    for most, fits in ((50_000, False), (200_000, True)):
+        with KafkaConsumer(**settings, max_decompressed_bytes=most) as consumer:
+            consumer.assign([at])
+            if fits:
+                assert len(consumer.poll(10)[at]) == 10
+            else:
+                with pytest.raises(errors.DecompressedTooLarge, match="50000"):
+                    consumer.poll(10)
+
+
 @check("key_deserializer", "value_deserializer")
 def deserializers(asked: Asked) -> None:
     with asked.consumer(value_deserializer=int) as consumer:
