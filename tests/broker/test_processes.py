@@ -123,7 +123,8 @@ def test_control_functions_of_this_process_stand_before_the_brokers_of_others(ca
 
 
 def test_a_process_has_a_clock_that_jumps_and_no_network_of_ours():
-    with EmbeddedCluster(brokers=1, processes=True, faults=True) as cluster:
+    config = {"connections.max.idle.ms": -1}  # or the clock's jump ends the connection, if the broker looks before the next request
+    with EmbeddedCluster(brokers=1, processes=True, faults=True, config=config) as cluster:
         cluster.create_topic("t", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
         with Wire(cluster.bootstrap_servers) as wire:
 

@@ -189,7 +189,7 @@ class KafkaServer:
         with open(self.directory / "kafka.log", "ab") as log:
             command = self._java("kafka.Kafka", self.properties, heap="1g", jvm=jvm)
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180  # three seconds on a quiet machine
         while time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
