@@ -24,6 +24,7 @@ from kafkacore.spark.decode import base  # noqa: E402
 from kafkacore.spark.decode.csvs import CsvDecoder  # noqa: E402
 from kafkacore.spark.decode.jsons import JsonDecoder  # noqa: E402
 from kafkacore.spark.decode.strings import StringDecoder  # noqa: E402
+from tests.spark import from_json  # noqa: E402
 from tests.spark.support import rows  # noqa: E402
 
 UTC = dt.UTC
@@ -116,6 +117,35 @@ def test_json_types(kind: str, text: str, value: Any) -> None:
     assert (found[0][0], bool(faults)) == (value, value is None)
     if faults:
         assert found[0][1] is None  # a value is whole or nothing
+
+
+@pytest.mark.parametrize("names", [None, "abzf", ("a", "s", "l", "ls", "ll", "d", "t", "dt", "f", "b"), ("m", "b"), ("b",)])
+@pytest.mark.parametrize("together", [True, False])
+def test_permissive_json_is_what_from_json_makes_of_it(names: Any, together: bool) -> None:
+    """Also of columns for which the compiled pass or Arrow reads first, and of values between many good ones."""
+    fields = [each for each in ddl.parse(from_json.SCHEMA, "o") if names is None or each.name in names]
+    decoder = JsonDecoder(fields, keeps_good_fields=True)
+    values = [text.encode() for text, _ in from_json.ROWS]
+    good = [b'{"a":7,"b":"good"}'] * 40
+    if together:
+        decoded = decoder.decode(pa.array([each for value in values for each in (value, *good)], pa.binary()))
+        found = [[column[at].as_py() for column in decoded.columns] for at in range(0, decoded.rows, 41)]
+    else:
+        found = [[column[0].as_py() for column in decoder.decode(pa.array([value], pa.binary())).columns] for value in values]
+    for (text, wanted), row in zip(from_json.ROWS, found, strict=True):
+        ours = {field.name: from_json.plain(value, field.type) for field, value in zip(fields, row, strict=True)}
+        assert repr(ours) == repr({field.name: wanted.get(field.name) for field in fields}), text
+
+
+def test_what_permissive_json_keeps_is_marked_all_the_same() -> None:
+    """Rows in part are known by `_corrupt`, and go to the dead letters; so is what follows the first value."""
+    decoder = JsonDecoder(list(ddl.parse("a INT, s STRUCT<x: INT, y: STRING>", "o")), keeps_good_fields=True)
+    values: list[bytes | None] = [b'{"a":1}', b'{"a":"1","s":{"x":"2","y":"k"}}', b'{"a":1} {"a":2}', None, b'{"a":1}}']
+    values.append(b'{"s":{"y":"\\ud800"},"a":3}')
+    found, faults = rows(decoder, values)
+    assert found == [(1, None), (None, {"x": None, "y": "k"}), (1, None), (None, None), (1, None), (3, {"x": None, "y": None})]
+    assert sorted(faults) == [1, 2, 4, 5]
+    assert faults[1] == "field a: '1' is no int" and faults[2] == """something follows the JSON object: '{"a":2}'"""
 
 
 @pytest.mark.parametrize(

@@ -196,3 +196,24 @@ def test_columns_that_are_derived(registry_server: Any) -> None:
     found, faults = rows(formats.decoder(options_of(**as_json), list(columns)), [framed, b'{"a": 7}', None])
     assert found == [(7, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), (None, None), (None, None)] and list(faults) == [1]
     formats.registry.shared(formats.registry.RegistryOptions(registry_server.url)).close()
+
+
+def test_what_the_modes_make_of_a_value_with_a_bad_field(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("modes")
+    value = b'{"a":"bad","b":"keep me","c":{"d":"bad","e":"keep me"}}'
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("modes", value)
+
+    def rows_with(mode: str, **more: str) -> list[dict[str, Any]]:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": "modes", "value.format": "json", "mode": mode, **more}
+        schema = ddl.parse("a INT, b STRING, c STRUCT<d: INT, e: STRING>, _corrupt BINARY", "o")
+        read = clients.read(source_options(given, streaming=False), OffsetRange("modes", 0, 0, 1), schema)
+        return [row for batch in read for row in batch.to_pylist()]
+
+    cluster.create_topic("rejected")
+    assert rows_with("permissive") == [{"a": None, "b": "keep me", "c": {"d": None, "e": "keep me"}, "_corrupt": value}]
+    assert rows_with("permissive", deadLetterTopic="rejected")[0]["b"] == "keep me" and cluster.high_watermark("rejected", 0) == 1
+    assert rows_with("rowwise") == [{"a": None, "b": None, "c": None, "_corrupt": value}]
+    assert rows_with("dropmalformed") == []
+    with pytest.raises(errors.CorruptDataError, match="field a: 'bad' is no int"):
+        rows_with("failfast")

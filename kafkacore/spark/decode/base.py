@@ -25,7 +25,8 @@ class Decoded(NamedTuple):
     """A batch of values, decoded.
 
     Attributes:
-        columns: one array per field, each as long as the values; null where a value is null or could not be decoded.
+        columns: one array per field, each as long as the values; null where a value is null or could not be decoded. Of a value that could
+            be decoded in part, what is good may be there.
         faults: why, by row, for every value that could not be decoded.
         rows: how many values.
     """
@@ -89,6 +90,9 @@ class Decoder:
                 rows.append(self._row(value))
             except errors.KafkaError:                          # not the value's fault, though some are ValueErrors too
                 raise
+            except v.PartlyDecodable as error:
+                rows.append(error.rest)
+                here[at] = v.reason(error)
             except v.FAULTS as error:
                 rows.append(None)
                 here[at] = v.reason(error)
@@ -97,7 +101,11 @@ class Decoder:
         return structs
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
-        """One value as Python values in the fields' order; None for a row of nulls."""
+        """One value as Python values in the fields' order; None for a row of nulls.
+
+        Raises:
+            v.PartlyDecodable: some fields cannot be decoded; `rest` is the row without them.
+        """
         raise NotImplementedError
 
 

@@ -99,7 +99,7 @@ def decoder(options: SourceOptions, fields: Sequence[Any]) -> Decoder:
                     raise ConfigError(f"column {each.name} is {ddl.name_of(each.type)} in the schema; option value.schema: {there}")
         if kind == "csv":
             return CsvDecoder(fields, layout, options.delimiter)
-        made = JsonDecoder(fields)
+        made = JsonDecoder(fields, keeps_good_fields=options.mode == "permissive")
         return Unframed(made) if options.framed else made
     schemas = None if options.registry_url is None else registry.shared(_where(options))
     if kind == "avro":

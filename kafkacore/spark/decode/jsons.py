@@ -10,6 +10,10 @@ that nobody outside this process can know: as many rows as values, and each with
 
 What Arrow refuses, or reads as no Spark would, goes row by row through Python's json and `_convert`, which say what is right for the types.
 
+With mode=permissive such a row keeps its good fields as `from_json` does (spark.sql.json.enablePartialResults): a bad field is null, also
+within structs; an array or map with a bad item is null, unless the item is a struct, of which the good fields stay; of a name that is there
+twice the last good value counts; what follows the first value is not looked at. Text that is no JSON has no good fields.
+
 Source: org.apache.spark.sql.catalyst.json.JacksonParser.
 """
 
@@ -20,7 +24,7 @@ import binascii
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -50,6 +54,28 @@ class _Number(str):
     """A number with a point or an exponent, as it was written."""
 
 
+class _Repeating(dict[str, Any]):
+    """An object in which a name is there twice."""
+
+    pairs: list[tuple[str, Any]]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        made = _Repeating(made)
+        made.pairs = pairs
+    return made
+
+
+def _pairs(value: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    return value.pairs if isinstance(value, _Repeating) else value.items()
+
+
+_FIRST_VALUE = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Number)
+_BLANK = " \t\n\r"
+
+
 def _text(value: Any) -> str:
     """JSON text of a part of a value: what a string column gets when there is no string."""
     if type(value) is _Number:
@@ -68,14 +94,19 @@ def _load(value: bytes) -> Any:
 class JsonDecoder(BlockDecoder):
     """Values that are JSON objects."""
 
-    def __init__(self, fields: Sequence[Any]) -> None:
+    def __init__(self, fields: Sequence[Any], *, keeps_good_fields: bool = False) -> None:
         """Plans the columns.
+
+        Args:
+            fields: the columns wanted.
+            keeps_good_fields: a value of which a field is bad is a row with the others; otherwise a row of nulls.
 
         Raises:
             ConfigError: a column's type has no meaning in JSON.
         """
         super().__init__(fields)
         self._converts = [_convert(field.name, field.type) for field in fields]
+        self._good_fields = {field.name: _convert(field.name, field.type, True) for field in fields} if keeps_good_fields else None
         self._has_decimals = any(_holds_decimals(field.type) for field in fields)
         self._by_arrow = all(_arrow_reads(field.type) for field in fields)
         self._name = secrets.token_urlsafe(12)                 # short: Arrow reads it with every value
@@ -137,8 +168,14 @@ class JsonDecoder(BlockDecoder):
         return None if match is None else int(match[1])
 
     def _row(self, value: bytes) -> Sequence[Any] | None:
+        follows = ""
         try:
-            data = _load(value)
+            if self._good_fields is None:
+                data = _load(value)
+            else:
+                text = value.decode("utf-8").lstrip(_BLANK)
+                data, end = _FIRST_VALUE.raw_decode(text)
+                follows = text[end:].strip(_BLANK)
         except ValueError:
             if b"Inf" not in value:
                 raise
@@ -152,6 +189,14 @@ class JsonDecoder(BlockDecoder):
             return None
         if not isinstance(data, dict):
             raise v.Undecodable(f"a JSON object is expected, not {type(data).__name__}")
+        if self._good_fields is not None:
+            rest, why = _good_fields(data, self._good_fields)
+            if follows and why is None:
+                why = f"something follows the JSON object: {follows[:60]!r}"
+            row = [rest[field.name] for field in self.fields]
+            if why is not None:
+                raise v.PartlyDecodable(why, row)
+            return row
         get = data.get
         return [
             None if (each := get(field.name)) is None else convert(each) for field, convert in zip(self.fields, self._converts, strict=True)
@@ -172,12 +217,51 @@ def _holds_decimals(kind: pa.DataType) -> bool:
     return _holds_decimals(kind.value_type) if pa.types.is_list(kind) else pa.types.is_decimal(kind)
 
 
-def _convert(path: str, kind: pa.DataType) -> v.Convert:
-    """The conversion of one JSON value, not null, to what Arrow takes for a type."""
+def _good_fields(data: dict[str, Any], converts: dict[str, v.Convert]) -> tuple[dict[str, Any], str | None]:
+    """The fields of an object that are what they should be, null for the others; and why the first of those is not."""
+    rest: dict[str, Any] = dict.fromkeys(converts)
+    why = None
+    for name, each in _pairs(data):
+        convert = converts.get(name)
+        if convert is None:
+            continue
+        try:
+            rest[name] = None if each is None else convert(each)
+        except v.PartlyDecodable as error:
+            rest[name], why = error.rest, why or v.reason(error)
+        except v.FAULTS as error:
+            why = why or v.reason(error)
+    return rest, why
+
+
+def _good_items(items: Iterable[Any], convert: v.Convert) -> tuple[list[Any], str | None]:
+    """Items converted, structs in part if need be; and why the first of those is not whole.
+
+    Raises:
+        v.Undecodable: an item that has no fields is bad.
+    """
+    rest, why = [], None
+    for each in items:
+        try:
+            rest.append(None if each is None else convert(each))
+        except v.PartlyDecodable as error:
+            rest.append(error.rest)
+            why = why or v.reason(error)
+    return rest, why
+
+
+def _convert(path: str, kind: pa.DataType, keeps: bool = False) -> v.Convert:
+    """The conversion of one JSON value, not null, to what Arrow takes for a type.
+
+    Args:
+        path: of the field, for messages.
+        kind: the type.
+        keeps: of a value that is bad in part, v.PartlyDecodable has the rest.
+    """
+    for test, nested in ((pa.types.is_struct, _structs), (pa.types.is_list, _lists), (pa.types.is_map, _maps)):
+        if test(kind):
+            return nested(path, kind, keeps)
     for test, make in (
-        (pa.types.is_struct, _structs),
-        (pa.types.is_list, _lists),
-        (pa.types.is_map, _maps),
         (pa.types.is_integer, _integers),
         (pa.types.is_floating, _floats),
         (pa.types.is_decimal, _decimals),
@@ -186,7 +270,7 @@ def _convert(path: str, kind: pa.DataType) -> v.Convert:
         if test(kind):
             return make(path, kind)
     if pa.types.is_string(kind):
-        return lambda value: value if type(value) is str else _text(value)
+        return _sound_text if keeps else lambda value: value if type(value) is str else _text(value)
     if pa.types.is_boolean(kind):
         return lambda value: value if type(value) is bool else v.refuse(path, value, "boolean")
     if pa.types.is_date32(kind):
@@ -194,6 +278,13 @@ def _convert(path: str, kind: pa.DataType) -> v.Convert:
     if pa.types.is_binary(kind):
         return lambda value: _from_base64(path, value)
     raise ConfigError(f"column {path}: JSON has nothing that could be read as {name_of(kind)}")
+
+
+def _sound_text(value: Any) -> str:
+    """Text that Arrow takes: half of a surrogate pair alone is none, and would cost the whole row."""
+    text = value if type(value) is str else _text(value)
+    text.encode()
+    return text
 
 
 def _from_base64(path: str, value: Any) -> bytes:
@@ -238,36 +329,53 @@ def _timestamps(path: str, kind: pa.DataType) -> v.Convert:
     return convert
 
 
-def _structs(path: str, kind: pa.DataType) -> v.Convert:
-    parts = [(each.name, _convert(f"{path}.{each.name}", each.type)) for each in kind]
+def _structs(path: str, kind: pa.DataType, keeps: bool) -> v.Convert:
+    parts = {each.name: _convert(f"{path}.{each.name}", each.type, keeps) for each in kind}
 
     def convert(value: Any) -> dict[str, Any]:
-        if type(value) is not dict:
+        if not isinstance(value, dict):
             v.refuse(path, value, "struct")
-        return {name: None if (each := value.get(name)) is None else make(each) for name, make in parts}
+        if not keeps:
+            return {name: None if (each := value.get(name)) is None else make(each) for name, make in parts.items()}
+        rest, why = _good_fields(value, parts)
+        if why is not None:
+            raise v.PartlyDecodable(why, rest)
+        return rest
 
     return convert
 
 
-def _lists(path: str, kind: pa.DataType) -> v.Convert:
-    make = _convert(f"{path}[]", kind.value_type)
+def _lists(path: str, kind: pa.DataType, keeps: bool) -> v.Convert:
+    make = _convert(f"{path}[]", kind.value_type, keeps)
 
     def convert(value: Any) -> list[Any]:
         if type(value) is not list:
             v.refuse(path, value, "array")
-        return [None if each is None else make(each) for each in value]
+        if not keeps:
+            return [None if each is None else make(each) for each in value]
+        rest, why = _good_items(value, make)
+        if why is not None:
+            raise v.PartlyDecodable(why, rest)
+        return rest
 
     return convert
 
 
-def _maps(path: str, kind: pa.DataType) -> v.Convert:
+def _maps(path: str, kind: pa.DataType, keeps: bool) -> v.Convert:
     if not pa.types.is_string(kind.key_type):
         raise ConfigError(f"column {path}: the keys of JSON objects are strings, not {name_of(kind.key_type)}")
-    make = _convert(f"{path}{{}}", kind.item_type)
+    make = _convert(f"{path}{{}}", kind.item_type, keeps)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
-        if type(value) is not dict:
+        if not isinstance(value, dict):
             v.refuse(path, value, "map")
-        return [(key, None if each is None else make(each)) for key, each in value.items()]
+        if not keeps:
+            return [(key, None if each is None else make(each)) for key, each in value.items()]
+        keys = [_sound_text(key) for key, _ in _pairs(value)]
+        items, why = _good_items((each for _, each in _pairs(value)), make)
+        rest = list(dict(zip(keys, items, strict=True)).items())
+        if why is not None:
+            raise v.PartlyDecodable(why, rest)
+        return rest
 
     return convert

@@ -28,6 +28,19 @@ class Undecodable(ValueError):
     """A value that is not what the schema says; the text says why."""
 
 
+class PartlyDecodable(Undecodable):
+    """A value of which some fields are not what the schema says.
+
+    Attributes:
+        rest: what there is of it, with nulls for those fields.
+    """
+
+    def __init__(self, why: str, rest: Any) -> None:
+        """Says why, and keeps the rest."""
+        super().__init__(why)
+        self.rest = rest
+
+
 def refuse(path: str, value: Any, kind: str) -> NoReturn:
     """Raises Undecodable."""
     text = repr(value)
