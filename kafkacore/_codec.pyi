@@ -762,6 +762,7 @@ class ClientCore:
     _needs_versions: dict[int, int]
     _setup_deadline_ms: int
     _aborted: list[ClientResponse]
+    _found_out: deque[Callable[[int], None]]
     _metadata_request: ClientRequest | None
     _active: bool
     def is_ready(self, node: Node, now_ms: int) -> bool: ...

@@ -16,6 +16,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import math
 import re
 import types
 import typing
@@ -134,6 +135,14 @@ def _convert(hint: Any, value: Any) -> Any:
             return int(value) if isinstance(value, float) else value.__index__()
         except (AttributeError, TypeError):
             raise ValueError("a whole number") from None
+    if hint is float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (ValueError, TypeError, OverflowError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        raise ValueError("a number")
     if hint is str:
         if isinstance(value, str):
             return value

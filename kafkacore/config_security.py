@@ -26,7 +26,8 @@ SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 TokenProvider = Callable[[], tuple[str, int]]
-"""`provider() -> (token, expiry)`: a bearer token and when it expires, in milliseconds since 1970. Called by the thread that does I/O."""
+"""`provider() -> (token, expiry)`: a bearer token and when it expires, in milliseconds since 1970. Called on a thread of its own, so it may
+block; one call at a time, unless one has not returned after ten seconds."""
 
 # ---- JAAS
 
@@ -132,6 +133,40 @@ class TokenEndpoint(NamedTuple):
         return f"TokenEndpoint(url={self.url!r}, client_id={self.client_id!r}, scope={self.scope!r})"
 
 
+class RefreshWindow(NamedTuple):
+    """When a token is refreshed, under Kafka's names and with its defaults (`sasl.login.refresh.*`).
+
+    Source: org.apache.kafka.common.security.oauthbearer.internals.expiring.ExpiringCredentialRefreshingLogin, KIP-255.
+    """
+
+    factor: float = 0.8
+    jitter: float = 0.05
+    min_period_s: int = 60
+    buffer_s: int = 300
+
+    def delay_ms(self, life_ms: int, random: float) -> int:
+        """How long after it came a token is refreshed.
+
+        Args:
+            life_ms: for how long it is valid.
+            random: 0 to 1, for the jitter.
+        """
+        delay_ms = min(int(life_ms * (self.factor + self.jitter * random)), life_ms)
+        front_ms, back_ms = self.min_period_s * 1000, self.buffer_s * 1000
+        if front_ms + back_ms > life_ms:  # both are for long-lived tokens, and ignored for others
+            return delay_ms
+        return max(min(delay_ms, life_ms - back_ms), front_ms)
+
+
+_REFRESH = {
+    "factor": ("sasl_login_refresh_window_factor", 0.5, 1.0),
+    "jitter": ("sasl_login_refresh_window_jitter", 0.0, 0.25),
+    "min_period_s": ("sasl_login_refresh_min_period_seconds", 0, 900),
+    "buffer_s": ("sasl_login_refresh_buffer_seconds", 0, 3600),
+}
+_REFRESH_NAMES = tuple(name for name, _low, _high in _REFRESH.values())
+
+
 @dataclass(frozen=True)
 class SaslSettings:
     """What a client authenticates with.
@@ -143,6 +178,7 @@ class SaslSettings:
         token_endpoint: does; or
         claims: are what an unsigned token says, for tests; it is valid for `lifetime_s`.
         extensions: further pairs that go with a token.
+        refresh: when the next token is asked for.
     """
 
     mechanism: str
@@ -153,6 +189,7 @@ class SaslSettings:
     claims: dict[str, Any] | None = None
     lifetime_s: int = 3_600
     extensions: dict[str, str] = field(default_factory=dict)
+    refresh: RefreshWindow = field(default_factory=RefreshWindow)
 
 
 _ENDPOINT = {
@@ -174,6 +211,7 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
     given = [
         name for name in ("sasl_mechanism", "sasl_jaas_config", *_PASSWORD_ONLY, *_OAUTH_ONLY) if getattr(config, name) is not None
     ]
+    given += [each.name for each in fields(SecuritySettings) if each.name in _REFRESH_NAMES and getattr(config, each.name) != each.default]
     if not config.security_protocol.startswith("SASL_"):
         if given:
             raise ConfigError(f"{given[0]} has no effect with security_protocol={config.security_protocol}")
@@ -184,7 +222,7 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
             f"security_protocol={config.security_protocol} needs sasl_mechanism, one of {', '.join(SASL_MECHANISMS)}"
             " (GSSAPI, Java's default, is not implemented)"
         )
-    wrong = _PASSWORD_ONLY if mechanism == "OAUTHBEARER" else _OAUTH_ONLY
+    wrong = _PASSWORD_ONLY if mechanism == "OAUTHBEARER" else (*_OAUTH_ONLY, *_REFRESH_NAMES)
     if found := [name for name in wrong if name in given]:
         raise ConfigError(f"{found[0]} has no effect with sasl_mechanism={mechanism}")
     if config.sasl_jaas_config is not None:
@@ -272,7 +310,15 @@ def _oauth(config: SecuritySettings, options: Mapping[str, str]) -> SaslSettings
         claims=claims or None,
         lifetime_s=lifetime_s,
         extensions=extensions,
+        refresh=_refresh_window(config),
     )
+
+
+def _refresh_window(config: SecuritySettings) -> RefreshWindow:
+    for name, low, high in _REFRESH.values():
+        if not low <= getattr(config, name) <= high:
+            raise ConfigError(f"{name} must be {low} to {high}, not {getattr(config, name)!r}")
+    return RefreshWindow(**{part: getattr(config, name) for part, (name, _low, _high) in _REFRESH.items()})
 
 
 def _claim(name: str, kind: str, value: str) -> Any:
@@ -306,6 +352,11 @@ class SecuritySettings:
         sasl_oauthbearer_client_credentials_client_id, sasl_oauthbearer_client_credentials_client_secret: for that.
         sasl_oauthbearer_scope: asked for along with them.
         sasl_login_callback_handler_class: Java's name for using the endpoint; nothing else can be named.
+        sasl_login_refresh_window_factor: a token is refreshed after this part of its life,
+        sasl_login_refresh_window_jitter: and up to so much more, at random;
+        sasl_login_refresh_min_period_seconds: so long after the one before at the earliest,
+        sasl_login_refresh_buffer_seconds: so long before it expires at the latest. A token of a shorter life than these two together is
+            refreshed without regard to them.
         ssl_context: a ready `ssl.SSLContext`; excludes the other ssl settings.
         ssl_cafile: PEM file of the authorities to trust; without any the system's are trusted.
         ssl_certfile, ssl_keyfile: PEM files of the client's own certificate chain and key, or both in the first.
@@ -328,6 +379,10 @@ class SecuritySettings:
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
     sasl_oauthbearer_scope: str | None = None
     sasl_login_callback_handler_class: str | None = None
+    sasl_login_refresh_window_factor: float = 0.8
+    sasl_login_refresh_window_jitter: float = 0.05
+    sasl_login_refresh_min_period_seconds: int = 60
+    sasl_login_refresh_buffer_seconds: int = 300
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None

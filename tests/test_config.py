@@ -235,3 +235,14 @@ def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
 def test_settings_are_a_mapping():
     with pytest.raises(ConfigError, match="settings are a mapping"):
         ClientConfig.from_user("h:9092")
+
+
+@pytest.mark.parametrize(("given", "found"), [("0.65", 0.65), (" 1 ", 1.0), (1, 1.0), (0.7, 0.7)])
+def test_numbers_with_a_fraction_come_as_text_too(given, found):
+    assert BrokerConfig.from_user({"log.cleaner.min.cleanable.ratio": given}).log_cleaner_min_cleanable_ratio == found
+
+
+@pytest.mark.parametrize("given", ["", "much", "nan", "inf", True, None, "1e400"])
+def test_what_is_no_number(given):
+    with pytest.raises(ConfigError, match="log_cleaner_min_cleanable_ratio must be a number"):
+        BrokerConfig.from_user({"log.cleaner.min.cleanable.ratio": given})

@@ -277,6 +277,7 @@ cdef class ClientCore:
     cdef public dict _needs_versions
     cdef public int64_t _setup_deadline_ms
     cdef public list _aborted
+    cdef public object _found_out             # deque: helper threads put in what is to be called with the time (addresses, tokens)
     cdef public object _metadata_request
     cdef public bint _active
 
@@ -370,6 +371,8 @@ cdef class ClientCore:
         timeout_ms = max(0, min(timeout_ms, deadline_ms - now_ms))
         selector.poll(timeout_ms, now_ms)
         now_ms = selector.now_ms
+        if self._found_out:
+            self._handle_found_out(now_ms)
         if selector.completed_sends:
             self._handle_completed_sends(responses, now_ms)
         if selector.completed_receives:

@@ -23,7 +23,7 @@ from kafkacore.clock import Clock
 from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, Code, CorruptDataError, KafkaError
 from kafkacore.net.channel import ConnectionId
-from kafkacore.net.oauth import TokenSource, token_provider
+from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient
 from kafkacore.net.transport import Transport
 from kafkacore.protocol import (
@@ -228,21 +228,26 @@ class SaslAuthenticator:
         return APIS[key].response.decode(version, answer, start)
 
 
-def new_clients(settings: SaslSettings, clock: Clock) -> Callable[[], SaslClient]:
+def new_clients(settings: SaslSettings, clock: Clock, login: TokenLogin | None = None) -> Callable[[], SaslClient]:
     """What makes the mechanism's machine for each authentication.
+
+    Args:
+        settings: mechanism and credentials.
+        clock: the time.
+        login: OAUTHBEARER: has the token.
 
     Raises:
         ConfigError: name or password cannot be used, or a package is missing.
     """
     if settings.mechanism == "OAUTHBEARER":
-        tokens = TokenSource(token_provider(settings, clock), clock)
+        tokens = login or token_login(settings, clock)
         OAuthBearerClient("checked", extensions=settings.extensions)
 
         def bearer() -> SaslClient:
             try:
                 return OAuthBearerClient(tokens.token(), settings.username, settings.extensions)
             except KafkaError as error:
-                raise AuthenticationFailedError(f"OAUTHBEARER authentication failed: {error.message}") from error
+                raise no_token(error) from error
 
         return bearer
     if settings.mechanism == "PLAIN":
@@ -252,13 +257,31 @@ def new_clients(settings: SaslSettings, clock: Clock) -> Callable[[], SaslClient
     return lambda: ScramClient(settings.mechanism, settings.username, settings.password)
 
 
-def authenticators(settings: SaslSettings | None, client_id: str, clock: Clock) -> Callable[[ConnectionId], SaslAuthenticator] | None:
+def no_token(error: KafkaError) -> AuthenticationFailedError:
+    """What a connection fails with for want of a token."""
+    return AuthenticationFailedError(f"OAUTHBEARER authentication failed: {error.message}")
+
+
+class Authenticators:
+    """Makes the authenticator of each connection of one client.
+
+    Attributes:
+        login: has the token that they need; None for other mechanisms. `NetworkClient` sees to it that it is `ready` before it connects.
+    """
+
+    def __init__(self, settings: SaslSettings, client_id: str, clock: Clock) -> None:
+        self.login = token_login(settings, clock) if settings.mechanism == "OAUTHBEARER" else None
+        self._new_client = new_clients(settings, clock, self.login)
+        self._client_id = client_id
+
+    def __call__(self, _id: ConnectionId) -> SaslAuthenticator:
+        return SaslAuthenticator(self._new_client, self._client_id)
+
+
+def authenticators(settings: SaslSettings | None, client_id: str, clock: Clock) -> Authenticators | None:
     """For a selector: what makes the authenticator of each connection; None without SASL.
 
     Raises:
         ConfigError: see `new_clients`.
     """
-    if settings is None:
-        return None
-    new_client = new_clients(settings, clock)
-    return lambda _id: SaslAuthenticator(new_client, client_id)
+    return None if settings is None else Authenticators(settings, client_id, clock)

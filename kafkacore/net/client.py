@@ -9,7 +9,8 @@ Rules:
    A broker that bounds the life of sessions has one more: a connection authenticates again before its session ends (KIP-368).
 4. A response that does not fit its request, a request that times out, bytes that do not decode: each ends the whole connection, and every
    request on it is answered with `disconnected`. After a lost answer nothing later on that connection can be trusted to be in step.
-5. Resolving a name blocks in `getaddrinfo`, as in the Java client; the resolver is a parameter.
+5. Nothing blocks but the selector: names are resolved, and OAuth tokens asked for, on helper threads (net/background.py). Until then the
+   node is RESOLVING or AWAITING_TOKEN, and the other nodes are served.
 
 Source: Kafka's NetworkClient, KafkaClient, ClusterConnectionStates; KIP-35, KIP-144, KIP-219, KIP-511, KIP-601, KIP-899.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -36,12 +37,16 @@ from kafkacore.errors import (
 )
 from kafkacore.errors import from_code as error_from_code
 from kafkacore.metadata import Metadata
+from kafkacore.net.authentication import Authenticators, no_token
+from kafkacore.net.background import Lookups, Resolver, resolve
 from kafkacore.net.connection import (
+    AWAITING_TOKEN,
     CHECKING_API_VERSIONS,
     CONNECTING,
     NEVER_MS,
     READY,
     REAUTHENTICATING,
+    RESOLVING,
     CorrelationIds,
     ExponentialBackoff,
     InFlightRequests,
@@ -50,19 +55,18 @@ from kafkacore.net.connection import (
 )
 from kafkacore.net.request import ClientRequest, ClientResponse, Kind
 from kafkacore.net.selector import IdleDisconnect, Selector
-from kafkacore.net.transport import Address
 from kafkacore.types import Node
 
 __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkClientConfig", "Resolver", "resolve"]
-
-Resolver = Callable[[str, int], list[Address]]
-"""resolver(host, port) gives the addresses to try, in order; raises OSError when the name cannot be resolved."""
 
 _API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
 _AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, but another authentication to be begun
 # How much of a session's life passes before the next authentication: not all connections of all clients at once.
 _SESSION_PARTS = (0.85, 0.95)
+
+# So long a name may be looked up before another node is asked for metadata instead (the delay of RFC 8305, section 5).
+_RESOLUTION_DELAY_MS = 250
 
 # So many connections in a row that the peer closes so soon after the attempt began, an answer being owed, are no accident.
 _EARLY_CLOSINGS = 3
@@ -97,15 +101,6 @@ class NetworkClientConfig(Protocol):
     def socket_connection_setup_timeout_max_ms(self) -> int: ...
 
 
-def resolve(host: str, port: int) -> list[Address]:
-    """Resolves a name to every address it has, in the system's order of preference."""
-    found: dict[Address, None] = {}
-    for family, _kind, _proto, _name, sockaddr in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        if family in (socket.AF_INET, socket.AF_INET6):
-            found[Address(family, sockaddr, host)] = None
-    return list(found)
-
-
 class NetworkClient(ClientCore):
     """Sends requests to nodes and keeps the metadata fresh; see the rules at the top of the file.
 
@@ -115,7 +110,7 @@ class NetworkClient(ClientCore):
         config: Time-outs, back-off and client id.
         clock: Time; the selector's by default.
         rng: Jitter, and where `least_loaded_node` starts.
-        resolver: Name resolution.
+        resolver: Name resolution that does not block; by default the system's, on a helper thread.
         max_in_flight: max.in.flight.requests.per.connection.
         software_version: Told to brokers with ApiVersions (KIP-511).
     """
@@ -132,7 +127,7 @@ class NetworkClient(ClientCore):
         clock: Clock | None = None,
         rng: random.Random | None = None,
         *,
-        resolver: Resolver = resolve,
+        resolver: Resolver | None = None,
         max_in_flight: int = 5,
         software_version: str = "0.1.0",
     ) -> None:
@@ -141,7 +136,8 @@ class NetworkClient(ClientCore):
         self.in_flight = InFlightRequests(max_in_flight)
         self._clock = clock or selector.clock
         self._rng = rng or random.Random()
-        self._resolver = resolver
+        self._found_out: deque[Callable[[int], None]] = deque()
+        self._lookups = Lookups(self._post, self._resolved, resolver)
         self._client_id = config.client_id
         self._request_timeout_ms = config.request_timeout_ms
         self._software_version = software_version
@@ -162,6 +158,11 @@ class NetworkClient(ClientCore):
         self._active = True
         self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # told of connections that ended and were ready before
         self._any_ready = False  # found by the last least_loaded_node
+        authenticator = selector.authenticator
+        self._login = authenticator.login if isinstance(authenticator, Authenticators) else None
+        if self._login is not None:
+            self._login.on_answer = lambda: self._post(self._advance_login)
+            self._recompute_setup_deadline()
 
     # ---- nodes
 
@@ -173,7 +174,7 @@ class NetworkClient(ClientCore):
             return 0
         if connection.disconnected:
             return max(0, connection.backoff_until_ms - now_ms)
-        if connection.state == CONNECTING:
+        if connection.state in (CONNECTING, RESOLVING):
             return max(0, connection.setup_deadline_ms - now_ms)
         return NEVER_MS
 
@@ -227,7 +228,8 @@ class NetworkClient(ClientCore):
 
     def least_loaded_node(self, now_ms: int) -> Node | None:
         """Returns the node to ask when any will do: a ready one with nothing in flight, else the ready one with least in flight, else one
-        being connected, else the one whose last attempt is longest ago; None when none is possible now."""
+        being connected, else the one whose last attempt is longest ago, else one whose name is being resolved; None when none is possible
+        now."""
         nodes = self.metadata.snapshot.node_list
         if not nodes:
             raise IllegalStateError("there are no nodes; the metadata was not bootstrapped")
@@ -235,6 +237,7 @@ class NetworkClient(ClientCore):
         best: Node | None = None
         best_count = 1 << 30
         connecting: Node | None = None
+        resolving: Node | None = None
         connectable: Node | None = None
         oldest_ms = NEVER_MS
         count = len(nodes)
@@ -250,13 +253,15 @@ class NetworkClient(ClientCore):
                         return node
                     if in_flight < best_count:
                         best, best_count = node, in_flight
-            elif connection is not None and connection.state in (CONNECTING, CHECKING_API_VERSIONS, REAUTHENTICATING):
+            elif connection is not None and connection.state in (CONNECTING, CHECKING_API_VERSIONS, REAUTHENTICATING, AWAITING_TOKEN):
                 connecting = node
+            elif connection is not None and connection.state == RESOLVING:
+                resolving = node  # last: a resolver that hangs for one name says nothing about the others
             elif connection is None or connection.can_connect(now_ms):
                 last_ms = -NEVER_MS if connection is None else connection.last_attempt_ms
                 if last_ms < oldest_ms:
                     connectable, oldest_ms = node, last_ms
-        return best or connecting or connectable
+        return best or connecting or connectable or resolving
 
     def has_ready_nodes(self, now_ms: int) -> bool:
         """True when some node is connected and not throttled."""
@@ -346,10 +351,17 @@ class NetworkClient(ClientCore):
         for node_id, version in list(self._needs_versions.items()):
             if not self.selector.is_channel_ready(node_id) or not self.in_flight.can_send_more(node_id):
                 continue
-            del self._needs_versions[node_id]
             if version == _AUTHENTICATE:
+                try:
+                    if not self._has_token(now_ms):
+                        continue
+                except AuthenticationFailedError as error:
+                    self._fail(node_id, error, self._aborted, now_ms)
+                    continue
+                del self._needs_versions[node_id]
                 self._authenticate(node_id, None, self._aborted, now_ms)
                 continue
+            del self._needs_versions[node_id]
             # The stream is open; from here on the request's own time-out watches it.
             self._connections[node_id].setup_deadline_ms = NEVER_MS
             self._opening.pop(node_id, None)
@@ -422,14 +434,20 @@ class NetworkClient(ClientCore):
             connection.state = REAUTHENTICATING
             connection.reauthenticate_ms = NEVER_MS
             self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
+        login_due = self._login is not None and self._login.deadline_ms <= now_ms
+        if login_due:
+            self._advance_login(now_ms)
         for node_id, connection in list(self._opening.items()):
             if connection.setup_deadline_ms <= now_ms:
                 took_ms = now_ms - connection.last_attempt_ms
                 self.selector.close(node_id)
-                error = NetworkError(f"connection to {self._name(node_id)} was not set up within {took_ms} ms", broker=_broker(node_id))
+                what = f"connection to {self._name(node_id)} was not set up"
+                if connection.state == RESOLVING:
+                    what = f"cannot resolve host {self._hosts[node_id][0]!r}: there was no answer"
+                error = NetworkError(f"{what} within {took_ms} ms", broker=_broker(node_id))
                 self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
         self._recompute_setup_deadline()
-        if ended:
+        if ended or login_due:
             self._handle_initiate_api_version_requests(now_ms)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
@@ -457,38 +475,83 @@ class NetworkClient(ClientCore):
     def _recompute_setup_deadline(self) -> None:
         opening = min((one.setup_deadline_ms for one in self._opening.values()), default=NEVER_MS)
         self._setup_deadline_ms = min((one.reauthenticate_ms for one in self._sessions.values()), default=NEVER_MS)
-        self._setup_deadline_ms = min(self._setup_deadline_ms, opening)
+        self._setup_deadline_ms = min(self._setup_deadline_ms, opening, NEVER_MS if self._login is None else self._login.deadline_ms)
 
     def _initiate_connect(self, node: Node, now_ms: int) -> None:
         connection = self._connection(node.id)
         host = (node.host, node.port)
-        try:
-            if self._hosts.get(node.id) != host or connection.needs_resolve:
-                connection.addresses = []
-                connection.next_address = 0
-                self._hosts[node.id] = host
-                connection.addresses = self._addresses_of(node)
-            address = connection.next_connect_address()
-            connection.connecting(now_ms, self._setup_timeout.backoff_ms(connection.failed_connect_attempts))
-            self._opening[node.id] = connection
-            self._recompute_setup_deadline()
-            self.selector.connect(node.id, address)
-        except NetworkError as unresolved:
-            self._process_disconnection(node.id, unresolved, self._aborted, now_ms)
-        except OSError as cause:
-            error = NetworkError(f"connection to {node.host}:{node.port} failed: {cause.strerror or cause}", broker=_broker(node.id))
-            error.__cause__ = cause
-            self._process_disconnection(node.id, error, self._aborted, now_ms)
+        if self._hosts.get(node.id) != host or connection.needs_resolve:
+            connection.addresses = []
+            connection.next_address = 0
+            self._hosts[node.id] = host
+        self._go_on_connecting(connection, now_ms)
 
-    def _addresses_of(self, node: Node) -> list[Address]:
+    def _go_on_connecting(self, connection: NodeConnection, now_ms: int) -> None:
+        """An attempt, as far as it goes without waiting: a token if connections need one, the host's addresses, the connection."""
+        node_id = connection.node_id
+        host, port = self._hosts[node_id]
+        self._opening[node_id] = connection
         try:
-            addresses = self._resolver(node.host, node.port)
+            if not self._has_token(now_ms):
+                connection.awaiting_token(now_ms)
+                return
+            timeout_ms = self._setup_timeout.backoff_ms(connection.failed_connect_attempts)
+            if connection.needs_resolve:
+                addresses = self._lookups.find(host, port, _broker(node_id))
+                if addresses is None:
+                    connection.resolving(now_ms, timeout_ms)
+                    return
+                connection.addresses = addresses
+            address = connection.next_connect_address()
+            connection.connecting(now_ms, timeout_ms)
+            self.selector.connect(node_id, address)
+        except (NetworkError, AuthenticationFailedError) as error:
+            if error.broker is None:
+                error.broker = _broker(node_id)
+            self._process_disconnection(node_id, error, self._aborted, now_ms)
         except OSError as cause:
-            error = NetworkError(f"cannot resolve host {node.host!r}: {cause.strerror or cause}", broker=_broker(node.id))
-            raise error from cause
-        if not addresses:
-            raise NetworkError(f"cannot resolve host {node.host!r}: the name has no address", broker=_broker(node.id))
-        return addresses
+            lost = NetworkError(f"connection to {host}:{port} failed: {cause.strerror or cause}", broker=_broker(node_id))
+            lost.__cause__ = cause
+            self._process_disconnection(node_id, lost, self._aborted, now_ms)
+        finally:
+            self._recompute_setup_deadline()
+
+    def _has_token(self, now_ms: int) -> bool:
+        """Whether a connection may authenticate now; False while an OAuth token is being asked for.
+
+        Raises:
+            AuthenticationFailedError: the last ask failed, and it is too early for another one.
+        """
+        if self._login is None:
+            return True
+        try:
+            return self._login.ready(now_ms)
+        except AuthenticationFailedError as error:
+            raise no_token(error) from error
+        finally:
+            self._recompute_setup_deadline()
+
+    # ---- what helper threads have found out (net/background.py)
+
+    def _post(self, step: Callable[[int], None]) -> None:
+        """Has a later poll, or the one in progress, call `step(now_ms)`. Any thread may call it."""
+        self._found_out.append(step)
+        self.wakeup()
+
+    def _handle_found_out(self, now_ms: int) -> None:
+        while self._found_out:
+            self._found_out.popleft()(now_ms)
+
+    def _resolved(self, host: tuple[str, int], now_ms: int) -> None:
+        for connection in [one for one in self._opening.values() if one.state == RESOLVING and self._hosts[one.node_id] == host]:
+            self._go_on_connecting(connection, now_ms)
+
+    def _advance_login(self, now_ms: int) -> None:
+        assert self._login is not None  # who else would have called
+        self._login.advance(now_ms)
+        self._recompute_setup_deadline()
+        for connection in [one for one in self._opening.values() if one.state == AWAITING_TOKEN]:
+            self._go_on_connecting(connection, now_ms)
 
     def _fail(self, node_id: Any, error: KafkaError, responses: list[ClientResponse], now_ms: int) -> None:
         """Closes a connection whose peer does not keep to the protocol."""
@@ -577,6 +640,8 @@ class NetworkClient(ClientCore):
             self._told_down.discard(node_id)
             return
         self._active = False
+        if self._login is not None:
+            self._login.close()
         for one in list(self._connections):
             self.disconnect(one)
         self.selector.close()
@@ -621,6 +686,10 @@ class NetworkClient(ClientCore):
             connection = self._connections[node.id]
             if connection.disconnected:
                 return max(connection.backoff_until_ms, self.metadata.next_update_ms)
+        if self._connections[node.id].state == RESOLVING:
+            others = [self._connections.get(one.id) for one in self.metadata.snapshot.node_list]
+            starts_ms = (now_ms if one is None else one.backoff_until_ms for one in others if one is None or one.disconnected)
+            return max(now_ms + _RESOLUTION_DELAY_MS, min(starts_ms, default=NEVER_MS))
         return NEVER_MS
 
     def _earliest_throttle_end(self, now_ms: int) -> int:

@@ -120,8 +120,13 @@ CHECKING_API_VERSIONS = 2
 READY = 3
 AUTHENTICATION_FAILED = 4
 REAUTHENTICATING = 5  # only the requests of an authentication are sent (KIP-368); answers to earlier ones still come
+AWAITING_TOKEN = 6  # an OAuth token is being asked for; there is no connection yet
+RESOLVING = 7  # the host's name is being resolved; there is no connection yet
 
-_STATE_NAMES = ("DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED", "REAUTHENTICATING")
+_STATE_NAMES = (
+    "DISCONNECTED", "CONNECTING", "CHECKING_API_VERSIONS", "READY", "AUTHENTICATION_FAILED", "REAUTHENTICATING", "AWAITING_TOKEN",
+    "RESOLVING",
+)  # fmt: skip
 
 
 class NodeConnection(ConnectionCore):
@@ -178,8 +183,20 @@ class NodeConnection(ConnectionCore):
         """True when every known address has had its turn."""
         return self.next_address >= len(self.addresses)
 
+    def awaiting_token(self, now_ms: int) -> None:
+        """An attempt begins with the wait for a token, which has a bound of its own."""
+        self.state = AWAITING_TOKEN
+        self.last_attempt_ms = now_ms
+        self.setup_deadline_ms = NEVER_MS
+        self.authentication_error = None
+
+    def resolving(self, now_ms: int, setup_timeout_ms: int) -> None:
+        """An attempt begins, or goes on, with the host's name being resolved."""
+        self.connecting(now_ms, setup_timeout_ms)
+        self.state = RESOLVING
+
     def connecting(self, now_ms: int, setup_timeout_ms: int) -> None:
-        """An attempt begins."""
+        """An attempt begins, or goes on, with a connection being made."""
         self.state = CONNECTING
         self.last_attempt_ms = now_ms
         self.setup_deadline_ms = now_ms + setup_timeout_ms

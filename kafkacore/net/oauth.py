@@ -1,82 +1,232 @@
-"""Where OAUTHBEARER's tokens come from, and how long each is used.
+"""Where OAUTHBEARER's tokens come from, and when the next one is asked for.
 
-A token is asked for in the thread that does the I/O and kept for 80% of its life; if there is no new one then, the old one is used to its
-end.
+Rules:
+
+1. `TokenLogin` is an engine: it never blocks. Who gives tokens, an endpoint or a user's function, is asked on a helper thread
+   (net/background.py), which exists only while it asks. All connections of a client share one login, and so one ask.
+2. One ask has one bound for everything, `ASK_TIMEOUT_MS`. One that failed is remembered for a back-off, so that not every connection waits
+   again; the error of the last one is what connections fail with.
+3. A token is refreshed before it expires, as `sasl.login.refresh.*` says. While there is no new one, the old one is used to its end.
 
 Source: RFC 6749 section 4.4 (client credentials), RFC 7515 (unsecured tokens, for tests only); KIP-255, KIP-768;
-org.apache.kafka.common.security.oauthbearer.internals.unsecured.
+org.apache.kafka.common.security.oauthbearer.internals: unsecured, expiring.ExpiringCredentialRefreshingLogin.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+import random
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkacore.clock import Clock
-from kafkacore.config_security import SaslSettings, TokenEndpoint, TokenProvider
+from kafkacore.config_security import RefreshWindow, SaslSettings, TokenEndpoint, TokenProvider
 from kafkacore.errors import AuthenticationFailedError, ConfigError, KafkaError, SaslAuthentication
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.background import call_in_background
+from kafkacore.net.connection import ExponentialBackoff
 
 log = logging.getLogger("kafkacore.net")
 
-KEPT_PART = 0.8
-ENDPOINT_TIMEOUT_S = 10
+ASK_TIMEOUT_MS = 10_000
+"""For a whole answer: resolving the endpoint's name, connecting, every byte."""
+RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS = 100, 10_000
+"""Defaults of sasl.login.retry.backoff.ms and .max.ms."""
+MAX_ANSWER_BYTES = 1 << 20
+MAX_UNANSWERED = 3
+"""Calls that have not returned after their time: beside so many no further one is made, or threads would pile up."""
 _SHOWN_CHARACTERS = 200
 
 
-class TokenSource:
-    """The token to show now.
+class _Ask:
+    """One question for a token."""
+
+    __slots__ = ("cancel", "deadline_ms")
+
+    def __init__(self, deadline_ms: int, cancel: Callable[[], None] | None) -> None:
+        self.deadline_ms = deadline_ms
+        self.cancel = cancel
+
+
+class TokenLogin:
+    """The token of one client; see the rules at the top of the file.
 
     Args:
         provider: gives (token, expiry in milliseconds since 1970).
-        clock: the time.
+        clock: the time of day, which tokens expire by.
+        blocks: the provider may block, and is called on a helper thread.
+        refresh: when the next token is asked for.
+        rng: source of the jitter.
+
+    Attributes:
+        on_answer: called on the helper thread when an answer is there: the owner is to call `advance`.
     """
 
-    def __init__(self, provider: TokenProvider, clock: Clock) -> None:
+    def __init__(
+        self,
+        provider: TokenProvider,
+        clock: Clock,
+        *,
+        blocks: bool = True,
+        refresh: RefreshWindow | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
         self._provider = provider
         self._clock = clock
+        self._blocks = blocks
+        self._refresh = refresh or RefreshWindow()
+        self._rng = rng or random.Random()
+        self._backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, rng=self._rng)
         self._token = ""
-        self._renew_ms = self._expiry_ms = -1
+        self._expiry_wall_ms = -1
+        self._refresh_ms = NEVER_MS  # when to ask though the token is still valid
+        self._ask: _Ask | None = None
+        self._unanswered: set[_Ask] = set()
+        self._answers: deque[tuple[_Ask, Any]] = deque()
+        self._failures = 0  # since the last token
+        self._failure = ""
+        self._retry_ms = -NEVER_MS
+        self.on_answer: Callable[[], None] = lambda: None
+
+    @property
+    def deadline_ms(self) -> int:
+        """When `advance` has something to do without an answer."""
+        return self._refresh_ms if self._ask is None else self._ask.deadline_ms
 
     def token(self) -> str:
         """A token that is valid now.
 
         Raises:
-            AuthenticationFailedError: there is none.
+            AuthenticationFailedError: no token was asked for, or the last one has expired; `ready` gets one.
         """
-        now_ms = self._clock.wall_ms()
-        if now_ms < self._renew_ms:
+        if self._clock.wall_ms() < self._expiry_wall_ms:
             return self._token
-        try:
-            token, expiry_ms = self._ask(now_ms)
-        except AuthenticationFailedError as error:
-            if now_ms >= self._expiry_ms:
-                raise
-            log.warning("the old OAuth token is used on for want of a new one: %s", error)
-            return self._token
-        self._token, self._expiry_ms = token, expiry_ms
-        self._renew_ms = now_ms + int((expiry_ms - now_ms) * KEPT_PART)
-        return token
+        raise AuthenticationFailedError(f"no OAuth token: {self._failure or ('it has expired' if self._token else 'none was asked for')}")
 
-    def _ask(self, now_ms: int) -> tuple[str, int]:
+    def ready(self, now_ms: int) -> bool:
+        """Whether there is a valid token; if not, one is being asked for now.
+
+        Raises:
+            AuthenticationFailedError: the last ask failed, and its back-off has not passed.
+        """
+        self.advance(now_ms)
+        if self._has_token():
+            return True
+        if self._ask is None:
+            if now_ms >= self._retry_ms:
+                self._begin(now_ms)
+            if self._ask is None:
+                self.token()
+                return True
+        return False
+
+    def advance(self, now_ms: int) -> None:
+        """Takes answers, ends an ask whose time is up, begins a refresh that is due."""
+        while self._answers:
+            ask, outcome = self._answers.popleft()
+            self._settle(ask, outcome, now_ms)
+        ask_now = self._ask
+        if ask_now is not None and now_ms >= ask_now.deadline_ms:
+            self._ask = None
+            self._unanswered.add(ask_now)
+            if ask_now.cancel is not None:
+                ask_now.cancel()
+            self._failed(f"the provider gave no answer within {ASK_TIMEOUT_MS} ms", None, now_ms)
+        if self._ask is None and now_ms >= self._refresh_ms:
+            self._begin(now_ms)
+
+    def close(self) -> None:
+        """Ends an ask that is under way, as far as that can be done from outside."""
+        for ask in (self._ask, *self._unanswered):
+            if ask is not None and ask.cancel is not None:
+                ask.cancel()
+
+    def _has_token(self) -> bool:
+        return self._clock.wall_ms() < self._expiry_wall_ms
+
+    def _begin(self, now_ms: int) -> None:
+        if len(self._unanswered) >= MAX_UNANSWERED:
+            self._failed(f"{len(self._unanswered)} earlier calls of the provider have not returned", None, now_ms)
+            return
+        provider, cancel = self._provider, None
+        if isinstance(provider, ClientCredentials):
+            request = provider.request()
+            provider, cancel = request, request.cancel
+        ask = self._ask = _Ask(now_ms + ASK_TIMEOUT_MS, cancel)
+        if self._blocks:
+            call_in_background("kafkacore-oauth-token", provider, lambda outcome: self._answered(ask, outcome))
+            return
         try:
-            answer = self._provider()
-        except KafkaError as error:
-            raise AuthenticationFailedError(f"no OAuth token: {error.message}") from error
+            outcome: Any = provider()
         except Exception as error:
+            outcome = error
+        self._settle(ask, outcome, now_ms)
+
+    def _answered(self, ask: _Ask, outcome: Any) -> None:
+        """Called on the helper thread."""
+        self._answers.append((ask, outcome))
+        self.on_answer()
+
+    def _settle(self, ask: _Ask, outcome: Any, now_ms: int) -> None:
+        late = ask is not self._ask
+        self._unanswered.discard(ask)
+        if not late:
+            self._ask = None
+        try:
+            token, expiry_wall_ms = self._checked(outcome)
+        except AuthenticationFailedError as error:
+            if not late:  # else it was reported when its time was up
+                self._failed(error.message, error.__cause__, now_ms)
+            return
+        if late and expiry_wall_ms <= self._expiry_wall_ms:
+            return
+        self._token, self._expiry_wall_ms = token, expiry_wall_ms
+        self._failures, self._failure, self._retry_ms = 0, "", -NEVER_MS
+        self._refresh_ms = now_ms + self._refresh.delay_ms(expiry_wall_ms - self._clock.wall_ms(), self._rng.random())
+
+    def _checked(self, outcome: Any) -> tuple[str, int]:
+        if isinstance(outcome, KafkaError):
+            raise AuthenticationFailedError(outcome.message) from outcome
+        if isinstance(outcome, BaseException):
             # The text of a foreign error may repeat what was sent; its type says enough, and the cause is there for who looks.
-            raise AuthenticationFailedError(f"no OAuth token: the provider raised {type(error).__name__}") from error
-        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], str) and isinstance(answer[1], (int, float))):
-            raise AuthenticationFailedError("no OAuth token: the provider must return (token, expiry in milliseconds since 1970)")
-        token, expiry_ms = answer
-        if expiry_ms <= now_ms:
+            raise AuthenticationFailedError(f"the provider raised {type(outcome).__name__}") from outcome
+        if not (isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[0], str) and isinstance(outcome[1], (int, float))):
+            raise AuthenticationFailedError("the provider must return (token, expiry in milliseconds since 1970)")
+        token, expiry_ms = outcome
+        wall_ms = self._clock.wall_ms()
+        if not wall_ms < expiry_ms < float("inf"):
             raise AuthenticationFailedError(
-                f"the OAuth token has expired already: the provider says {expiry_ms}, in milliseconds since 1970 it is {now_ms}"
+                f"the token has expired already: the provider says {expiry_ms}, in milliseconds since 1970 it is {wall_ms}"
             )
         return token, int(expiry_ms)
+
+    def _failed(self, reason: str, cause: BaseException | None, now_ms: int) -> None:
+        self._retry_ms = now_ms + self._backoff.backoff_ms(self._failures)
+        self._failures += 1
+        self._failure = reason
+        self._refresh_ms = NEVER_MS
+        if self._has_token():
+            self._refresh_ms = self._retry_ms
+            log.log(
+                logging.WARNING if self._failures == 1 else logging.DEBUG,
+                "no new OAuth token, the old one is used on: %s%s", reason, "" if cause is None else f" ({type(cause).__name__})",
+            )  # fmt: skip
+
+
+def token_login(settings: SaslSettings, clock: Clock) -> TokenLogin:
+    """The login that a client's settings ask for.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    blocks = settings.token_provider is not None or settings.token_endpoint is not None
+    return TokenLogin(token_provider(settings, clock), clock, blocks=blocks, refresh=settings.refresh)
 
 
 def token_provider(settings: SaslSettings, clock: Clock) -> TokenProvider:
@@ -114,31 +264,84 @@ class ClientCredentials:
         self._endpoint = endpoint
         self._clock = clock
 
+    def request(self) -> TokenRequest:
+        """One question, to be called on any thread."""
+        return TokenRequest(self._httpx, self._endpoint, self._clock)
+
     def __call__(self) -> tuple[str, int]:
         """Asks for a token.
 
         Raises:
             AuthenticationFailedError: the endpoint cannot be reached, or gives none.
         """
-        endpoint = self._endpoint
+        return self.request()()
+
+
+class TokenRequest:
+    """One question to a token endpoint. `cancel` ends it from another thread."""
+
+    def __init__(self, httpx: Any, endpoint: TokenEndpoint, clock: Clock) -> None:
+        self._httpx = httpx
+        self._endpoint = endpoint
+        self._clock = clock
+        self._sock: Any = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Ends the question: its call raises soon, unless a name is being resolved for it."""
+        self._cancelled = True
+        sock = self._sock
+        if sock is not None:
+            with contextlib.suppress(OSError):  # it is closed already
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by httpx at each of its steps: where the socket can be got at."""
+        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+            self._sock = info["return_value"].get_extra_info("socket")
+            if self._cancelled:
+                self.cancel()
+
+    def __call__(self) -> tuple[str, int]:
+        """Asks.
+
+        Raises:
+            AuthenticationFailedError: the endpoint cannot be reached, or gives none.
+        """
+        endpoint, httpx = self._endpoint, self._httpx
         form = {"grant_type": "client_credentials"} | ({"scope": endpoint.scope} if endpoint.scope else {})
-        now_ms = self._clock.wall_ms()
+        wall_ms, end_ms = self._clock.wall_ms(), self._clock.now_ms() + ASK_TIMEOUT_MS
+        data = bytearray()
         try:
-            answer = self._httpx.post(
-                endpoint.url, data=form, auth=(endpoint.client_id, endpoint.client_secret), timeout=ENDPOINT_TIMEOUT_S
-            )
-        except (self._httpx.HTTPError, self._httpx.InvalidURL) as error:
+            with (
+                httpx.Client(timeout=ASK_TIMEOUT_MS / 1000) as client,
+                client.stream(
+                    "POST",
+                    endpoint.url,
+                    data=form,
+                    auth=(endpoint.client_id, endpoint.client_secret),
+                    headers={"Accept-Encoding": "identity"},  # what is unpacked could be larger than any bound
+                    extensions={"trace": self._trace},
+                ) as answer,
+            ):
+                for piece in answer.iter_raw():
+                    data += piece
+                    if len(data) > MAX_ANSWER_BYTES:
+                        raise AuthenticationFailedError(f"{endpoint.url} answers with more than {MAX_ANSWER_BYTES} bytes")
+                    if self._clock.now_ms() >= end_ms:
+                        raise AuthenticationFailedError(f"{endpoint.url} has not answered within {ASK_TIMEOUT_MS} ms")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise AuthenticationFailedError(f"{endpoint.url} cannot be asked: {type(error).__name__}") from error
         try:
-            body = answer.json()
-        except ValueError:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
             body = None
         body = body if isinstance(body, dict) else {}
         token, life_s = body.get("access_token"), body.get("expires_in", 300)
-        if answer.status_code != 200 or not isinstance(token, str) or not isinstance(life_s, (int, float)):
+        if answer.status_code != 200 or not isinstance(token, str) or not isinstance(life_s, (int, float)) or not 0 < life_s < 1e12:
             said = str(body.get("error", "no access_token"))[:_SHOWN_CHARACTERS]
             raise AuthenticationFailedError(f"{endpoint.url} gives {endpoint.client_id} no token: HTTP {answer.status_code}, {said}")
-        return token, now_ms + int(life_s * 1000)
+        return token, wall_ms + int(life_s * 1000)
 
 
 # ---- unsecured tokens

@@ -260,6 +260,11 @@ class Selector(SelectorCore):
         self._accept_serial = 0
         self._closed = False
 
+    @property
+    def authenticator(self) -> Callable[[ConnectionId], Authenticator | None] | None:
+        """What makes the authenticators of new channels."""
+        return self._authenticator
+
     # ---- connections
 
     def connect(self, id: ConnectionId, address: Address) -> None:

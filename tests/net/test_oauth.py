@@ -2,48 +2,151 @@
 
 import base64
 import json
+import queue
+import random
+import socket
+import threading
 
 import pytest
 
-from kafkacore.clock import ManualClock
-from kafkacore.config_security import TokenEndpoint
+from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.config_security import RefreshWindow, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
-from kafkacore.net.oauth import ClientCredentials, TokenSource, read_unsecured_token, unsecured_token
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.oauth import (
+    ASK_TIMEOUT_MS,
+    MAX_ANSWER_BYTES,
+    MAX_UNANSWERED,
+    ClientCredentials,
+    TokenLogin,
+    read_unsecured_token,
+    unsecured_token,
+)
 from tests.net.token_endpoint import token_endpoint
 
 T0 = 1_700_000_000_000
+WAIT_S = 30
 
 
-def test_a_token_is_kept_for_most_of_its_life():
-    clock = ManualClock(0, T0)
-    made = []
+class Provider:
+    """Gives what the test puts in."""
 
-    def provider():
-        made.append(None)
-        return f"t{len(made)}", clock.wall_ms() + 10_000
+    def __init__(self):
+        self.answers = []
+        self.asked = 0
 
-    source = TokenSource(provider, clock)
-    assert [source.token(), source.token()] == ["t1", "t1"]
-    clock.advance(7_999)
-    assert source.token() == "t1"
-    clock.advance(1)
-    assert source.token() == "t2"
+    def __call__(self):
+        self.asked += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
-def test_an_old_token_is_used_to_its_end_when_there_is_no_new_one():
-    clock = ManualClock(0, T0)
-    answers = iter([("t1", T0 + 10_000)])
+class Rig:
+    """A login whose provider answers in place, with a clock moved by hand."""
 
-    def provider():
-        return next(answers)
+    def __init__(self, *answers, life_ms=1_000_000, random=0.0, **options):
+        self.clock = ManualClock(0, T0)
+        self.life_ms = life_ms
+        self.provider = Provider()
+        self.provider.answers += answers
+        self.login = TokenLogin(self.provider, self.clock, blocks=False, rng=Fixed(random), **options)
 
-    source = TokenSource(provider, clock)
-    source.token()
-    clock.advance(9_999)
-    assert source.token() == "t1"
-    clock.advance(1)
-    with pytest.raises(AuthenticationFailedError, match="the provider raised StopIteration"):
-        source.token()
+    def token(self, name):
+        """An answer that is valid for `life_ms` from now."""
+        return name, self.clock.wall_ms() + self.life_ms
+
+    def ready(self):
+        return self.login.ready(self.clock.now_ms())
+
+    def at_deadline(self):
+        """The owner comes back when it is asked to."""
+        self.clock.advance(self.login.deadline_ms - self.clock.now_ms())
+        self.login.advance(self.clock.now_ms())
+
+
+class Fixed(random.Random):
+    """Jitter known beforehand."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def random(self):
+        return self.value
+
+    def uniform(self, low, high):
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("life_s", "random", "window", "after_s"),
+    [
+        (3600, 0.0, {}, 2880),
+        (3600, 1.0, {}, 3060),
+        (1000, 1.0, {}, 700),  # 300 s before its end at the latest
+        (400, 0.0, {"factor": 0.5, "buffer_s": 0, "min_period_s": 300}, 300),  # not before 300 s
+        (300, 0.0, {}, 240),  # shorter than both together: neither counts
+        (3600, 1.0, {"factor": 1.0, "jitter": 0.25, "buffer_s": 0}, 3600),
+    ],
+)
+def test_when_a_token_is_refreshed(life_s, random, window, after_s):
+    rig = Rig(("t1", T0 + life_s * 1000), random=random, refresh=RefreshWindow(**window))
+    assert rig.ready()
+    assert rig.login.deadline_ms == after_s * 1000
+
+
+def test_a_token_is_refreshed_before_it_expires_without_anyone_asking():
+    rig = Rig()
+    rig.provider.answers.append(rig.token("t1"))
+    assert [rig.ready(), rig.ready(), rig.login.token(), rig.provider.asked] == [True, True, "t1", 1]
+    rig.clock.advance(1)
+    rig.provider.answers.append(("t2", T0 + 1_700_000))
+    rig.at_deadline()
+    assert (rig.login.token(), rig.provider.asked) == ("t2", 2)
+    assert rig.login.deadline_ms > rig.clock.now_ms()
+
+
+def test_an_old_token_is_used_to_its_end_and_refreshes_back_off():
+    rig = Rig()
+    rig.provider.answers.append(rig.token("t1"))
+    rig.ready()
+    waits = []
+    while rig.clock.now_ms() < rig.life_ms:
+        assert rig.login.token() == "t1"
+        before_ms = rig.clock.now_ms()
+        rig.provider.answers.append(ValueError("down"))
+        rig.at_deadline()
+        waits.append(rig.clock.now_ms() - before_ms)
+        if rig.login.deadline_ms == NEVER_MS:
+            break
+    assert waits[:9] == [700_000, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]
+    assert rig.clock.now_ms() >= rig.life_ms
+    with pytest.raises(AuthenticationFailedError, match="the provider raised ValueError"):
+        rig.login.token()
+    # Nothing goes on by itself when there is nothing left to use: the next connection asks.
+    rig.provider.answers.append(rig.token("t2"))
+    rig.clock.advance(10_000)
+    assert rig.ready()
+    assert rig.login.token() == "t2"
+
+
+def test_a_failed_ask_is_remembered_for_a_back_off():
+    rig = Rig(ValueError("down"), ValueError("down"))
+    for _ in range(10):
+        with pytest.raises(AuthenticationFailedError, match="the provider raised ValueError"):
+            rig.ready()
+    assert rig.provider.asked == 1
+    rig.clock.advance(100)
+    for _ in range(10):
+        with pytest.raises(AuthenticationFailedError):
+            rig.ready()
+    assert rig.provider.asked == 2
+    rig.provider.answers.append(rig.token("t1"))
+    rig.clock.advance(200)
+    assert rig.ready()
+    assert rig.provider.asked == 3
 
 
 @pytest.mark.parametrize(
@@ -54,26 +157,104 @@ def test_an_old_token_is_used_to_its_end_when_there_is_no_new_one():
         ((b"token", T0 + 1), "must return"),
         (("token", None), "must return"),
         (("token", T0 // 1000 + 3600), "has expired already.*milliseconds"),
+        (("token", float("nan")), "has expired already"),
+        (("token", float("inf")), "has expired already"),
     ],
 )
 def test_what_a_provider_may_not_return(answer, why):
     with pytest.raises(AuthenticationFailedError, match=why) as caught:
-        TokenSource(lambda: answer, ManualClock(0, T0)).token()
+        Rig(answer).ready()
     assert "token'" not in str(caught.value)
 
 
 def test_a_providers_own_error_is_told_and_a_foreign_ones_text_is_not():
-    def own():
-        raise RequestTimedOut("the vault is silent")
-
-    def foreign():
-        raise ValueError("password=hush")
-
     with pytest.raises(AuthenticationFailedError, match="the vault is silent"):
-        TokenSource(own, ManualClock(0, T0)).token()
+        Rig(RequestTimedOut("the vault is silent")).ready()
     with pytest.raises(AuthenticationFailedError, match="ValueError") as caught:
-        TokenSource(foreign, ManualClock(0, T0)).token()
+        Rig(ValueError("password=hush")).ready()
     assert "hush" not in str(caught.value)
+
+
+# ---- a provider that blocks
+
+
+class Slow:
+    """Blocks until the test says what to answer."""
+
+    def __init__(self):
+        self.asked = threading.Semaphore(0)
+        self.calls = 0
+        self.answers = queue.SimpleQueue()
+
+    def __call__(self):
+        self.calls += 1
+        self.asked.release()
+        answer = self.answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def slow():
+    provider = Slow()
+    yield provider
+    for _ in range(10):
+        provider.answers.put(ValueError("end of the test"))
+
+
+class SlowRig:
+    def __init__(self, provider):
+        self.clock = ManualClock(0, T0)
+        self.provider = provider
+        self.answered = threading.Semaphore(0)
+        self.login = TokenLogin(provider, self.clock, rng=Fixed(0.0))
+        self.login.on_answer = self.answered.release
+
+    def ready(self):
+        return self.login.ready(self.clock.now_ms())
+
+    def answer(self, answer):
+        self.provider.answers.put(answer)
+        assert self.answered.acquire(timeout=WAIT_S)
+
+
+def test_connections_share_one_ask_and_none_of_them_blocks(slow):
+    rig = SlowRig(slow)
+    assert [rig.ready() for _ in range(10)] == [False] * 10
+    assert slow.asked.acquire(timeout=WAIT_S)
+    rig.answer(("t1", T0 + 60_000))
+    assert [rig.ready() for _ in range(10)] == [True] * 10
+    assert (rig.login.token(), slow.calls) == ("t1", 1)
+
+
+def test_an_ask_has_one_bound_and_a_late_answer_is_still_good(slow):
+    rig = SlowRig(slow)
+    assert not rig.ready()
+    assert rig.login.deadline_ms == ASK_TIMEOUT_MS
+    rig.clock.advance(ASK_TIMEOUT_MS)
+    with pytest.raises(AuthenticationFailedError, match="gave no answer within 10000 ms"):
+        rig.ready()
+    rig.answer(("t1", rig.clock.wall_ms() + 60_000))
+    assert rig.ready()
+    assert (rig.login.token(), slow.calls) == ("t1", 1)
+
+
+def test_calls_that_do_not_return_do_not_pile_up(slow):
+    rig = SlowRig(slow)
+    for _ in range(MAX_UNANSWERED):
+        assert not rig.ready()
+        rig.clock.advance(ASK_TIMEOUT_MS)
+        with pytest.raises(AuthenticationFailedError, match="gave no answer"):
+            rig.ready()
+        rig.clock.advance(10_000)
+    with pytest.raises(AuthenticationFailedError, match="3 earlier calls of the provider have not returned"):
+        rig.ready()
+    for _ in range(MAX_UNANSWERED):
+        assert slow.asked.acquire(timeout=WAIT_S)
+    assert slow.calls == MAX_UNANSWERED
+    rig.answer(("t1", rig.clock.wall_ms() + 60_000))
+    assert rig.ready()
 
 
 # ---- unsecured tokens
@@ -148,3 +329,60 @@ def test_an_endpoint_that_cannot_be_reached():
     for url in ("http://127.0.0.1:1/", "nowhere", "http://["):
         with pytest.raises(AuthenticationFailedError, match="cannot be asked"):
             ClientCredentials(TokenEndpoint(url, "me", "hush", None), ManualClock(0, T0))()
+
+
+def test_an_answer_without_end_is_bounded():
+    pytest.importorskip("httpx")
+    with (
+        token_endpoint(200, b'{"access_token": "' + b"x" * MAX_ANSWER_BYTES + b'"}') as endpoint,
+        pytest.raises(AuthenticationFailedError, match=f"answers with more than {MAX_ANSWER_BYTES} bytes"),
+    ):
+        ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", None), ManualClock(0, T0))()
+
+
+def test_an_answer_that_drips_is_bounded_as_a_whole():
+    """Each byte comes in time, and all of them would not: the clock moves with every one."""
+    pytest.importorskip("httpx")
+    clock = ManualClock(0, T0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip():
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(65_536)
+                sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+                try:
+                    while True:
+                        clock.advance(3_000)
+                        sock.sendall(b" ")
+                except OSError:
+                    pass  # given up
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        with pytest.raises(AuthenticationFailedError, match="has not answered within 10000 ms"):
+            ClientCredentials(TokenEndpoint(url, "me", "hush", None), clock)()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def test_closing_ends_an_ask_that_hangs_and_no_thread_is_left():
+    pytest.importorskip("httpx")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        clock = SystemClock()
+        login = TokenLogin(ClientCredentials(TokenEndpoint(url, "me", "hush", None), clock), clock)
+        answered = threading.Event()
+        login.on_answer = answered.set
+        before = set(threading.enumerate())
+        assert not login.ready(clock.now_ms())
+        (thread,) = set(threading.enumerate()) - before
+        assert thread.daemon
+        sock, _ = listener.accept()
+        with sock:
+            assert sock.recv(65_536).startswith(b"POST /token")
+            login.close()
+            assert answered.wait(WAIT_S)
+            thread.join(WAIT_S)
+            assert not thread.is_alive()

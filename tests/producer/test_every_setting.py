@@ -16,11 +16,11 @@ import trustme
 from producer_support import Bench, response
 
 from kafkacore import compress, protocol
-from kafkacore.clock import SystemClock
+from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import BufferFullError, Code, ConfigError, KafkaTimeoutError, RecordTooLarge, SaslAuthentication
-from kafkacore.net.oauth import unsecured_token
+from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.net.token_endpoint import token_endpoint
@@ -285,6 +285,54 @@ def tokens(cluster: Any) -> None:
         assert endpoint.asked == [("Basic bWU6aHVzaA==", {"grant_type": ["client_credentials"], "scope": ["kafka"]})]
         with pytest.raises(ConfigError, match="Java code"):
             producer(secured, **settings, **credentials | {"sasl_login_callback_handler_class": "a.B"})
+
+
+@check(
+    "sasl_login_refresh_window_factor", "sasl_login_refresh_window_jitter", "sasl_login_refresh_min_period_seconds",
+    "sasl_login_refresh_buffer_seconds",
+)  # fmt: skip
+def refresh(cluster: Any) -> None:
+    """Each moves the time at which the next token is asked for; an idle producer asks by itself."""
+
+    def after_s(**settings: Any) -> float:
+        clock = ManualClock()
+
+        def provider() -> tuple[str, int]:
+            return "t", clock.wall_ms() + 1_000_000
+
+        config = ProducerConfig.from_user({
+            "bootstrap_servers": "b:1", "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_provider": provider, "sasl_login_refresh_window_jitter": 0.0, **settings,
+        })  # fmt: skip
+        login = TokenLogin(provider, clock, blocks=False, refresh=config.sasl_settings().refresh)
+        assert login.ready(clock.now_ms())
+        return (login.deadline_ms - clock.now_ms()) / 1000
+
+    asked_at = [
+        after_s(sasl_login_refresh_window_factor=0.6),
+        after_s(sasl_login_refresh_window_factor="0.65"),
+        after_s(sasl_login_refresh_buffer_seconds=500),
+        after_s(sasl_login_refresh_window_factor=0.5, sasl_login_refresh_min_period_seconds=660),
+    ]
+    assert asked_at == [600, 650, 500, 660]
+    assert 600 < after_s(sasl_login_refresh_window_factor=0.6, sasl_login_refresh_window_jitter=0.1) < 700
+    for name, bad in (("window_factor", 0.4), ("window_jitter", 0.3), ("min_period_seconds", 901), ("buffer_seconds", -1)):
+        with pytest.raises(ConfigError, match=f"sasl_login_refresh_{name} must be"):
+            after_s(**{f"sasl_login_refresh_{name}": bad})
+    with pytest.raises(ConfigError, match="sasl_login_refresh_buffer_seconds has no effect with security_protocol=PLAINTEXT"):
+        producer(cluster, sasl_login_refresh_buffer_seconds=1)
+    token = unsecured_token({"sub": "carol"}, SystemClock().wall_ms(), 600)
+    asked_twice = threading.Semaphore(0)
+
+    def short() -> tuple[str, int]:
+        asked_twice.release()
+        return token, SystemClock().wall_ms() + 1_000
+
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_login_refresh_window_factor": 0.5}
+    with EmbeddedCluster(config=sasl_listener({})) as secured, producer(secured, **settings, sasl_oauthbearer_token_provider=short) as p:
+        p.send("t", b"x").result(10)
+        for _ in range(3):
+            assert asked_twice.acquire(timeout=30)
 
 
 @check("acks")

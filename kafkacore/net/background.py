@@ -1,0 +1,134 @@
+"""Calls that may block, off the thread that does the I/O: resolving a name, asking for an OAuth token.
+
+Rules:
+
+1. A thread exists only while its call runs. It is a daemon: a call that hangs keeps neither `close` nor the end of the process waiting.
+2. Such a thread touches nothing of its client. It hands over what came of the call, and wakes the owner, who goes on with it.
+3. Where no thread can be started (a limit of the system, the end of the interpreter) the call is made in place: late, but made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kafkacore.errors import NetworkError
+from kafkacore.net.transport import Address
+
+__all__ = ["Lookups", "Post", "Resolver", "call_in_background", "numeric_addresses", "resolve"]
+
+T = TypeVar("T")
+
+Resolver = Callable[[str, int], list[Address]]
+"""resolver(host, port) gives the addresses to try, in order; raises OSError when the name cannot be resolved."""
+
+Post = Callable[[Callable[[int], None]], None]
+"""post(step): has the owner's thread call `step(now_ms)` soon. Any thread may call it."""
+
+
+def call_in_background(name: str, call: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    """Makes a call on a thread of its own.
+
+    Args:
+        name: of the thread.
+        call: may block.
+        done: called on that thread with what the call returned or raised.
+    """
+
+    def run() -> None:
+        outcome: T | BaseException
+        try:
+            outcome = call()
+        except BaseException as error:
+            outcome = error
+        done(outcome)
+
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError:
+        run()
+
+
+def _addresses(host: str, port: int, flags: int) -> list[Address]:
+    found: dict[Address, None] = {}
+    for family, _kind, _proto, _name, sockaddr in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags):
+        if family in (socket.AF_INET, socket.AF_INET6):
+            found[Address(family, sockaddr, host)] = None
+    return list(found)
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """Resolves a name to every address it has, in the system's order of preference. Blocks."""
+    return _addresses(host, port, 0)
+
+
+def numeric_addresses(host: str, port: int) -> list[Address]:
+    """The address that a literal such as 127.0.0.1 or ::1 is; empty for a name. Does not block."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return _addresses(host, port, socket.AI_NUMERICHOST)
+    return []
+
+
+class Lookups:
+    """Addresses of hosts for an owner that must not block. One thread at most per host, however many ask for it, and however often.
+
+    Args:
+        post: hands a step to the owner's thread.
+        found: called on the owner's thread with (host, port) and the time when `find` has an answer.
+        resolver: called in place, so it must not block; None asks the system, in the background unless the host is an address.
+    """
+
+    def __init__(self, post: Post, found: Callable[[tuple[str, int], int], None], resolver: Resolver | None = None) -> None:
+        self._post = post
+        self._found = found
+        self._resolver = resolver
+        self._running: set[tuple[str, int]] = set()
+        self._answers: dict[tuple[str, int], list[Address] | BaseException] = {}  # each is used once: a later attempt asks again
+
+    def find(self, host: str, port: int, broker: int | None = None) -> list[Address] | None:
+        """The addresses of a host.
+
+        Args:
+            host: a name or an address.
+            port: a number.
+            broker: for the error.
+
+        Returns:
+            None while the name is being resolved: `found` is called then, and this is to be asked again.
+
+        Raises:
+            NetworkError: the name cannot be resolved.
+        """
+        key = (host, port)
+        answer: Any = self._answers.pop(key, None)
+        if answer is None and self._resolver is not None:
+            try:
+                answer = self._resolver(host, port)
+            except (OSError, UnicodeError) as error:
+                answer = error
+        if answer is None:
+            answer = numeric_addresses(host, port) or None
+        if answer is None:
+            if key not in self._running:
+                self._running.add(key)
+                call_in_background(f"kafkacore-resolve-{host}", lambda: resolve(host, port), lambda outcome: self._arrived(key, outcome))
+            return None
+        if isinstance(answer, BaseException):
+            reason = getattr(answer, "strerror", None) or answer
+            raise NetworkError(f"cannot resolve host {host!r}: {reason}", broker=broker) from answer
+        if not answer:
+            raise NetworkError(f"cannot resolve host {host!r}: the name has no address", broker=broker)
+        return list(answer)
+
+    def _arrived(self, key: tuple[str, int], outcome: list[Address] | BaseException) -> None:
+        """Called on the helper thread."""
+
+        def step(now_ms: int) -> None:
+            self._running.discard(key)
+            self._answers[key] = outcome
+            self._found(key, now_ms)
+
+        self._post(step)

@@ -1,0 +1,506 @@
+"""What may hang without stopping anything else: the resolver for one broker's name, the place where OAuth tokens come from."""
+
+import queue
+import random
+import socket
+import threading
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer, protocol
+from kafkacore.config_security import SaslSettings
+from kafkacore.errors import AuthenticationFailedError, NetworkError
+from kafkacore.metadata import NEVER_MS
+from kafkacore.net.authentication import authenticators
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.connection import AWAITING_TOKEN, REAUTHENTICATING, RESOLVING
+from kafkacore.net.oauth import ASK_TIMEOUT_MS, read_unsecured_token, unsecured_token
+from kafkacore.net.sasl import OAuthBearerServer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+from tests.net.net_support import Cluster
+from tests.net.test_authentication import SaslBroker
+
+WAIT_S = 30
+
+
+def noting_wakeups(client):
+    """A semaphore that counts the client's wake-ups from now on."""
+    woken, wakeup = threading.Semaphore(0), client.wakeup
+
+    def note():
+        wakeup()
+        woken.release()
+
+    client.wakeup = note
+    return woken
+
+
+def leave(cluster, state):
+    """Polls, woken by helper threads, until no connection is in a state."""
+    while any(one.state == state for one in cluster.client._connections.values()):
+        assert cluster.woken.acquire(timeout=WAIT_S)
+        cluster.poll()
+
+
+def produce(cluster, node_id):
+    """One request to a node, answered."""
+    seen = []
+    cluster.send(node_id, seen=seen)
+    peer = cluster.peer(f"broker-{node_id}")
+    header = next(header for header, _ in peer.read() if header.request_api_key == 0)
+    peer.answer(header, protocol.ProduceResponse(responses=[]))
+    cluster.client.poll(0, cluster.now_ms)
+    return [response.error for response in seen]
+
+
+# ---- names
+
+
+class Resolver:
+    """The system's resolver, whose answers the test gives."""
+
+    def __init__(self):
+        self.slow = {}  # host -> queue of answers
+        self.asked = threading.Semaphore(0)
+        self.calls = []
+
+    def hangs(self, *hosts):
+        for host in hosts:
+            self.slow[host] = queue.SimpleQueue()
+
+    def answer(self, host, *ips):
+        self.slow[host].put(ips)
+
+    def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):
+        if flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        self.calls.append(host)
+        ips = (host,)
+        if host in self.slow:
+            self.asked.release()
+            ips = self.slow[host].get()
+        if not ips:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ips]
+
+
+@pytest.fixture
+def resolver(monkeypatch):
+    made = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", made.getaddrinfo)
+    yield made
+    for answers in made.slow.values():
+        for _ in range(10):
+            answers.put(())
+
+
+class ResolvingCluster(Cluster):
+    """Asks the system's resolver, as real clients do."""
+
+    def make_client(self):
+        client = NetworkClient(self.selector, self.metadata, self.config, rng=random.Random(1))
+        self.woken = noting_wakeups(client)
+        return client
+
+    def until_ready(self, id=1):
+        node = self.node(id)
+        for _ in range(30):
+            if self.client.ready(node, self.now_ms):
+                return node
+            leave(self, RESOLVING)
+            self.poll()
+        raise AssertionError(f"node {id} does not become ready")
+
+    def start(self):
+        """Until the metadata is there."""
+        while self.metadata.snapshot.is_bootstrap:
+            self.poll()
+            tried = len(self.client._connections) == len(self.config.bootstrap_addresses)
+            if tried and not self.peers:
+                assert self.woken.acquire(timeout=WAIT_S)
+
+
+@pytest.fixture
+def cluster(resolver):
+    made = ResolvingCluster((1, 2))
+    made.start()
+    yield made
+    made.close()
+
+
+def test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_asked(cluster, resolver):
+    cluster.until_ready(1)
+    resolver.hangs("broker-2")
+    node = cluster.node(2)
+    assert not cluster.client.ready(node, cluster.now_ms)
+    assert resolver.asked.acquire(timeout=WAIT_S)
+    for _ in range(3):
+        assert not cluster.client.ready(node, cluster.now_ms)
+        assert produce(cluster, 1) == [None]
+    assert cluster.client._connections[2].state == RESOLVING
+    assert 0 < cluster.client.connection_delay(node, cluster.now_ms) <= 12_000
+    resolver.answer("broker-2", "broker-2")
+    cluster.until_ready(2)
+    assert produce(cluster, 2) == [None]
+    assert resolver.calls.count("broker-2") == 1
+
+
+def test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_answer_is_used(cluster, resolver):
+    cluster.until_ready(1)
+    resolver.hangs("broker-2")
+    node = cluster.node(2)
+    cluster.client.ready(node, cluster.now_ms)
+    assert resolver.asked.acquire(timeout=WAIT_S)
+    for _ in range(3):
+        cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+        cluster.poll()
+        assert cluster.client.connection_failed(node)
+        error = cluster.client.connection_errors(node)[-1]
+        assert isinstance(error, NetworkError)
+        assert "cannot resolve host 'broker-2': there was no answer within" in str(error)
+        cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+        assert not cluster.client.ready(node, cluster.now_ms)
+    assert resolver.calls.count("broker-2") == 1  # one thread, however many attempts
+    assert produce(cluster, 1) == [None]
+    resolver.answer("broker-2", "broker-2")
+    cluster.until_ready(2)
+    assert resolver.calls.count("broker-2") == 1
+
+
+def test_a_name_without_address_is_told_and_asked_for_again(cluster, resolver):
+    resolver.hangs("broker-2")
+    node = cluster.node(2)
+    for attempt in range(2):
+        cluster.client.ready(node, cluster.now_ms)
+        resolver.answer("broker-2")
+        leave(cluster, RESOLVING)
+        assert "cannot resolve host 'broker-2': Name or service not known" in str(cluster.client.connection_errors(node)[attempt])
+        cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+    assert resolver.calls.count("broker-2") == 2
+
+
+def test_all_addresses_of_a_name_are_tried_before_backing_off(cluster, resolver):
+    resolver.hangs("broker-2")
+    resolver.answer("broker-2", "dead-1", "dead-2", "broker-2")
+    cluster.refuse = {"dead-1", "dead-2"}
+    cluster.until_ready(2)
+    assert resolver.calls.count("broker-2") == 1
+
+
+def test_metadata_comes_from_another_server_while_the_first_ones_name_hangs(resolver):
+    resolver.hangs("boot-1", "boot-2")
+    cluster = ResolvingCluster((1,), bootstrap=("boot-1:9000", "boot-2:9000", "boot-3:9000"))
+    try:
+        cluster.start()
+        assert cluster.peers[0].address.host == "boot-3"
+    finally:
+        cluster.close()
+
+
+def test_another_server_is_asked_without_waiting_for_the_end_of_an_attempt(resolver):
+    resolver.hangs("boot-1", "boot-2")
+    cluster = ResolvingCluster((1,), bootstrap=("boot-1:9000", "boot-2:9000"))
+    try:
+        cluster.client.poll(60_000, cluster.now_ms)
+        assert resolver.asked.acquire(timeout=WAIT_S)
+        assert cluster.poller.waits[-1] == 250
+        cluster.clock.advance(250)
+        cluster.client.poll(60_000, cluster.now_ms)
+        assert resolver.asked.acquire(timeout=WAIT_S)
+        assert sorted(resolver.calls) == ["boot-1", "boot-2"]
+        assert cluster.poller.waits[-1] > 5_000  # there is no other server to ask, and no polling
+    finally:
+        cluster.close()
+
+
+def test_an_address_needs_no_thread(monkeypatch):
+    def no_thread(*_args, **_options):
+        raise AssertionError("a thread for an address")
+
+    monkeypatch.setattr("kafkacore.net.background.call_in_background", no_thread)
+    with EmbeddedCluster(1) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        assert producer.send("t", b"v").result().offset == 0
+
+
+@pytest.mark.parametrize("what", ["producer", "consumer"])
+def test_closing_does_not_wait_for_a_resolver_that_hangs(what, monkeypatch):
+    real, asked, release = socket.getaddrinfo, threading.Event(), threading.Event()
+
+    def getaddrinfo(host, *args, flags=0, **options):
+        if host == "hangs.example" and not flags & socket.AI_NUMERICHOST:
+            asked.set()
+            release.wait()
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real(host, *args, flags=flags, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    try:
+        with EmbeddedCluster(1) as cluster:
+            servers = ["hangs.example:9092", *cluster.bootstrap_servers.split(",")]
+            if what == "producer":
+                with KafkaProducer(bootstrap_servers=servers) as producer:
+                    for number in range(10):
+                        assert producer.send("t", b"v").result().offset == number
+            else:
+                with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                    producer.send("t", b"v").result()
+                with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+                    consumer.assign([TopicPartition("t", 0)])
+                    assert [record.value for record in consumer.poll(10)[TopicPartition("t", 0)]] == [b"v"]
+            alone = KafkaProducer(bootstrap_servers=["hangs.example:9092"])
+            assert asked.wait(WAIT_S)
+            alone.close(0)
+    finally:
+        release.set()
+
+
+# ---- tokens
+
+
+class Tokens:
+    """A provider of tokens, which hangs when the test wants it to."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.life_ms = 60_000
+        self.hanging = None
+        self.error = None
+        self.calls = 0
+        self.asked = threading.Semaphore(0)
+
+    def hang(self):
+        self.hanging = threading.Event()
+
+    def release(self):
+        self.hanging.set()
+
+    def __call__(self):
+        self.calls += 1
+        self.asked.release()
+        if self.hanging is not None:
+            self.hanging.wait()
+        if self.error is not None:
+            raise self.error
+        now_ms = self.clock.wall_ms()
+        return unsecured_token({"sub": "alice"}, now_ms, self.life_ms // 1000), now_ms + self.life_ms
+
+
+class TokenCluster(Cluster):
+    """A cluster whose connections authenticate with tokens."""
+
+    session_ms = 0
+
+    def make_client(self):
+        self.tokens = Tokens(self.clock)
+        settings = SaslSettings("OAUTHBEARER", token_provider=self.tokens)
+        self.selector._authenticator = authenticators(settings, "me", self.clock)
+        self.brokers = {}
+        client = super().make_client()
+        self.woken = noting_wakeups(client)
+        return client
+
+    @property
+    def login(self):
+        return self.selector.authenticator.login
+
+    def serve(self):
+        any_requests = False
+        for peer in self.peers:
+            broker = self.brokers.setdefault(id(peer), SaslBroker(peer, lifetime_ms=self.session_ms))
+            for header, request in peer.read():
+                any_requests = True
+                key = header.request_api_key
+                if key == 17:
+                    broker.machine = OAuthBearerServer(lambda token: read_unsecured_token(token, self.clock.wall_ms())[0])
+                if key in (17, 36) or (key == 18 and header.request_api_version == 0):
+                    broker.answer(header, request)
+                elif key == 18:
+                    peer.answer(header, self.api_versions())
+                elif key == 3:
+                    peer.answer(header, self.metadata_response([topic.name for topic in request.topics or ()]))
+        return any_requests
+
+    def has_token(self):
+        try:
+            return bool(self.login.token())
+        except AuthenticationFailedError:
+            return False
+
+    def wait_for_ready(self, *ids):
+        """Polls; where only a token is waited for, until that is there."""
+        for _ in range(100):
+            if not [id for id in ids if not self.client.ready(self.node(id), self.now_ms)]:
+                return
+            leave(self, AWAITING_TOKEN)
+            if any(one.state == REAUTHENTICATING for one in self.client._connections.values()) and not self.has_token():
+                assert self.woken.acquire(timeout=WAIT_S)
+            self.poll()
+        raise AssertionError(f"nodes {ids} do not become ready")
+
+
+@pytest.fixture
+def secured():
+    made = TokenCluster((1, 2))
+    yield made
+    made.tokens.error = ValueError("end of the test")
+    if made.tokens.hanging is not None:
+        made.tokens.release()
+    made.close()
+
+
+def expire(cluster):
+    """The token's life passes; its refresh fails on the way."""
+    cluster.tokens.error = ValueError("down")
+    cluster.clock.advance(cluster.tokens.life_ms)
+    while cluster.login.deadline_ms != NEVER_MS:
+        cluster.poll()
+        assert cluster.woken.acquire(timeout=WAIT_S)
+        cluster.poll()
+    cluster.clock.advance(20_000)
+
+
+def test_tokens_that_are_not_given_do_not_keep_another_broker_from_being_asked(secured):
+    secured.wait_for_ready(1)
+    expire(secured)
+    secured.tokens.error = None
+    secured.tokens.hang()
+    node = secured.node(2)
+    for _ in range(3):
+        assert not secured.client.ready(node, secured.now_ms)
+        assert produce(secured, 1) == [None]
+    assert secured.client._connections[2].state == AWAITING_TOKEN
+    assert not [peer for peer in secured.peers if peer.address.host == "broker-2"]  # no broker waits for it either
+    secured.tokens.release()
+    secured.wait_for_ready(2)
+    assert produce(secured, 2) == [None]
+
+
+def test_ten_connections_share_one_ask(resolver):
+    secured = TokenCluster(tuple(range(1, 11)))
+    try:
+        secured.tokens.hang()
+        for id in range(1, 11):
+            assert not secured.client.ready(secured.node(id), secured.now_ms)
+        assert [one.state for one in secured.client._connections.values()] == [AWAITING_TOKEN] * 10
+        secured.tokens.release()
+        secured.wait_for_ready(*range(1, 11))
+        assert secured.tokens.calls == 1
+    finally:
+        secured.close()
+
+
+def test_a_second_failure_in_a_row_is_told_and_then_a_token_ends_it(secured):
+    secured.wait_for_ready(1)
+    expire(secured)
+    node = secured.node(2)
+    asked = secured.tokens.calls
+    for failure in (1, 2):
+        assert not secured.client.ready(node, secured.now_ms)
+        leave(secured, AWAITING_TOKEN)
+        error = secured.client.authentication_exception(node)
+        assert isinstance(error, AuthenticationFailedError)
+        assert "OAUTHBEARER authentication failed: no OAuth token: the provider raised ValueError" in str(error)
+        assert secured.tokens.calls == asked + failure
+        assert secured.client.connection_delay(node, secured.now_ms) > 0
+        secured.clock.advance(10_000)
+    secured.poll(3)
+    assert produce(secured, 1) == [None]
+    secured.tokens.error = None
+    secured.wait_for_ready(2)
+    assert secured.client.authentication_exception(node) is None
+    assert secured.tokens.calls == asked + 3
+
+
+def test_while_a_failed_ask_is_remembered_no_connection_waits_again(secured):
+    secured.wait_for_ready(1)
+    expire(secured)
+    secured.client.ready(secured.node(2), secured.now_ms)
+    leave(secured, AWAITING_TOKEN)
+    asked = secured.tokens.calls
+    secured.client.close(2)
+    assert not secured.client.ready(secured.node(2), secured.now_ms)
+    assert isinstance(secured.client.authentication_exception(secured.node(2)), AuthenticationFailedError)
+    assert secured.tokens.calls == asked
+
+
+def test_an_ask_that_takes_too_long_fails_who_waits_for_it_at_its_deadline(secured):
+    secured.tokens.hang()
+    node = secured.node(2)
+    assert not secured.client.ready(node, secured.now_ms)
+    assert secured.tokens.asked.acquire(timeout=WAIT_S)
+    secured.poller.waits.clear()
+    secured.client.poll(60_000, secured.now_ms)
+    assert secured.poller.waits[-1] <= ASK_TIMEOUT_MS  # the client comes back by itself
+    secured.clock.advance(ASK_TIMEOUT_MS)
+    secured.poll(2)
+    assert "gave no answer within 10000 ms" in str(secured.client.authentication_exception(node))
+    secured.tokens.release()
+    assert secured.woken.acquire(timeout=WAIT_S)
+    secured.clock.advance(1_000)
+    secured.wait_for_ready(2)
+    assert secured.tokens.calls == 1
+
+
+def test_a_token_is_refreshed_in_the_background_and_the_next_connection_does_not_wait(secured):
+    secured.wait_for_ready(1)
+    calls = secured.tokens.calls
+    secured.poll(3)
+    secured.poller.waits.clear()
+    secured.client.poll(600_000, secured.now_ms)
+    assert 48_000 <= secured.poller.waits[-1] <= 51_000  # idle: one wait, to the refresh
+    secured.clock.advance(secured.poller.waits[-1])
+    secured.tokens.hang()
+    secured.poll()
+    assert secured.tokens.asked.acquire(timeout=WAIT_S)
+    assert produce(secured, 1) == [None]
+    assert not secured.client.ready(secured.node(2), secured.now_ms)
+    assert secured.client._connections[2].state != AWAITING_TOKEN  # the old token is still good
+    secured.tokens.release()
+    while secured.login.deadline_ms < secured.now_ms + 40_000:
+        assert secured.woken.acquire(timeout=WAIT_S)
+        secured.poll()
+    assert secured.tokens.calls == calls + 1
+
+
+def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stopping_the_others(secured):
+    secured.session_ms = 100_000
+    secured.wait_for_ready(1)
+    secured.session_ms = 0
+    secured.wait_for_ready(2)
+    expire(secured)
+    secured.tokens.error = None
+    secured.tokens.hang()
+    connection = secured.client._connections[1]
+    secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
+    for _ in range(3):
+        secured.poll()
+        assert produce(secured, 2) == [None]
+    assert connection.state == REAUTHENTICATING
+    secured.tokens.release()
+    secured.wait_for_ready(1)
+    assert len([peer for peer in secured.peers if peer.address.host == "broker-1"]) == 1
+
+
+def test_a_session_that_gets_no_token_ends(secured):
+    secured.session_ms = 100_000
+    secured.wait_for_ready(1)
+    expire(secured)
+    connection = secured.client._connections[1]
+    secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
+    secured.poll()
+    assert connection.state == REAUTHENTICATING
+    leave(secured, REAUTHENTICATING)
+    assert isinstance(secured.client.authentication_exception(secured.node(1)), AuthenticationFailedError)
+    secured.tokens.error = None
+    secured.clock.advance(20_000)
+    secured.wait_for_ready(1)
+
+
+def test_closing_does_not_wait_for_a_token(secured):
+    secured.tokens.hang()
+    secured.client.ready(secured.node(1), secured.now_ms)
+    assert secured.tokens.asked.acquire(timeout=WAIT_S)
+    secured.client.close()
+    secured.tokens.release()
+    assert secured.woken.acquire(timeout=WAIT_S)  # its wake-up finds the selector closed
