@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from kafkacore import config_security
-from kafkacore.config_security import SASL_MECHANISMS, WORDS, SecuritySettings
+from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.errors import ConfigError
 
 INT32_MAX = 2**31 - 1
@@ -634,7 +634,8 @@ class BrokerConfig(_Config):
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
         security_inter_broker_protocol: of the listener, for brokers and clients alike: PLAINTEXT or SASL_PLAINTEXT.
-        sasl_enabled_mechanisms: what clients may use; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER if left out.
+        sasl_enabled_mechanisms: what clients may use; PLAIN and SCRAM if left out. OAUTHBEARER must be named: it admits
+            anyone who brings an unsigned token.
         sasl_jaas_config: PlainLoginModule with username and password, as which brokers log in at each other, and PLAIN's users as
             user_NAME="password".
         connections_max_reauth_ms: after so long a client has to authenticate again; 0 for never.
@@ -757,7 +758,7 @@ class BrokerConfig(_Config):
 
     def sasl_mechanisms(self) -> tuple[str, ...]:
         """What clients may authenticate with."""
-        return SASL_MECHANISMS if self.sasl_enabled_mechanisms is None else self.sasl_enabled_mechanisms
+        return PASSWORD_MECHANISMS if self.sasl_enabled_mechanisms is None else self.sasl_enabled_mechanisms
 
     def plain_users(self) -> tuple[str, str, dict[str, str]]:
         """The brokers' own name and password, and the passwords of PLAIN's users."""

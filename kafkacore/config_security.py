@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, Protocol
 from kafkacore.config_tls import Store, TlsSettings, how_to_convert, make_context
 from kafkacore.errors import ConfigError
 
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL_MECHANISMS = (*PASSWORD_MECHANISMS, "OAUTHBEARER")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 TokenProvider = Callable[[], tuple[str, int]]

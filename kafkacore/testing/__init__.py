@@ -57,11 +57,14 @@ _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
 
 
-def _only_users(config: BrokerConfig, users: Mapping[str, str]) -> BrokerConfig:
-    """A configuration with users in it."""
-    if config.security_inter_broker_protocol != "PLAINTEXT":
-        raise UsageError("who is let in is said twice: by users, and by security.inter.broker.protocol in config")
-    return config.replace(**{name.replace(".", "_"): value for name, value in sasl_listener(users).items()})
+def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str]) -> BrokerConfig | dict[str, Any]:
+    """The same configuration, whatever its kind, with the listener of these users."""
+    listener = {name.replace(".", "_"): value for name, value in sasl_listener(users).items()}
+    named = {"security_inter_broker_protocol": config.security_inter_broker_protocol} if isinstance(config, BrokerConfig) else config or {}
+    for name, value in named.items():
+        if name.replace(".", "_") == "sasl_jaas_config" or (name.replace(".", "_") in listener and value != "PLAINTEXT"):
+            raise UsageError(f"who is let in is said twice: by users, and by {name.replace('_', '.')} in config")
+    return config.replace(**listener) if isinstance(config, BrokerConfig) else {**named, **listener}
 
 
 def _api_key(api: int | str) -> int:
@@ -115,8 +118,8 @@ class EmbeddedCluster:
                 `controller`, and the cluster goes on where it stopped.
             config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
                 broker, up to three.
-            users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT and any mechanism (OAUTHBEARER takes anybody with an
-                unsigned token). The config must not say who is let in then.
+            users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
+                an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
             port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
@@ -145,9 +148,9 @@ class EmbeddedCluster:
         supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
         if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
-        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         if users is not None:
-            self.config = _only_users(self.config, users)
+            config = _with_users(config, users)
+        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(

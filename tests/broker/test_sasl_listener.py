@@ -4,7 +4,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, protocol
 from kafkacore.broker.authentication import Authentication, Session
-from kafkacore.clock import ManualClock
+from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
@@ -26,7 +26,7 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster(users=USERS) as made:
+    with EmbeddedCluster(users=USERS, config={"sasl.enabled.mechanisms": ",".join([*MECHANISMS, "OAUTHBEARER"])}) as made:
         yield made
 
 
@@ -106,6 +106,20 @@ def test_unknown_users_and_mechanisms(cluster):
         settings = as_user(only_plain, "SCRAM-SHA-256", password="x")
         with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN"), KafkaAdminClient(settings) as admin:
             admin.list_topics()
+
+
+def test_unsigned_tokens_are_admitted_only_when_asked_for():
+    now_ms = SystemClock().wall_ms()
+
+    def provider():
+        return unsecured_token({"sub": "alice"}, now_ms, 60), now_ms + 60_000
+
+    for brokers in (1, 2):
+        with EmbeddedCluster(brokers=brokers, users=USERS) as closed:
+            with pytest.raises(UnsupportedSaslMechanism, match="the broker offers PLAIN, SCRAM"):
+                KafkaAdminClient(as_token(closed, provider)).list_topics()
+            with KafkaAdminClient(as_user(closed)) as admin:
+                assert admin.list_topics() == []
 
 
 def test_users_are_named_once():
@@ -244,7 +258,8 @@ def test_versions_may_be_asked_for_first(raw):
 
 def rules(**settings):
     listener = sasl_listener({"broker": "b", "alice": "a", "bob": "b"})
-    config = BrokerConfig.from_user({**listener, "connections.max.reauth.ms": 1000, **settings})
+    mechanisms = ",".join([*MECHANISMS, "OAUTHBEARER"])
+    config = BrokerConfig.from_user({**listener, "sasl.enabled.mechanisms": mechanisms, "connections.max.reauth.ms": 1000, **settings})
     return Authentication(config, None, ManualClock(0, 1_700_000_000_000))
 
 

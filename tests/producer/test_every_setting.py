@@ -270,7 +270,8 @@ def tokens(cluster: Any) -> None:
     now_ms = SystemClock().wall_ms()
     token = unsecured_token({"sub": "carol"}, now_ms, 600)
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
-    with EmbeddedCluster(config=sasl_listener({})) as secured, token_endpoint(200, {"access_token": token, "expires_in": 600}) as endpoint:
+    config = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
+    with EmbeddedCluster(config=config) as secured, token_endpoint(200, {"access_token": token, "expires_in": 600}) as endpoint:
         with producer(secured, **settings, sasl_oauthbearer_token_provider=lambda: (token, now_ms + 600_000)) as p:
             p.send("t", b"x").result(10)
         credentials = {
