@@ -3,7 +3,8 @@
 What Spark does with these classes, and what follows from it:
 
 1. Constructors run several times, on the driver and in planner processes: they do no I/O.
-2. Options are checked in `DataSource.schema`, because an error raised by `streamReader()` is masked by Spark 4.3.
+2. Options are checked in the constructor, since an error raised by `streamReader()` is masked by Spark 4.3, and `schema()` is not called
+   where a schema is given. It does not know whether there will be a read or a write, a batch or a stream: what fits none is refused.
 3. A batch that is replayed after a crash calls `partitions(start, end)` only: the split is a pure function of arguments and options.
 4. While nothing arrives Spark asks `latestOffset` about every 12 ms: the longer nothing has come, the longer it waits there, up to
    IDLE_POLL_MS. It never waits while there is something to read.
@@ -30,7 +31,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 from kafkacore import errors
 from kafkacore.spark import clients, offsets, workers
 from kafkacore.spark.offsets import OffsetRange, Partition
-from kafkacore.spark.options import SourceOptions, source_options
+from kafkacore.spark.options import SourceOptions, sink_options, source_options
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,15 @@ class RangePartition(InputPartition):
 
 class KafkaSource(DataSource):
     """The data source that Spark finds as `kafkacore`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Checks the options; no I/O.
+
+        Raises:
+            errors.ConfigError: they fit neither a read nor a write.
+        """
+        super().__init__(options)
+        check(options)
 
     @classmethod
     def name(cls) -> str:
@@ -159,6 +169,23 @@ def wanted_columns(schema: StructType, options: SourceOptions) -> Any:
         if each.dataType != types[each.name]:
             raise errors.ConfigError(f"column {each.name} is {types[each.name].simpleString()}, not {each.dataType.simpleString()}")
     return tuple(schema.names)
+
+
+def check(given: Mapping[str, str]) -> None:
+    """Whether the options fit any kind of read or write.
+
+    Raises:
+        errors.ConfigError: they fit none. Of the reasons that of the kind that the options name topics for.
+    """
+    try:
+        either_options(given)
+    except errors.ConfigError as of_read:
+        if not {"subscribe", "subscribepattern", "assign"}.isdisjoint(map(str.lower, given)):
+            raise
+        try:
+            sink_options(given)
+        except errors.ConfigError as of_write:
+            raise (of_write if "topic" in map(str.lower, given) else of_read) from None
 
 
 def either_options(given: Mapping[str, str]) -> SourceOptions:

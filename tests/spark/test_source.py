@@ -540,3 +540,38 @@ def test_a_stream_that_goes_on_with_an_option_that_cannot_be_says_which(cluster:
         query.batch()
     with pytest.raises(errors.ConfigError, match="option endingOffsets has no effect in a streaming read"):
         query.reader.partitions({"t": {"0": 0}}, {"t": {"0": 1}})
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"subscribe": "t", "value.fromat": "json"}, "unknown option 'value.fromat'; did you mean value.format"),
+        ({"subscribe": "t", "kafka.fetch.max.byte": "1"}, "did you mean kafka.fetch.max.bytes"),
+        ({"subscribe": "t", "topic": "t"}, "option topic has no effect in a read"),
+        ({"Assign": "t"}, "option assign: expected JSON"),
+        ({"subscribes": "t"}, "unknown option 'subscribes'; did you mean subscribe"),
+        ({"topic": "t", "partitoner": "sticky"}, "unknown option 'partitoner'; did you mean partitioner"),
+        ({"topic": "t", "path": "elsewhere"}, "option path"),
+        ({"topic": "t", "startingOffsets": "earliest"}, "option startingOffsets has no effect in a write"),
+    ],
+)
+def test_options_are_checked_when_the_source_is_made_with_or_without_a_schema(given: dict[str, str], says: str) -> None:
+    """Spark does not ask for the schema where one is given, and masks what `streamReader` raises."""
+    with pytest.raises(errors.ConfigError, match=says):
+        KafkaSource({"kafka.bootstrap.servers": "b:1", **given})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "t", "endingOffsets": "latest"},
+        {"subscribe": "t", "maxOffsetsPerTrigger": "5", "startingOffsets": "latest"},
+        {"topic": "t", "checkpointLocation": "/c", "queryName": "q"},
+        {"kafka.acks": "all"},                                                      # the topic is a column
+    ],
+)
+def test_what_fits_one_kind_of_read_or_write_is_let_through(given: dict[str, str]) -> None:
+    KafkaSource({"kafka.bootstrap.servers": "b:1", **given})
