@@ -26,7 +26,7 @@ class FetchStatus(Protocol):
     """What a waiting fetch asks about one of its partitions."""
 
     def bytes_available(self) -> int | None:
-        """Bytes a read would return now, within the partition's limit; None if the read would answer an error."""
+        """Bytes a read would return now, within the partition's limit; None if there is no reason to wait: an error, or a new segment."""
 
 
 class Outcome(Protocol):
@@ -63,8 +63,9 @@ class DelayedAnswer(DelayedOperation):
 class DelayedFetch(DelayedAnswer):
     """A Fetch that found less than min_bytes, watched under its partitions' (topic, index).
 
-    Completes when its partitions hold min_bytes together, or when reading one of them would give an error (deleted, moved, fenced, out
-    of range, diverged). Every check starts from the log, so an append, a deletion or a leader change only has to name the partition's key.
+    Completes when its partitions hold min_bytes together, when reading one of them would give an error (deleted, moved, fenced, out of
+    range, diverged), or when the end of one of them lies in a newer segment than the fetch offset. Every check starts from the log, so an
+    append, a deletion or a leader change only has to name the partition's key.
 
     Source: kafka.server.DelayedFetch, its cases A to H.
     """

@@ -461,6 +461,26 @@ def test_a_fetch_waits_for_bytes_and_an_append_wakes_it(bench):
     assert len(bench.late) == 1
 
 
+@pytest.mark.parametrize("readers_offset", [0, 3])
+def test_a_waiting_fetch_is_answered_when_its_segment_ends(bench, readers_offset):
+    """DelayedFetch, case F: whatever min_bytes says, Kafka does not wait beyond the end of a segment."""
+    topic = bench.topic()
+    bench.produce()
+    assert bench.fetch(offset=readers_offset, max_wait_ms=500, min_bytes=10_000) is Outcome.LATER
+    log = bench.state.replicas.partition(topic.name, 0).log
+    bench.produce()
+    assert bench.late == []                              # more in the same segment
+    log.roll(bench.clock.wall_ms())
+    bench.produce()
+    (answer,) = bench.late
+    assert [offset for _, offset in offsets(answer)] == list(range(readers_offset, 9))
+    # A reader behind two segments is answered at once, one at the end waits.
+    assert bench.fetch(offset=0, max_wait_ms=500, min_bytes=10_000) is not Outcome.LATER
+    assert bench.fetch(offset=9, max_wait_ms=500, min_bytes=10_000) is Outcome.LATER
+    log.roll(bench.clock.wall_ms())
+    assert len(bench.late) == 1                          # an empty segment has nothing to read
+
+
 def test_a_waiting_fetch_is_answered_by_time_with_what_there_is(bench):
     bench.topic()
     bench.fetch(max_wait_ms=500, min_bytes=10_000)

@@ -112,13 +112,14 @@ def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOf
 class _WaitingPartition:
     """A partition of a fetch that waits."""
 
-    __slots__ = ("reader", "state", "topic", "wanted")
+    __slots__ = ("reader", "segment_base", "state", "topic", "wanted")
 
     def __init__(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition, reader: _Reader) -> None:
         self.state = state
         self.topic = topic
         self.wanted = wanted
         self.reader = reader
+        self.segment_base: int | None = None  # of the segment that holds the fetch offset; the first look sets it
 
     def bytes_available(self) -> int | None:
         try:
@@ -128,7 +129,12 @@ class _WaitingPartition:
             offset, log = self.wanted.fetch_offset, partition.log
             if not log.start_offset <= offset <= log.end_offset:
                 return None
-            return min(log.bytes_between(offset, self.reader.upper_offset(partition)), self.wanted.partition_max_bytes)
+            upper_offset = self.reader.upper_offset(partition)
+            if self.segment_base is None:
+                self.segment_base = log.segment_base(offset)
+            if offset < upper_offset and self.segment_base < log.segment_base(upper_offset):
+                return None  # a new segment began behind what is fetched: Kafka reads no further than to the end of a segment
+            return min(log.bytes_between(offset, upper_offset), self.wanted.partition_max_bytes)
         except KafkaError:  # also one of the disk: it is for this reader, not for whoever changed the partition
             return None
 

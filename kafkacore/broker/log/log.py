@@ -509,6 +509,10 @@ class Log(LogCore):
         except OSError as error:
             raise self.storage.failed(error) from error
 
+    def segment_base(self, offset: int) -> int:
+        """The base offset of the segment that holds an offset; an empty log's first segment will begin at its end."""
+        return self.segments[self._segment_row(offset)].base_offset if self.segments else self.end_offset
+
     def offset_after(self, offset: int, nbytes: int) -> int:
         """An offset beyond those of so many bytes read from an offset, and not far beyond. Source: LogSegment.fetchUpperBoundOffset."""
         row = self._segment_row(offset)
