@@ -460,7 +460,7 @@ cdef class PartitionReader:
     Attributes:
         next_offset: where to go on reading, after what was handed out and stepped over so far.
         end_offset: where to go on fetching: the offset after the last complete batch.
-        leader_epoch: of the batch read last, -1 before the first.
+        leader_epoch: of the batch read or skipped last, -1 before the first.
         exhausted: nothing more is in the buffer.
     """
     cdef HeldBuffer region
@@ -557,6 +557,7 @@ cdef class PartitionReader:
                 self.at += total
                 continue
             if p[MAGIC_AT] == 2 and self._skip_batch(p, total, last):
+                self.leader_epoch = kc_get32(p + 12)  # the position moves behind it, so its epoch counts
                 self.at += total
                 self.next_offset = max(self.next_offset, kc_wrap_add(last, 1))
                 continue
