@@ -8,7 +8,8 @@ Rules:
 1. At most one fetch is in flight per broker, at most two answers per partition are held (one being read, one behind it), and answers
    are fetched ahead only while fewer than `fetch.max.bytes` are held in all.
 2. A fetch behind a held answer asks for the offset where that one ends. Whether it is still wanted is decided when its turn comes: its
-   offset must then be the position, otherwise (a seek, a truncation) it is dropped.
+   offset must then be the position, otherwise (a seek, a truncation) it is dropped. So is what came under another leader epoch than the
+   position has by then: after an unclean election it may be no part of the log, and nothing would ever show that.
 3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
 4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
 
@@ -67,7 +68,7 @@ class CompletedFetch:
 
     Attributes:
         state: of the partition when it was asked for; another object for the same partition means another assignment.
-        fetch_offset: what was asked for.
+        fetch_offset, leader_epoch: what was asked for.
         end_offset: where a fetch behind this one begins.
         node_id: who answered.
         reader: of the records, None when `error_code` is set.
@@ -75,13 +76,15 @@ class CompletedFetch:
         size_bytes: bytes of records held.
     """
 
-    __slots__ = ("end_offset", "error_code", "fetch_offset", "node_id", "reader", "size_bytes", "state")
+    __slots__ = ("end_offset", "error_code", "fetch_offset", "leader_epoch", "node_id", "reader", "size_bytes", "state")
 
     def __init__(
-        self, state: PartitionState, fetch_offset: int, node_id: int, reader: PartitionReader | None, error_code: int, size: int
+        self, state: PartitionState, target: FetchTarget, node_id: int, reader: PartitionReader | None, error_code: int, size: int
     ) -> None:
+        fetch_offset = target.fetch_offset
         self.state = state
         self.fetch_offset = fetch_offset
+        self.leader_epoch = target.leader_epoch
         self.end_offset = reader.end_offset if reader is not None else fetch_offset
         self.node_id = node_id
         self.reader = reader
@@ -214,7 +217,7 @@ class Fetcher:
                 if not may_run_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
                     continue
                 last = held[-1]
-                if last.error_code or last.state is not state or held[0].position != offset:
+                if last.error_code or last.state is not state or last.leader_epoch != state.leader_epoch or held[0].position != offset:
                     continue  # an error, or data that its turn will drop
                 offset = last.end_offset
             max_bytes = self._max_partition_bytes
@@ -231,9 +234,9 @@ class Fetcher:
             targets = groups.get(node)
             if targets is None:
                 targets = groups[node] = {}
-            targets[tp] = FetchTarget(
-                snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, snapshot.leader_epoch(tp)
-            )
+            if state.leader_epoch < 0:
+                state.leader_epoch = snapshot.leader_epoch(tp)
+            targets[tp] = FetchTarget(snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, state.leader_epoch)
         return groups
 
     def _bytes_up_to(self, topic: str, offsets: int) -> int:
@@ -309,14 +312,15 @@ class Fetcher:
                 tp = TopicPartition(name, data.partition_index)
                 if by_id and data.error_code == 0 and plan.targets[tp].fetch_offset == states[tp].offset:
                     states[tp].topic_id = topic.topic_id
-                self._take_answer(tp, states[tp], plan.targets[tp].fetch_offset, node_id, data)
+                self._take_answer(tp, states[tp], plan.targets[tp], node_id, data)
         self._take_leader_hints(plan, answer, by_id)
 
-    def _take_answer(self, tp: TopicPartition, state: PartitionState, fetch_offset: int, node_id: int, data: PartitionData) -> None:
-        if self._subscription.partitions.get(tp) is not state:
+    def _take_answer(self, tp: TopicPartition, state: PartitionState, target: FetchTarget, node_id: int, data: PartitionData) -> None:
+        if self._subscription.partitions.get(tp) is not state or target.leader_epoch != state.leader_epoch:
             self.metrics.stale_answers += 1
             return
         code = data.error_code
+        fetch_offset = target.fetch_offset
         if code == 0:
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
@@ -327,6 +331,8 @@ class Fetcher:
                 state.preferred_until_ms = 0x7FFFFFFFFFFFFFFF
             payload = data.records
             if not payload:
+                if data.diverging_epoch.epoch >= 0 and state.state is FetchState.FETCHING and state.offset_epoch >= 0:
+                    self._subscription.request_validation(state)  # consumers do not ask for it; the leader's word counts all the same
                 return
             assert isinstance(payload, memoryview)  # what decoding gives
             aborted = None
@@ -345,7 +351,7 @@ class Fetcher:
             size_bytes = payload.nbytes
             if reader.end_offset - fetch_offset >= _TELLING_OFFSETS:
                 self._offset_bytes[tp.topic] = size_bytes / (reader.end_offset - fetch_offset)
-            self._hold(tp, CompletedFetch(state, fetch_offset, node_id, reader, 0, size_bytes))
+            self._hold(tp, CompletedFetch(state, target, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
             self._subscription.move_to_end(tp)
             return
@@ -357,7 +363,7 @@ class Fetcher:
             state.preferred_replica = -1
             self._backing_off.append(state)
             return
-        self._hold(tp, CompletedFetch(state, fetch_offset, node_id, None, code, 0))
+        self._hold(tp, CompletedFetch(state, target, node_id, None, code, 0))
 
     def _take_leader_hints(self, plan: FetchPlan, answer: FetchResponse, by_id: bool) -> None:
         """KIP-951: a broker that is no longer the leader says who is."""
@@ -431,7 +437,7 @@ class Fetcher:
                     taken[tp] = taken[tp] + records if tp in taken else records
                     left -= count
                     self.metrics.records += count
-                self._advance(fetch)
+                self._advance(fetch, records)
         except errors.KafkaError as error:
             if not taken:
                 self._raise_located(error)
@@ -462,7 +468,7 @@ class Fetcher:
                 if len(columns):
                     taken[fetch.state.tp] = columns
                     self.metrics.records += len(columns)
-                self._advance(fetch)
+                self._advance(fetch, ())
         except errors.KafkaError as error:
             if not taken:
                 self._raise_located(error)
@@ -505,14 +511,15 @@ class Fetcher:
             broker=current.node_id,
         ) from error
 
-    def _advance(self, fetch: CompletedFetch) -> None:
-        """Moves the position to where the reader stands."""
+    def _advance(self, fetch: CompletedFetch, records: Sequence[ConsumerRecord]) -> None:
+        """Moves the position to where the reader stands, behind `records`."""
         reader = fetch.reader
         assert reader is not None
         state = fetch.state
+        epoch = reader.leader_epoch
+        if epoch != state.offset_epoch and epoch >= 0:
+            state.enter_epoch(epoch, records)
         state.offset = reader.next_offset
-        if reader.leader_epoch >= 0:
-            state.offset_epoch = reader.leader_epoch
         if reader.exhausted:
             self._release(fetch)
             if reader.next_offset == fetch.fetch_offset:
@@ -565,6 +572,8 @@ class Fetcher:
     def _is_wanted(self, fetch: CompletedFetch) -> bool:
         state = fetch.state
         if self._subscription.partitions.get(state.tp) is not state:
+            return False
+        if fetch.leader_epoch != state.leader_epoch:
             return False
         if fetch.position == state.offset:
             return True

@@ -1,23 +1,33 @@
 """Finding positions (ListOffsets) and checking them against a new leader (OffsetForLeaderEpoch).
 
-Source: Kafka's OffsetFetcher and OffsetsForLeaderEpochClient; KIP-320 (validation).
+Rules:
+1. An answer counts only while its question is still `state.question`: a seek, a rewind, another leader epoch or another assignment take
+   the question away, and the partition is asked about again from what it is then.
+2. Leader epochs are compared once per metadata snapshot, not per poll. A position that ListOffsets found is compared with the newest
+   metadata at once: the leader may have changed since it was asked.
+3. A position is validated when the epoch of the record before it is known. `seek(offset)` names none, so the first leader change is not
+   validated until a record was read, as in Kafka.
+
+Source: Kafka's OffsetFetcher, SubscriptionState and OffsetsForLeaderEpochClient; KIP-320 (validation).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.consumer.subscription import LATEST, FetchState, PartitionState, ResetStrategy, SubscriptionState
-from kafkacore.metadata import Metadata
+from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.leaders import CONSUMER_REPLICA_ID, LeaderQuery, OffsetQuery, by_topic
 from kafkacore.protocol import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
 from kafkacore.types import TopicPartition
 
 log = logging.getLogger("kafkacore.consumer")
+
+_FIRST_VERSION_FOR_CONSUMERS = 3  # before, it takes the permission to act as a broker
 
 
 class EpochEnd(NamedTuple):
@@ -30,8 +40,10 @@ class EpochEnd(NamedTuple):
 class EpochQuery(LeaderQuery):
     """Where the epoch of each position ends on the leader's log: `results[tp]`.
 
+    Every try names the leader epoch that metadata knows by then.
+
     Args:
-        epochs: per partition (leader epoch as known from metadata, epoch of the record before the position).
+        epochs: per partition the epoch of the record before the position.
         rest: as for `LeaderQuery`.
     """
 
@@ -39,7 +51,7 @@ class EpochQuery(LeaderQuery):
         self,
         client: NetworkClient,
         metadata: Metadata,
-        epochs: Mapping[TopicPartition, tuple[int, int]],
+        epochs: Mapping[TopicPartition, int],
         *,
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
@@ -49,18 +61,24 @@ class EpochQuery(LeaderQuery):
         self.results: dict[TopicPartition, EpochEnd] = {}
 
     def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
+        snapshot = self._metadata.snapshot
+
         def build(version: int) -> OffsetForLeaderEpochRequest:
+            if version < _FIRST_VERSION_FOR_CONSUMERS:
+                raise errors.UnsupportedVersion("the broker answers it to other brokers only", api=f"OffsetForLeaderEpoch v{version}")
             return OffsetForLeaderEpochRequest(
-                replica_id=CONSUMER_REPLICA_ID if version >= 3 else -2,
+                replica_id=CONSUMER_REPLICA_ID,
                 topics=[
                     OffsetForLeaderTopic(
                         topic=name,
                         partitions=[
-                            OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
-                            for index, (current, epoch) in partitions
+                            OffsetForLeaderPartition(
+                                partition=tp[1], current_leader_epoch=snapshot.leader_epoch(tp), leader_epoch=self._epochs[tp]
+                            )
+                            for _, tp in partitions
                         ],
                     )
-                    for name, partitions in by_topic((tp, self._epochs[tp]) for tp in tps).items()
+                    for name, partitions in by_topic((tp, tp) for tp in tps).items()
                 ],
             )
 
@@ -102,7 +120,7 @@ class PositionKeeper:
         self._isolation_level = isolation_level
         self._backoff = {"retry_backoff_ms": retry_backoff_ms, "retry_backoff_max_ms": retry_backoff_max_ms}
         self._resets: list[tuple[OffsetQuery, dict[TopicPartition, tuple[PartitionState, ResetStrategy]]]] = []
-        self._validations: list[tuple[EpochQuery, dict[TopicPartition, tuple[PartitionState, int]]]] = []
+        self._validations: list[tuple[EpochQuery, dict[TopicPartition, PartitionState]]] = []
         self._checked_snapshot: object = None
         self._now_ms = 0
         self._errors: list[errors.KafkaError] = []
@@ -117,6 +135,7 @@ class PositionKeeper:
         self._client = client
         self._resets.clear()
         self._validations.clear()
+        self._checked_snapshot = None  # the check may have been interrupted
 
     def step(self, now_ms: int, wall_ms: int) -> None:
         """Starts and continues what the unsettled partitions need.
@@ -127,9 +146,11 @@ class PositionKeeper:
             errors.KafkaError: a broker refused for good, for example for lack of authorization.
         """
         self._now_ms = now_ms
-        if self._metadata.snapshot is not self._checked_snapshot:
-            self._checked_snapshot = self._metadata.snapshot
-            self._check_epochs()
+        snapshot = self._metadata.snapshot
+        if snapshot is not self._checked_snapshot:
+            for state in list(self._subscription.partitions.values()):
+                self._check_epoch(state, snapshot)
+            self._checked_snapshot = snapshot
         if self.idle:
             return
         self._collect()
@@ -149,27 +170,36 @@ class PositionKeeper:
         return min(known) if known else None
 
     def _start(self, wall_ms: int, now_ms: int) -> None:
+        """Asks about the partitions that need a position or a validation and have no question under way."""
         resets: dict[TopicPartition, tuple[PartitionState, ResetStrategy]] = {}
-        validations: dict[TopicPartition, tuple[PartitionState, int]] = {}
+        validations: dict[TopicPartition, PartitionState] = {}
         without: list[TopicPartition] = []
         for tp, state in list(self._subscription.unsettled.items()):
-            if state.busy or state.retry_at_ms > now_ms:
+            if state.unsettled_since_ms < 0:
+                state.unsettled_since_ms = now_ms
+            if state.question is not None or state.retry_at_ms > now_ms:
                 continue
             if state.state is FetchState.INITIALIZING and not self._subscription.initialize(state):
                 without.append(tp)
             elif state.state is FetchState.AWAIT_RESET and state.reset is not None:
-                state.busy = True
                 resets[tp] = (state, state.reset)
             elif state.state is FetchState.AWAIT_VALIDATION:
-                state.busy = True
-                validations[tp] = (state, state.offset)
+                if state.offset_epoch >= 0:
+                    validations[tp] = state
+                else:
+                    self._subscription.complete_validation(state)  # taken back to where no epoch is known
         if resets:
             timestamps = {tp: t for tp, (_, s) in resets.items() if (t := s.timestamp_ms(wall_ms)) is not None}
-            query = OffsetQuery(self._client, self._metadata, timestamps, isolation_level=self._isolation_level, **self._backoff)
-            self._resets.append((query, resets))
+            reset = OffsetQuery(self._client, self._metadata, timestamps, isolation_level=self._isolation_level, **self._backoff)
+            self._resets.append((reset, resets))
+            for state, _ in resets.values():
+                state.question = reset
         if validations:
-            epochs = {tp: (self._metadata.snapshot.leader_epoch(tp), s.offset_epoch) for tp, (s, _) in validations.items()}
-            self._validations.append((EpochQuery(self._client, self._metadata, epochs, **self._backoff), validations))
+            epochs = {tp: state.offset_epoch for tp, state in validations.items()}
+            validation = EpochQuery(self._client, self._metadata, epochs, **self._backoff)
+            self._validations.append((validation, validations))
+            for state in validations.values():
+                state.question = validation
         if without:
             raise errors.NoOffsetForPartition(
                 f"no position for {len(without)} partition(s) and auto_offset_reset is none: "
@@ -181,81 +211,81 @@ class PositionKeeper:
     def _collect(self) -> None:
         """Takes the answers that have come in."""
         for reset, asked in self._resets:
-            self._drop_unassigned(reset, asked)
-            for tp, found in list(reset.results.items()):
+            self._drop_abandoned(reset, {tp: state for tp, (state, _) in asked.items()}, asked)
+            for tp in [tp for tp in reset.results if tp in asked]:
                 state, strategy = asked.pop(tp)
-                del reset.results[tp]
-                if found.offset < 0 and strategy.duration_ms is not None:  # nothing that young: new records only
-                    if state.reset is strategy:
-                        self._subscription.request_reset(tp, LATEST)
-                elif self._subscription.complete_reset(state, strategy, found.offset, found.leader_epoch):
+                found = reset.results[tp]
+                if found.offset < 0 and strategy.duration_ms is not None:  # no record that young: new records only
+                    self._subscription.request_reset(tp, LATEST)
+                elif self._subscription.complete_reset(state, strategy, found.offset, found.leader_epoch, reset.asked_epochs[tp]):
                     log.debug("%s-%d: position reset to offset %d (%s)", tp[0], tp[1], found.offset, strategy.name)
-            self._take_failures(reset, asked)
+                    self._check_epoch(state, self._metadata.snapshot)
+            reset.results.clear()
+            for tp in [tp for tp in reset.failed if tp in asked]:
+                self._failed(asked.pop(tp)[0], reset.failed[tp])
+            reset.failed.clear()
         self._resets = [r for r in self._resets if not r[0].done]
         for validation, positions in self._validations:
-            self._drop_unassigned(validation, positions)
-            for tp, end in list(validation.results.items()):
-                state, offset = positions.pop(tp)
-                del validation.results[tp]
-                if self._subscription.partitions.get(tp) is state and state.offset == offset:
-                    self._validated(state, end)
-            self._take_failures(validation, positions)
+            self._drop_abandoned(validation, positions, positions)
+            for tp in [tp for tp in validation.results if tp in positions]:
+                self._validated(positions.pop(tp), validation.results[tp])
+            validation.results.clear()
+            for tp in [tp for tp in validation.failed if tp in positions]:
+                state, cause = positions.pop(tp), validation.failed[tp]
+                if isinstance(cause, errors.UnsupportedVersion):
+                    self._subscription.complete_validation(state)  # an old broker cannot be asked: carry on as before KIP-320
+                else:
+                    self._failed(state, cause)
+            validation.failed.clear()
         self._validations = [v for v in self._validations if not v[0].done]
 
-    def _drop_unassigned(self, query: LeaderQuery, asked: Mapping[TopicPartition, tuple[PartitionState, object]]) -> None:
-        for tp, (state, _) in asked.items():
-            if self._subscription.partitions.get(tp) is not state:
-                query.drop(tp)
+    def _drop_abandoned(
+        self, query: LeaderQuery, states: Mapping[TopicPartition, PartitionState], asked: MutableMapping[TopicPartition, Any]
+    ) -> None:
+        """Asks no further about partitions that are not assigned any longer, or whose position is another one by now."""
+        assigned = self._subscription.partitions
+        abandoned = [tp for tp, state in states.items() if state.question is not query or assigned.get(tp) is not state]
+        if abandoned:
+            query.drop(abandoned)
+            for tp in abandoned:
+                del asked[tp]
 
-    def _take_failures(self, query: LeaderQuery, asked: Mapping[TopicPartition, tuple[PartitionState, object]]) -> None:
-        for tp, cause in list(query.failed.items()):
-            state, _ = asked[tp]
-            del query.failed[tp]
-            if self._subscription.partitions.get(tp) is not state:
-                continue
-            if isinstance(cause, errors.UnsupportedVersion) and isinstance(query, EpochQuery):
-                self._subscription.complete_validation(state)  # an old broker cannot be asked: carry on as before KIP-320
-                continue
-            state.busy = False
-            state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
-            self._errors.append(cause)
+    def _failed(self, state: PartitionState, cause: errors.KafkaError) -> None:
+        """Reports what a leader refused for good; it is asked again after the back-off."""
+        state.question = None
+        state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
+        self._errors.append(cause)
 
     def _validated(self, state: PartitionState, end: EpochEnd) -> None:
         """Kafka's rule: the log is cut where the epoch of our last record ends before our position."""
         tp = state.tp
-        if state.state is not FetchState.AWAIT_VALIDATION:
-            return
-        if end.end_offset < 0 or end.leader_epoch < 0 or end.end_offset < state.offset:
-            if self._subscription.default_reset.name == "none":
-                self._subscription.complete_validation(state)
-                self._errors.append(
-                    errors.LogTruncationError(
-                        f"the leader's log of epoch {state.offset_epoch} ends at offset {end.end_offset}, before the position: "
-                        "records read before are no longer part of it; seek to choose where to continue",
-                        topic=tp[0],
-                        partition=tp[1],
-                        offset=state.offset,
-                    )
-                )
-            elif end.end_offset >= 0 and end.leader_epoch >= 0:
-                log.warning("%s-%d: log truncated, position %d moves back to %d", tp[0], tp[1], state.offset, end.end_offset)
-                self._subscription.seek(tp, end.end_offset, end.leader_epoch)
-                state.leader_epoch = self._metadata.snapshot.leader_epoch(tp)
-            else:
-                self._subscription.request_reset(tp, self._subscription.default_reset)
-        else:
+        if end.end_offset >= state.offset and end.leader_epoch >= 0:
             self._subscription.complete_validation(state)
+        elif self._subscription.default_reset.name == "none":
+            # raised again with every validation, until a seek
+            self._failed(
+                state,
+                errors.LogTruncationError(
+                    f"the leader's log of epoch {state.offset_epoch} ends at offset {end.end_offset}, before the position: "
+                    "records read before are no longer part of it; seek to choose where to continue",
+                    topic=tp[0],
+                    partition=tp[1],
+                    offset=state.offset,
+                ),
+            )
+        elif end.end_offset >= 0 and end.leader_epoch >= 0:
+            log.warning("%s-%d: log truncated, position %d moves back to %d", tp[0], tp[1], state.offset, end.end_offset)
+            self._subscription.seek(tp, end.end_offset, end.leader_epoch)
+        else:
+            log.warning("%s-%d: log truncated before offset %d, position is reset", tp[0], tp[1], state.offset)
+            self._subscription.request_reset(tp, self._subscription.default_reset)
 
-    def _check_epochs(self) -> None:
-        """After new metadata: positions read under an older leader epoch are validated before fetching goes on."""
-        snapshot = self._metadata.snapshot
-        for state in list(self._subscription.partitions.values()):
-            if not state.has_position:
-                continue
-            epoch = snapshot.leader_epoch(state.tp)
-            if epoch <= state.leader_epoch:
-                continue
-            first = state.leader_epoch < 0
-            state.leader_epoch = epoch
-            if not first and state.offset_epoch >= 0 and state.state is FetchState.FETCHING:
-                self._subscription.request_validation(state)
+    def _check_epoch(self, state: PartitionState, snapshot: ClusterSnapshot) -> None:
+        """A position that was read under another leader epoch than that of the metadata is validated before fetching goes on."""
+        partition = snapshot.partition(state.tp)
+        if partition is None or partition.leader not in snapshot.nodes or partition.leader_epoch == state.leader_epoch:
+            return
+        if state.has_position:
+            self._subscription.new_leader_epoch(state, partition.leader_epoch)
+        else:
+            state.leader_epoch = partition.leader_epoch

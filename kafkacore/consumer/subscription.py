@@ -4,6 +4,7 @@ Rules:
 1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`.
 2. A position is always the offset of the next record the application gets; what is fetched ahead of it lives in fetcher.py.
 3. `unsettled` names exactly the partitions that are not FETCHING, so that a poll with nothing to settle looks at none of them.
+4. What changes a position, its epoch or its leader epoch takes `question` away: an answer counts only for the position it was asked for.
 
 Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the validation of positions.
 """
@@ -11,14 +12,21 @@ Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from kafkacore import errors
 from kafkacore.config import reset_duration_ms
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kafkacore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord
+
+_EPOCHS_KEPT = 16
 
 
 class Mode(Enum):
@@ -83,13 +91,15 @@ class PartitionState:
     Attributes:
         offset: the position: offset of the next record for the application, -1 while there is none.
         offset_epoch: leader epoch of the record before the position, -1 when unknown; what a truncation check compares.
-        leader_epoch: leader epoch the position was last checked against, -1 when unknown.
+        epochs: (offset, leader epoch): positions greater than the offset come after a record of that epoch, in ascending order. A rewind
+            finds the epoch of its offset here.
+        leader_epoch: leader epoch the position was last checked against, -1 when unknown. Only what was fetched with it is handed out.
         high_watermark, last_stable_offset, log_start_offset: the leader's last answer, -1 before the first.
         paused: the application asked for no records of it.
         reset: the strategy to find a position with while AWAIT_RESET.
         retry_at_ms: no request about this partition before this time.
-        busy: a reset or validation request for it is in flight.
-        progress_at_ms: when its position last moved or was seen to be at the end, -1 before the first fetch.
+        question: the lookup or validation whose answer it waits for, None when nothing is asked about it.
+        unsettled_since_ms: since when it has not been FETCHING, -1 while it is or before a poll has seen it.
         topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.
         preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
         preferred_until_ms: when to ask the leader again.
@@ -97,7 +107,7 @@ class PartitionState:
     """
 
     __slots__ = (
-        "busy",
+        "epochs",
         "fetch_end",
         "high_watermark",
         "last_stable_offset",
@@ -108,24 +118,26 @@ class PartitionState:
         "paused",
         "preferred_replica",
         "preferred_until_ms",
-        "progress_at_ms",
+        "question",
         "reset",
         "retry_at_ms",
         "state",
         "topic_id",
         "tp",
+        "unsettled_since_ms",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.state = FetchState.INITIALIZING
         self.offset = self.offset_epoch = self.leader_epoch = -1
+        self.epochs: list[tuple[int, int]] = []
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.paused = False
         self.reset: ResetStrategy | None = None
         self.retry_at_ms = 0
-        self.busy = False
-        self.progress_at_ms = -1
+        self.question: object | None = None
+        self.unsettled_since_ms = -1
         self.topic_id = b""
         self.preferred_replica = -1
         self.preferred_until_ms = 0
@@ -137,11 +149,37 @@ class PartitionState:
         return self.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
 
     def lag(self, read_committed: bool) -> int | None:
-        """Records between the position and the end the reader may see; None before the first fetch answer."""
+        """Records between the position and the end the reader may see; None before the first fetch answer and while not FETCHING.
+
+        A partition that awaits validation may have another leader, of whose end nothing is known.
+        """
         end = self.last_stable_offset if read_committed else self.high_watermark
-        if end < 0 or not self.has_position:
+        if end < 0 or self.state is not FetchState.FETCHING:
             return None
         return max(0, end - self.offset)
+
+    def enter_epoch(self, epoch: int, records: Sequence[ConsumerRecord]) -> None:
+        """Notes that the position moves on behind a batch of another leader epoch than `offset_epoch`.
+
+        Args:
+            epoch: of the last batch.
+            records: what is handed out of the batches from the position on; empty when their epochs do not matter one by one.
+        """
+        known, at, count = self.offset_epoch, 0, len(records)
+        begin = self.offset
+        while at < count and (found := records[at].leader_epoch) != epoch:
+            if found != known:
+                self.epochs.append((begin, found))
+                known = found
+            at = max(at + 1, bisect_right(records, found, at, key=_leader_epoch))
+            begin = records[at - 1].offset + 1
+        self.epochs.append((begin, epoch))
+        del self.epochs[:-_EPOCHS_KEPT]
+        self.offset_epoch = epoch
+
+
+def _leader_epoch(record: ConsumerRecord) -> int:
+    return record.leader_epoch
 
 
 class SubscriptionState:
@@ -210,7 +248,7 @@ class SubscriptionState:
     def settle_anew(self) -> None:
         """No request about any partition is under way any more."""
         for state in self.partitions.values():
-            state.busy = False
+            state.question = None
         self.unsettled = {tp: s for tp, s in self.partitions.items() if s.state is not FetchState.FETCHING}
         self.changes += 1
 
@@ -231,10 +269,11 @@ class SubscriptionState:
         if to not in TRANSITIONS[state.state]:
             raise errors.InternalError(f"{state.tp}: {state.state.value} -> {to.value}")
         state.state = to
-        state.busy = False
+        state.question = None
         state.retry_at_ms = 0
         if self.partitions.get(state.tp) is state:
             if to is FetchState.FETCHING:
+                state.unsettled_since_ms = -1
                 self.unsettled.pop(state.tp, None)
             else:
                 self.unsettled[state.tp] = state
@@ -243,27 +282,43 @@ class SubscriptionState:
     def seek(self, tp: TopicPartition, offset: int, offset_epoch: int = -1) -> None:
         """Continues at `offset`; what was fetched or being looked up for another position is dropped by its readers."""
         state = self.state_of(tp)
+        state.topic_id = b""
+        self._place(state, offset, offset_epoch)
+
+    def _place(self, state: PartitionState, offset: int, offset_epoch: int) -> None:
+        """Gives a partition its position. The leader epoch it was last checked against stays: it is compared with the next metadata.
+
+        An interrupt at any line leaves a partition that can go on.
+        """
         state.offset = offset
         state.offset_epoch = offset_epoch
-        state.leader_epoch = -1
-        state.topic_id = b""
-        state.reset = None
+        state.epochs = [(offset - 1, offset_epoch)]
         self._move(state, FetchState.FETCHING)
+        state.reset = None
 
     def rewind(self, tp: TopicPartition, offset: int) -> None:
-        """Takes back what was handed over from `offset` on, when the partition still has a position."""
+        """Takes back what was handed over from `offset` on, when the partition still has a position behind it.
+
+        A position that a truncation or a reset has moved before `offset` stays.
+        """
         state = self.partitions.get(tp)
-        if state is not None and state.has_position:
-            state.offset = offset
-            self.changes += 1
+        if state is None or not state.has_position or offset >= state.offset:
+            return
+        state.offset = offset
+        state.question = None
+        while len(state.epochs) > 1 and state.epochs[-1][0] >= offset:
+            state.epochs.pop()
+        if state.epochs:
+            state.offset_epoch = state.epochs[-1][1]
+        self.changes += 1
 
     def request_reset(self, tp: TopicPartition, strategy: ResetStrategy) -> None:
         """Looks a new position up by `strategy`, as seek_to_beginning and an out-of-range offset ask for."""
         state = self.state_of(tp)
-        state.offset = state.offset_epoch = state.leader_epoch = -1
-        state.topic_id = b""
         state.reset = strategy
         self._move(state, FetchState.AWAIT_RESET)
+        state.offset = state.offset_epoch = -1
+        state.topic_id = b""
 
     def start_over(self, tp: TopicPartition) -> None:
         """The topic was deleted and created again: its offsets have nothing to do with the position, and all of it is new.
@@ -288,19 +343,40 @@ class SubscriptionState:
         self.request_reset(state.tp, self.default_reset)
         return True
 
-    def complete_reset(self, state: PartitionState, strategy: ResetStrategy, offset: int, offset_epoch: int) -> bool:
+    def complete_reset(
+        self, state: PartitionState, strategy: ResetStrategy, offset: int, offset_epoch: int, leader_epoch: int = -1
+    ) -> bool:
         """Takes the answer to a reset, unless the application has moved on (a seek, another reset, another assignment).
+
+        Args:
+            state, strategy: what was asked for.
+            offset: the position.
+            offset_epoch: what the leader named with it: not below the epoch of the record before `offset`, not above `leader_epoch`, so
+                that a log that diverged before `offset` later on shows.
+            leader_epoch: of the leader that answered, -1 when unknown.
 
         Returns:
             True when the answer became the position.
         """
         if self.partitions.get(state.tp) is not state or state.state is not FetchState.AWAIT_RESET or state.reset is not strategy:
             return False
-        state.reset = None
-        state.offset = offset
-        state.offset_epoch = offset_epoch
-        self._move(state, FetchState.FETCHING)
+        state.leader_epoch = max(leader_epoch, offset_epoch)
+        self._place(state, offset, offset_epoch)
         return True
+
+    def new_leader_epoch(self, state: PartitionState, epoch: int) -> None:
+        """The partition has another leader epoch: a position behind a record of known epoch is validated before fetching goes on (KIP-320).
+
+        Args:
+            state: with a position.
+            epoch: of the leader now, -1 where metadata carries none.
+        """
+        if epoch >= 0 and state.offset_epoch >= 0:
+            self.request_validation(state)
+        else:
+            self.complete_validation(state)
+        state.preferred_replica = -1
+        state.leader_epoch = epoch
 
     def request_validation(self, state: PartitionState) -> None:
         """Holds fetching until the (new) leader confirmed that the position is still on its log (KIP-320)."""

@@ -8,7 +8,7 @@ Source: Kafka's OffsetFetcher and PartitionLeaderStrategy; KIP-79 (by timestamp)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from kafkacore import errors
@@ -92,11 +92,14 @@ class LeaderQuery:
         self._flying.clear()
         self._failed_tries.clear()
 
-    def drop(self, tp: TopicPartition) -> None:
-        """Nobody needs this partition's answer any more."""
-        self._waiting.pop(tp, None)
-        self._flying.discard(tp)
-        self._failed_tries = [t for t in self._failed_tries if t[0] != tp]
+    def drop(self, tps: Collection[TopicPartition]) -> None:
+        """The answers of these partitions are not needed: they are not asked about again."""
+        for tp in tps:
+            self._waiting.pop(tp, None)
+            self._flying.discard(tp)
+        if self._failed_tries:
+            dropped = set(tps)
+            self._failed_tries = [t for t in self._failed_tries if t[0] not in dropped]
 
     def unanswered(self) -> list[TopicPartition]:
         """The partitions without an answer so far."""
@@ -155,12 +158,13 @@ class LeaderQuery:
                 return
             if response.error is not None or response.response is None:
                 cause = response.error or errors.DisconnectError(f"the connection to broker {leader.id} was lost")
+                flying = [tp for tp in tps if tp in self._flying]
                 if isinstance(cause, errors.UnsupportedVersion):
-                    for tp in tps:
+                    for tp in flying:
                         self._fail(tp, cause)
                     return
                 self._metadata.request_update()
-                for tp in tps:
+                for tp in flying:
                     self._retry(tp, cause)
                 return
             self._read(tps, response.response)
@@ -217,6 +221,9 @@ class OffsetQuery(LeaderQuery):
         timestamps_ms: per partition an epoch time, or -1 latest, -2 earliest, -3 the record with the greatest timestamp (KIP-734).
         isolation_level: 1 makes `latest` the last stable offset.
         rest: as for `LeaderQuery`.
+
+    Attributes:
+        asked_epochs: per partition the leader epoch its leader was asked with last, -1 when unknown; a leader with another one refuses.
     """
 
     def __init__(
@@ -240,6 +247,7 @@ class OffsetQuery(LeaderQuery):
         )
         self._timestamps_ms = dict(timestamps_ms)
         self._isolation_level = isolation_level
+        self.asked_epochs: dict[TopicPartition, int] = {}
         self.results: dict[TopicPartition, ListedOffset] = {}
 
     def run(self, driver: CallerDriver, timeout_ms: int) -> dict[TopicPartition, ListedOffset]:
@@ -275,6 +283,8 @@ class OffsetQuery(LeaderQuery):
 
     def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
         snapshot = self._metadata.snapshot
+        epochs = {tp: snapshot.leader_epoch(tp) for tp in tps}
+        self.asked_epochs.update(epochs)
 
         def build(version: int) -> ListOffsetsRequest:
             return ListOffsetsRequest(
@@ -292,7 +302,7 @@ class OffsetQuery(LeaderQuery):
                             for index, epoch in partitions
                         ],
                     )
-                    for name, partitions in by_topic((tp, snapshot.leader_epoch(tp)) for tp in tps).items()
+                    for name, partitions in by_topic(epochs.items()).items()
                 ],
                 timeout_ms=_REMOTE_TIMEOUT_MS if version >= 10 else 0,
             )

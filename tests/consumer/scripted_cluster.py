@@ -34,6 +34,40 @@ class Log:
     error: int = 0
     preferred: int = -1
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+
+    def elect(self, leader: int | None = None, cut: int | None = None) -> None:
+        """Another leader epoch; an unclean election cuts off what lies behind `cut`, a border of batches."""
+        if not self.epochs:
+            self.epochs = [(self.epoch, self.start)]
+        if cut is not None:
+            self.batches = [b for b in self.batches if b[0] < cut]
+            self.epochs = [e for e in self.epochs if e[1] < cut]
+            assert self.end == cut
+        self.epoch += 1
+        self.leader = leader or self.leader
+        self.epochs.append((self.epoch, self.end))
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as Kafka's LeaderEpochFileCache.endOffsetFor."""
+        if not self.epochs:
+            return epoch, self.epoch_ends.get(epoch, self.end)
+        if epoch == self.epochs[-1][0]:
+            return epoch, self.end
+        higher = [e for e in self.epochs if e[0] > epoch]
+        if epoch < 0 or not higher:
+            return -1, -1
+        return max((e[0] for e in self.epochs if e[0] <= epoch), default=epoch), higher[0][1]
+
+    def refusal(self, node_id: int, current_leader_epoch: int) -> int:
+        """As Kafka's Partition.checkCurrentLeaderEpoch."""
+        if self.error:
+            return self.error
+        if 0 <= current_leader_epoch < self.epoch:
+            return errors.Code.FENCED_LEADER_EPOCH
+        if current_leader_epoch > self.epoch:
+            return errors.Code.UNKNOWN_LEADER_EPOCH
+        return 0 if node_id in (self.leader, self.preferred) else errors.Code.NOT_LEADER_OR_FOLLOWER
 
     @property
     def end(self) -> int:
@@ -140,7 +174,11 @@ class ScriptedCluster:
     def send(self, request: Any, now_ms: int) -> None:
         node_id, api, build, options = request
         version = min(self.versions[api], options.get("max_version") or 99)
-        message = build(version)
+        try:
+            message = build(version)
+        except errors.UnsupportedVersion as error:  # as NetworkClient.send: the answer comes with the next poll
+            self.pending.append((request, error, version))
+            return
         message = api.decode(version, b"".join(message.encode(version)))
         self.requests.append((node_id, version, message))
         self.pending.append((request, message, version))
@@ -150,6 +188,10 @@ class ScriptedCluster:
         done = 0
         while self.pending and (count is None or done < count):
             (node_id, _, _, options), message, version = self.pending.popleft()
+            if isinstance(message, errors.KafkaError):
+                options["callback"](Reply(None, message, version))
+                done += 1
+                continue
             reply = self.handle(node_id, version, message)
             response = None if lost else type(reply).decode(version, b"".join(reply.encode(version)))
             error = errors.DisconnectError("gone") if lost else None
@@ -168,7 +210,7 @@ class ScriptedCluster:
             return self.fetch(node_id, version, request)
         if isinstance(request, p.ListOffsetsRequest):
             return self.list_offsets(node_id, request)
-        return self.epoch_ends(request)
+        return self.epoch_ends(node_id, request)
 
     def key(self, topic: Any, version: int) -> Any:
         return topic.topic_id if version >= 13 else topic.topic
@@ -215,9 +257,7 @@ class ScriptedCluster:
 
     def read(self, tp: TopicPartition, node_id: int, query: p.FetchPartition, request: p.FetchRequest) -> p.PartitionData:
         log = self.logs[tp]
-        code = log.error
-        if not code and log.leader != node_id and log.preferred != node_id:
-            code = errors.Code.NOT_LEADER_OR_FOLLOWER
+        code = log.refusal(node_id, query.current_leader_epoch)
         if not code and not log.start <= query.fetch_offset <= log.end:
             code = errors.Code.OFFSET_OUT_OF_RANGE
         records = b"" if code else log.read(query.fetch_offset, query.partition_max_bytes, request.isolation_level)
@@ -237,7 +277,7 @@ class ScriptedCluster:
     def list_offsets(self, node_id: int, request: p.ListOffsetsRequest) -> p.ListOffsetsResponse:
         def answer(name: str, query: p.ListOffsetsPartition) -> p.ListOffsetsPartitionResponse:
             log = self.logs[TopicPartition(name, query.partition_index)]
-            code = log.error or (0 if log.leader == node_id else errors.Code.NOT_LEADER_OR_FOLLOWER)
+            code = log.refusal(node_id, query.current_leader_epoch)
             end = log.last_stable if request.isolation_level and log.last_stable is not None else log.end
             offset = {-1: end, -2: log.start}.get(query.timestamp)
             if offset is None:
@@ -253,11 +293,12 @@ class ScriptedCluster:
             topics=[p.ListOffsetsTopicResponse(name=t.name, partitions=[answer(t.name, q) for q in t.partitions]) for t in request.topics]
         )
 
-    def epoch_ends(self, request: p.OffsetForLeaderEpochRequest) -> p.OffsetForLeaderEpochResponse:
+    def epoch_ends(self, node_id: int, request: p.OffsetForLeaderEpochRequest) -> p.OffsetForLeaderEpochResponse:
         def answer(name: str, query: Any) -> Any:
             log = self.logs[TopicPartition(name, query.partition)]
-            end = log.epoch_ends.get(query.leader_epoch, log.end)
-            return p.EpochEndOffset(partition=query.partition, leader_epoch=query.leader_epoch, end_offset=end)
+            code = log.refusal(node_id, query.current_leader_epoch)
+            epoch, end = (-1, -1) if code else log.epoch_end(query.leader_epoch)
+            return p.EpochEndOffset(partition=query.partition, error_code=code, leader_epoch=epoch, end_offset=end)
 
         return p.OffsetForLeaderEpochResponse(
             topics=[
