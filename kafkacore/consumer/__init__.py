@@ -36,6 +36,11 @@ log = logging.getLogger("kafkacore.consumer")
 T = TypeVar("T")
 
 _STALLED_AFTER_MS = 30_000
+_WAITS_FOR = {
+    FetchState.INITIALIZING: "initializing",
+    FetchState.AWAIT_RESET: "awaiting reset",
+    FetchState.AWAIT_VALIDATION: "awaiting validation",
+}
 _NEVER_MS = 2**62
 
 
@@ -45,7 +50,8 @@ class ConsumerHealth(NamedTuple):
     Attributes:
         ok: nothing is wrong that the consumer can see.
         problems: one sentence each.
-        stalled: partitions with records left to read whose position has not moved for 30 s although they were polled.
+        stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
+            to read, or the position is still looked up or validated.
     """
 
     ok: bool
@@ -618,33 +624,40 @@ class KafkaConsumer:
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
         """Offset of the next record that will be handed out; looked up if there is none yet.
 
+        After a change of the leader it is returned once the new leader has confirmed it, or has named where its log was truncated.
+
         Args:
             partition: an assigned (topic, partition).
             timeout: seconds; `default_api_timeout_ms` when None.
 
         Raises:
             errors.KafkaTimeoutError: no answer in time.
+            errors.LogTruncationError: the log lost records before the position, and auto_offset_reset is none.
         """
         with self._driver:
             tp = self._assigned(partition)
             for chunk in self._unread:
                 if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
                     return offset
-            state = self._subscription.state_of(tp)
+            state_of = self._subscription.state_of  # a topic that is created again has other states
 
             def step(now_ms: int) -> int | None:
                 self._step(now_ms)
                 return self._positions.next_wake_ms(now_ms)
 
-            if not state.has_position and not self._driver.run(step, lambda: state.has_position, self._api_timeout_ms(timeout)):
+            def found() -> bool:
+                return state_of(tp).state is FetchState.FETCHING
+
+            if not found() and not self._driver.run(step, found, self._api_timeout_ms(timeout)):
                 raise errors.KafkaTimeoutError(
                     "no position found in time", topic=tp.topic, partition=tp.partition, attempts=self._driver.attempts()
                 )
-            return state.offset
+            return state_of(tp).offset
 
     def lag(self, partition: tuple[str, int]) -> int | None:
         """Records between the position and the end of the partition, as of the last answer; None before the first.
 
+        It is None, too, while the position is looked up or validated: the end is that of an earlier leader then, and says nothing.
         In read_committed the end is the last stable offset. Offsets are counted: what compaction removed is included.
         """
         tp = self._assigned(partition)
@@ -653,7 +666,7 @@ class KafkaConsumer:
             return None
         for chunk in self._unread:
             if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
-                return lag + self._subscription.state_of(tp).offset - offset
+                return max(0, lag + self._subscription.state_of(tp).offset - offset)
         return lag
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
@@ -768,8 +781,9 @@ class KafkaConsumer:
     def health(self) -> ConsumerHealth:
         """Whether reading goes on: brokers reachable, positions known, partitions that have records left moving.
 
-        A partition is stalled when its position has not moved for 30 s although there are records behind it and it is not paused. The
-        clock starts at the first call of `health` that sees it standing, so call it regularly.
+        A partition that is not paused is stalled when its position has not moved for 30 s although there are records behind it, or when it
+        has been awaiting a position or its validation for 30 s. The first clock starts at the first call of `health` that sees it standing,
+        so call it regularly; the second at the first poll that found nothing to fetch.
         """
         with self._driver:
             now_ms = self._clock.now_ms()
@@ -781,10 +795,12 @@ class KafkaConsumer:
                 if state.offset != offset or state.paused or state.lag(self._read_committed) == 0:
                     offset, since_ms = state.offset, now_ms
                 watched[tp] = (offset, since_ms)
+                if state.state is not FetchState.FETCHING:
+                    since_ms = now_ms if state.paused or state.unsettled_since_ms < 0 else state.unsettled_since_ms
                 if now_ms - since_ms >= _STALLED_AFTER_MS:
                     stalled.append(tp)
-                    why = "has no position" if state.state is not FetchState.FETCHING else "has not moved"
-                    problems.append(f"{tp.topic}-{tp.partition} {why} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
+                    what = f"has been {waits_for}" if (waits_for := _WAITS_FOR.get(state.state)) else "has not moved"
+                    problems.append(f"{tp.topic}-{tp.partition} {what} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
                 leader = self._metadata.snapshot.leader(tp)
                 topic = self._metadata.snapshot.topics.get(tp.topic)
                 if topic is not None and topic.error is not None:

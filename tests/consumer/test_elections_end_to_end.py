@@ -1,0 +1,250 @@
+"""The same against real brokers: elections that lose records, whatever the position comes from; `lag` and `health` during a validation."""
+
+import re
+import threading
+import time
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore.clock import JumpingClock
+from kafkacore.testing import Drop, EmbeddedCluster
+
+T0 = TopicPartition("t", 0)
+
+
+def eventually(condition, timeout_s=30):
+    """Waits, without a sleep of fixed length, for something that another thread does."""
+    turn, deadline = threading.Event(), time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        turn.wait(0.005)
+
+
+def write(cluster, partitions, values):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for future in [producer.send("t", value, partition=partition) for partition in partitions for value in values]:
+            future.result(30)
+
+
+def read_to(consumer, tp, end):
+    """(offset, value) of what comes until the position is `end`."""
+    found = []
+    deadline = time.monotonic() + 30
+    while consumer.position(tp, timeout=30) != end:
+        assert time.monotonic() < deadline, consumer.statistics()["partitions"]
+        for records in consumer.poll(0.2).values():
+            found += [(record.offset, record.value) for record in records]
+    return found
+
+
+# ---- in what way a position can have come about; each ends at offset 20
+
+
+def reset_earliest(consumer, tp):
+    read_to(consumer, tp, 20)
+
+
+def reset_latest(consumer, tp):
+    assert consumer.config.auto_offset_reset == "latest"
+    assert consumer.position(tp, timeout=30) == 20
+
+
+def seek_before_metadata(consumer, tp):
+    consumer.seek(tp, 4)
+    read_to(consumer, tp, 20)
+
+
+def seek_after_metadata(consumer, tp):
+    consumer.position(tp, timeout=30)
+    consumer.seek(tp, 16)
+    read_to(consumer, tp, 20)
+
+
+def seek_to_beginning(consumer, tp):
+    consumer.seek_to_beginning(tp)
+    read_to(consumer, tp, 20)
+
+
+def seek_to_end(consumer, tp):
+    consumer.seek_to_end(tp)
+    assert consumer.position(tp, timeout=30) == 20
+
+
+def offset_for_a_time_and_seek(consumer, tp):
+    consumer.seek(tp, consumer.offsets_for_times({tp: 0}, timeout=30)[tp].offset)
+    read_to(consumer, tp, 20)
+
+
+def out_of_range(consumer, tp):
+    consumer.seek(tp, 1_000)
+    while not consumer.poll(0.2):
+        pass
+    read_to(consumer, tp, 20)
+
+
+def left_loop(consumer, tp):
+    """A `for` loop that was left: what it had not reached is taken back."""
+    for record in consumer:
+        if record.offset == 16:
+            break
+    consumer.pause(tp)
+    consumer.resume(tp)
+    assert consumer.position(tp) == 17
+
+
+def given_back(consumer, tp):
+    """Ctrl+C between the fetcher and the application."""
+    read_to(consumer, tp, 20)
+    consumer.seek(tp, 14)
+    send_ahead = consumer._send_ahead
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    consumer._send_ahead = interrupted
+    consumer._fetcher.wants_fetch = True
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            consumer.poll(0.2)
+    consumer._send_ahead = send_ahead
+    read_to(consumer, tp, 20)
+
+
+def paused(consumer, tp):
+    read_to(consumer, tp, 20)
+    consumer.pause(tp)
+
+
+WAYS = [
+    reset_earliest,
+    reset_latest,
+    seek_before_metadata,
+    seek_after_metadata,
+    seek_to_beginning,
+    seek_to_end,
+    offset_for_a_time_and_seek,
+    out_of_range,
+    left_loop,
+    given_back,
+    paused,
+]
+
+
+@pytest.mark.slow
+def test_an_unclean_election_is_noticed_whatever_the_position_comes_from():
+    """One partition and one consumer per way: 20 records are read, the last ten are lost, the new leader writes 15 others.
+
+    Metadata is as old as the position: a refresh between would compare the epochs early.
+    """
+    settings = {"unclean.leader.election.enable": True}
+    partitions = range(len(WAYS))
+    with EmbeddedCluster(brokers=3, config=settings) as cluster:  # the third goes on: what the clients know stays
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", replica_assignments=dict.fromkeys(partitions, (1, 2)))]).check()
+        write(cluster, partitions, [b"%d" % nth for nth in range(10)])
+        eventually(lambda: all(cluster.high_watermark("t", partition, 2) == 10 for partition in partitions))
+        cluster.kill_broker(2)
+        write(cluster, partitions, [b"lost %d" % nth for nth in range(10, 20)])
+        consumers = []
+        try:
+            for partition, way in enumerate(WAYS):
+                tp = TopicPartition("t", partition)
+                consumer = KafkaConsumer(
+                    bootstrap_servers=cluster.bootstrap_servers,
+                    auto_offset_reset="latest" if way is reset_latest else "earliest",
+                    reconnect_backoff_max_ms=100,
+                )
+                consumers.append(consumer)
+                consumer.assign([tp])
+                way(consumer, tp)
+            cluster.kill_broker(1)
+            cluster.start_broker(2)
+            eventually(lambda: all(cluster.leader("t", partition) == 2 for partition in partitions))
+            write(cluster, partitions, [b"new %d" % nth for nth in range(10, 25)])
+            expected = [(offset, b"new %d" % offset) for offset in range(10, 25)]
+            for partition, (way, consumer) in enumerate(zip(WAYS, consumers, strict=True)):
+                tp = TopicPartition("t", partition)
+                consumer.resume(tp)
+                assert read_to(consumer, tp, 25) == expected, way.__name__
+        finally:
+            for consumer in consumers:
+                consumer.close(0)
+
+
+def move_leader(cluster):
+    cluster.move_leader("t", 0, next(broker for broker in (1, 2, 3) if broker != cluster.leader("t", 0)))
+
+
+def poll_until(consumer, state):
+    deadline = time.monotonic() + 30
+    while consumer.statistics()["partitions"]["t-0"]["state"] != state:
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+
+
+def test_lag_and_health_do_not_trust_an_end_from_before_the_validation():
+    clock = JumpingClock()
+    with EmbeddedCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=3)
+        write(cluster, [0], [b"x"] * 5)
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", clock=clock) as consumer:
+            consumer.assign([T0])
+            assert consumer.lag(T0) is None
+            assert len(read_to(consumer, T0, 5)) == 5
+            eventually(lambda: consumer.poll(0.1) == {} and consumer.lag(T0) == 0)
+            consumer.health()
+            cluster.control("OffsetForLeaderEpoch", lambda request: Drop)
+            move_leader(cluster)
+            write(cluster, [0], [b"x"] * 5)
+            poll_until(consumer, "await_validation")
+            consumer.poll(0.1)
+            assert consumer.lag(T0) is None
+            assert consumer.statistics()["partitions"]["t-0"]["lag"] is None
+            assert consumer.health().stalled == ()
+            for _ in range(2):  # a second leader change starts no new clock
+                clock.sleep(20_000)
+                consumer.poll(0.1)
+                move_leader(cluster)
+            health = consumer.health()
+            assert not health.ok
+            assert health.stalled == (T0,)
+            assert any(re.match(r"t-0 has been awaiting validation for \d\d s \(offset 5\)", problem) for problem in health.problems)
+            consumer.pause(T0)
+            assert consumer.health().stalled == ()
+            consumer.resume(T0)
+            cluster.control("OffsetForLeaderEpoch", None)
+            clock.sleep(40_000)  # what was dropped times out
+            assert len(read_to(consumer, T0, 10)) == 5
+            consumer.poll(0.1)
+            assert consumer.health().stalled == ()
+            cluster.control("ListOffsets", lambda request: Drop)
+            consumer.seek_to_end(T0)
+            consumer.poll(0.1)
+            clock.sleep(31_000)
+            assert any(re.match(r"t-0 has been awaiting reset for \d\d s", problem) for problem in consumer.health().problems)
+
+
+def test_a_leader_that_moves_while_its_answer_is_awaited():
+    with EmbeddedCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=3)
+        write(cluster, [0], [b"x"] * 5)
+        asked = threading.Event()
+
+        def moved_meanwhile(request):
+            if not asked.is_set():
+                asked.set()
+                return Drop
+            return None
+
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", metadata_max_age_ms=200) as consumer:
+            consumer.assign([T0])
+            read_to(consumer, T0, 5)
+            cluster.control("OffsetForLeaderEpoch", moved_meanwhile)
+            move_leader(cluster)
+            poll_until(consumer, "await_validation")
+            while not asked.is_set():
+                consumer.poll(0.1)
+            move_leader(cluster)
+            write(cluster, [0], [b"y"] * 5)
+            assert read_to(consumer, T0, 10) == [(offset, b"y") for offset in range(5, 10)]
