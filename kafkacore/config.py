@@ -602,6 +602,7 @@ class BrokerConfig(_Config):
         offsets_topic_num_partitions: of __consumer_offsets, when it is made.
         offsets_topic_replication_factor: of __consumer_offsets; at most the brokers there are when it is made.
         offsets_topic_segment_bytes: segment.bytes of __consumer_offsets.
+        offsets_commit_timeout_ms: how long an answer of the group coordinator waits until what it says is committed.
         offset_metadata_max_bytes: the longest metadata that a committed offset may carry.
         offsets_retention_minutes: how long an offset is kept that nobody needs: since its group is empty, or since it was committed.
         offsets_retention_check_interval_ms: how often that is looked at.
@@ -619,6 +620,8 @@ class BrokerConfig(_Config):
         transaction_state_log_replication_factor: of __transaction_state; at most the brokers there are when it is made.
         transaction_state_log_min_isr: min.insync.replicas of __transaction_state; at most its replicas.
         transaction_state_log_segment_bytes: segment.bytes of __transaction_state.
+        request_timeout_ms: how long an answer of the transaction coordinator, and a transaction marker, wait for their commit, and how long
+            another broker may take to answer.
         transaction_max_timeout_ms: the longest transaction.timeout.ms a producer may ask for.
         transactional_id_expiration_ms: a transactional id that nobody has used for so long is forgotten.
         transaction_remove_expired_transaction_cleanup_interval_ms: how often expired transactional ids are looked for.
@@ -706,6 +709,7 @@ class BrokerConfig(_Config):
     offsets_topic_num_partitions: int = _between(50, 1)
     offsets_topic_replication_factor: int = _between(3, 1)
     offsets_topic_segment_bytes: int = _between(104_857_600, 1_048_576)
+    offsets_commit_timeout_ms: int = _between(5_000, 1)
     offset_metadata_max_bytes: int = _between(4_096, 0)
     offsets_retention_minutes: int = _between(10_080, 1)
     offsets_retention_check_interval_ms: int = _between(600_000, 1)
@@ -723,6 +727,7 @@ class BrokerConfig(_Config):
     transaction_state_log_replication_factor: int = _between(3, 1)
     transaction_state_log_min_isr: int = _between(2, 1)
     transaction_state_log_segment_bytes: int = _between(104_857_600, 1_048_576)
+    request_timeout_ms: int = _between(30_000, 1)
     transaction_max_timeout_ms: int = _between(900_000, 1)
     transactional_id_expiration_ms: int = _between(604_800_000, 1)
     transaction_remove_expired_transaction_cleanup_interval_ms: int = _between(3_600_000, 1)

@@ -2,8 +2,9 @@
 
     key (group id, transactional id) --hash--> partition of the topic --leader--> the broker whose shard serves the key
 
-    write:  operation(shard) -> records, response     the records go into the log as one batch, then into the shard by replay
-    read:   operation(shard) -> response
+    write:           operation(shard) -> records, response     the records go into the log as one batch, then into the shard by replay
+    read:            operation(shard) -> response               answered when what its key has in the log is committed
+    read_committed:  operation(shard) -> response               answered at once, from the state of the last committed record
 
 Rules:
 
@@ -12,8 +13,13 @@ Rules:
    waits until that one's records are in the log and replayed.
 3. Operations decide and do not change what records describe: replay does. So a refused append leaves nothing to undo. State that no record
    describes (who waits for a rebalance) they may change; `CoordinatorResult` tells them what became of the records.
-4. Nobody is answered before everything the answer may rest on is committed (below the high watermark): answers wait in the order of the
-   log, those of reads and of writes without records too. If the leadership is lost first, they become NOT_COORDINATOR.
+4. No answer is given before everything it may rest on is committed (below the high watermark), or it is made of what is committed. The
+   answer to a write waits for its records; one without records, and a `read`, wait for the last record of their key (a group, a
+   transactional id) and not for those of others. If the leadership is lost first, they become NOT_COORDINATOR.
+5. Every such wait has a deadline. It fails then with COORDINATOR_NOT_AVAILABLE, and the state stays: the records are in the log and may be
+   committed later. The client does not know, and asks again.
+6. What a new leader finds in its log beyond its high watermark was perhaps committed by the last one, and clients know it. Until the high
+   watermark has passed it, nothing is read.
 
 Source: org.apache.kafka.coordinator.common.runtime.{CoordinatorRuntime, CoordinatorLoaderImpl, CoordinatorTimerImpl}.
 """
@@ -23,11 +29,13 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kafkacore import errors
-from kafkacore.broker.fault_handler import contained
+from kafkacore.broker.fault_handler import contained, handle
 from kafkacore.broker.producers import Verification
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.clock import Clock
@@ -58,10 +66,13 @@ class CoordinatorResult(NamedTuple, Generic[T]):
 
     Attributes:
         records: to be written as one batch, and replayed.
-        response: given to whoever asked, when the records are committed.
+        response: given to the client when the records are committed.
         replay: False if the shard has this state already, because the records only describe what operations change themselves.
         appended: called after the append, before the next operation: None, or why nothing was written.
-        committed: called when the records are committed, before the response is given: None, or why they are not.
+        committed: called when the records are committed, before the response is given: None, or why they are not, or not in time.
+        is_atomic: False if each record counts for itself: many are written in several batches, as large as the topic allows. An error may
+            then leave some of them written; the operation is run again.
+        rests_on_log: False for an answer that would be the same whatever becomes of the records that are not committed yet.
     """
 
     records: list[CoordinatorRecord]
@@ -69,6 +80,8 @@ class CoordinatorResult(NamedTuple, Generic[T]):
     replay: bool = True
     appended: Callable[[KafkaError | None], None] | None = None
     committed: Callable[[KafkaError | None], None] | None = None
+    is_atomic: bool = True
+    rests_on_log: bool = True
 
 
 class ReplayedRecord(NamedTuple):
@@ -99,14 +112,17 @@ class CoordinatorShard(Protocol):
             CorruptDataError: it is not one of this coordinator's records; it is skipped, counted and logged.
         """
 
-    def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
-        """A producer's transaction ended."""
+    def replay_end_marker(self, offset: int, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """A producer's transaction ended; its marker lies at an offset."""
+
+    def committed_to(self, offset: int) -> None:
+        """All records below an offset are committed, also those that are replayed later."""
 
     def loaded(self) -> None:
         """The log has been replayed; serving begins."""
 
     def unloaded(self) -> None:
-        """The shard is dropped: whoever waits in it is told NOT_COORDINATOR. Its timers are gone already."""
+        """The shard is dropped: requests that wait in it are answered NOT_COORDINATOR. Its timers have been cancelled."""
 
 
 S = TypeVar("S", bound=CoordinatorShard)
@@ -183,11 +199,25 @@ class ShardTimers(Generic[S]):
         return len(self._tasks)
 
 
-class _Waiting(NamedTuple):
-    """An answer that waits until the log is committed up to an offset."""
+class _Waiting:
+    """An answer that waits until the log is committed up to an offset, or until its time is up."""
 
-    offset: int
-    finish: Callable[[KafkaError | None], None]
+    __slots__ = ("expiry", "finish")
+
+    def __init__(self, finish: Callable[[KafkaError | None], None]) -> None:
+        self.finish: Callable[[KafkaError | None], None] | None = finish
+        self.expiry: TimerTask | None = None
+
+    def end(self, error: KafkaError | None, topic: str, partition: int) -> None:
+        """Answers, once."""
+        finish, self.finish = self.finish, None
+        if self.expiry is not None:
+            self.expiry.cancel()
+        if finish is not None:
+            try:
+                finish(error)
+            except Exception as fault:
+                handle(fault, "an answer of %s-%d", topic, partition)
 
 
 class _Context(Generic[S]):
@@ -198,6 +228,11 @@ class _Context(Generic[S]):
         ready: the log has been replayed.
         written: the offset after the last record written; what is answered now may rest on everything below it.
         committed: the offset below which everything is committed.
+        loaded: the end of the log when it was read.
+        waiting: answers by the offset they wait for, a heap.
+        expired: how many of them had no time left, and are still in the heap.
+        keys: the offset after the last uncommitted record of each key, and all of these in order.
+        floor: the offset after the last record of an operation without a key, which may concern every key.
     """
 
     def __init__(self, partition: int, shard: S, timers: ShardTimers[S]) -> None:
@@ -209,10 +244,39 @@ class _Context(Generic[S]):
         self.dropped = False
         self.written = 0
         self.committed = 0
-        self.waiting: deque[_Waiting] = deque()
+        self.loaded = 0
+        self.waiting: list[tuple[int, int, _Waiting]] = []
+        self.expired = 0
+        self.numbers = count()
+        self.keys: dict[str, int] = {}
+        self.key_order: deque[tuple[int, str]] = deque()
+        self.floor = 0
         self.events: deque[Callable[[], None]] = deque()
         self.running = False
         self.in_flight: deque[list[Any]] = deque()
+
+    def note(self, key: str | None) -> None:
+        """A key has records in the log that may not be committed."""
+        if self.committed >= self.written:
+            return
+        if key is None:
+            self.floor = self.written
+        else:
+            self.keys[key] = self.written
+            self.key_order.append((self.written, key))
+
+    def needed(self, key: str | None) -> int:
+        """What has to be committed before an answer about a key is given; None is about everything."""
+        return self.written if key is None else max(self.floor, self.keys.get(key, 0))
+
+    def commit(self, offset: int) -> None:
+        """Everything below an offset is committed."""
+        self.committed = offset
+        while self.key_order and self.key_order[0][0] <= offset:
+            end_offset, key = self.key_order.popleft()
+            if self.keys.get(key) == end_offset:
+                del self.keys[key]
+        self.shard.committed_to(offset)
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -225,6 +289,7 @@ class CoordinatorRuntime(Generic[S]):
         make_shard: Callable[[int, ShardTimers[S]], S],
         timer: LoopTimer,
         clock: Clock,
+        timeout_ms: int,
     ) -> None:
         """Serves nothing until `became_leader`.
 
@@ -234,8 +299,10 @@ class CoordinatorRuntime(Generic[S]):
             make_shard: an empty shard for a partition, and its timers.
             timer: of the broker's loop.
             clock: stamps the records.
+            timeout_ms: how long an answer may wait for the commit.
         """
         self.topic = topic
+        self._timeout_ms = timeout_ms
         self.timer = timer
         self._replicas = replicas
         self._make_shard = make_shard
@@ -275,8 +342,7 @@ class CoordinatorRuntime(Generic[S]):
             context.shard.unloaded()
         error = errors.NotCoordinator(f"this broker no longer leads partition {index} of {self.topic}")
         while context.waiting:
-            with contained("an answer of %s-%d", self.topic, index):
-                context.waiting.popleft().finish(error)
+            heappop(context.waiting)[2].end(error, self.topic, index)
         while context.events and not context.running:
             context.events.popleft()()
 
@@ -284,7 +350,9 @@ class CoordinatorRuntime(Generic[S]):
         timers = ShardTimers(self, index)
         context = _Context(index, self._make_shard(index, timers), timers)
         self._contexts[index] = context
-        context.written = self._replicas.partition(self.topic, index).log.start_offset
+        partition = self._replicas.partition(self.topic, index)
+        context.written = partition.log.start_offset
+        context.commit(partition.high_watermark)
         self._load_some(context)
 
     def _load_some(self, context: _Context[S]) -> None:
@@ -299,7 +367,8 @@ class CoordinatorRuntime(Generic[S]):
                     self.timer.add(TimerTask(0, lambda: self._load_some(context)))
                     return
                 budget -= self._replay_from(context, log.read(context.written, budget, log.end_offset, True))
-            context.committed = min(context.written, partition.high_watermark)
+            context.loaded = context.floor = context.written
+            context.commit(min(context.written, partition.high_watermark))
             if context.committed < context.written:            # a new leader's high watermark comes with its followers
                 pending: list[Any] = [context.written, False]
                 context.in_flight.append(pending)
@@ -320,7 +389,8 @@ class CoordinatorRuntime(Generic[S]):
                 try:
                     if batch.is_control:
                         if batch.record_count and batch.control_type in (_ABORT, _COMMIT):  # compaction empties markers
-                            context.shard.replay_end_marker(batch.producer_id, batch.producer_epoch, batch.control_type == _COMMIT)
+                            committed = batch.control_type == _COMMIT
+                            context.shard.replay_end_marker(batch.base_offset, batch.producer_id, batch.producer_epoch, committed)
                     else:
                         for record in batch.records():
                             self._replay(
@@ -372,15 +442,22 @@ class CoordinatorRuntime(Generic[S]):
 
     # ---- operations
 
-    def write(self, partition: int, operation: Callable[[S], CoordinatorResult[T]], done: Callable[[T | KafkaError], None]) -> None:
+    def write(
+        self,
+        partition: int,
+        operation: Callable[[S], CoordinatorResult[T]],
+        done: Callable[[T | KafkaError], None],
+        key: str | None = None,
+    ) -> None:
         """Runs an operation and writes its records.
 
         Args:
             partition: whose shard.
             operation: decides; may raise a KafkaError instead.
             done: called once: with the response when it is committed, or with the error.
+            key: what the operation and its records are about; None if about several.
         """
-        self._write(partition, operation, done, -1, -1)
+        self._write(partition, operation, done, key, -1, -1)
 
     def write_transactional(
         self,
@@ -390,16 +467,18 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S], CoordinatorResult[T]],
         done: Callable[[T | KafkaError], None],
         verification: Verification | None = None,
+        key: str | None = None,
     ) -> None:
         """As `write`, but the records belong to a producer's transaction: they count when `complete_transaction` commits it. Needs the
         guard of `ProducerStates.start_verification` unless the transaction has records in this partition already."""
-        self._write(partition, operation, done, producer_id, producer_epoch, verification)
+        self._write(partition, operation, done, key, producer_id, producer_epoch, verification)
 
     def _write(
         self,
         partition: int,
         operation: Callable[[S], CoordinatorResult[T]],
         done: Callable[[T | KafkaError], None],
+        key: str | None,
         producer_id: int,
         producer_epoch: int,
         verification: Verification | None = None,
@@ -413,11 +492,11 @@ class CoordinatorRuntime(Generic[S]):
                 done(outcome)
 
             try:
-                if result.records:
-                    batch = self._batch(result.records, producer_id, producer_epoch)
-                    base_offset = self._append(context, batch, len(result.records), verification=verification)
+                for records, batch in self._batches(context, result, producer_id, producer_epoch):
+                    base_offset = self._append(context, batch, len(records), verification=verification)
+                    context.note(key)
                     if result.replay:
-                        for nth, record in enumerate(result.records):
+                        for nth, record in enumerate(records):
                             self._replay(context, ReplayedRecord(base_offset + nth, producer_id, producer_epoch, *record))
             except KafkaError as error:
                 refused = _for_client(error)
@@ -427,19 +506,78 @@ class CoordinatorRuntime(Generic[S]):
                 return
             if result.appended is not None:
                 result.appended(None)
-            self._finish_when_committed(context, result.response, finish)
+            rests_on = context.written if result.records else context.needed(key) if result.rests_on_log else 0
+            self._finish_when_committed(context, rests_on, result.response, finish)
 
         self._event(partition, run, done)
 
-    def read(self, partition: int, operation: Callable[[S], T], done: Callable[[T | KafkaError], None]) -> None:
-        """Looks at a shard.
+    def read(
+        self, partition: int, operation: Callable[[S], T], done: Callable[[T | KafkaError], None], key: str | None = None
+    ) -> None:
+        """Looks at a shard as it is.
 
         Args:
             partition: whose shard.
             operation: answers; changes nothing; may raise a KafkaError instead.
             done: called once: with the answer when everything it may rest on is committed, or with the error.
+            key: what it looks at; None for everything.
         """
-        self._event(partition, lambda context: self._finish_when_committed(context, operation(context.shard), done), done)
+
+        def run(context: _Context[S]) -> None:
+            self._finish_when_committed(context, context.needed(key), operation(context.shard), done)
+
+        self._event(partition, run, done)
+
+    def read_committed(self, partition: int, operation: Callable[[S], T], done: Callable[[T | KafkaError], None]) -> None:
+        """Looks at what is committed: at once, once the log that this leader found is (rule 6).
+
+        Args:
+            partition: whose shard.
+            operation: answers out of what the shard knows to be committed; changes nothing; may raise a KafkaError instead.
+            done: called once, with the answer or the error.
+        """
+
+        def look(context: _Context[S]) -> None:
+            done(operation(context.shard))
+
+        def run(context: _Context[S]) -> None:
+            if context.committed >= context.loaded:
+                look(context)
+                return
+
+            def finish(outcome: KafkaError | None) -> None:
+                if outcome is None:
+                    self._event(partition, look, done)
+                else:
+                    done(outcome)
+
+            self._finish_when_committed(context, context.loaded, None, finish)
+
+        self._event(partition, run, done)
+
+    def when_committed(self, partition: int, done: Callable[[KafkaError | None], None]) -> None:
+        """Waits until everything that is in the log of a shard is committed, however long that takes.
+
+        Args:
+            partition: whose shard.
+            done: called with None, or with NotCoordinator if the leadership ends before.
+        """
+
+        def run(context: _Context[S]) -> None:
+            self._finish_when_committed(context, context.written, None, done, None)
+
+        self._event(partition, run, done)
+
+    def schedule(self, partition: int, key: str, delay_ms: int, operation: Callable[[S], CoordinatorResult[None]]) -> None:
+        """Runs an operation on a shard after a time, as one of its timers: again until it succeeds, or the leadership ends.
+
+        Args:
+            partition: whose shard; nothing happens if it is not here.
+            key, delay_ms, operation: as for `ShardTimers.schedule`.
+        """
+        context = self._contexts.get(partition)
+        if context is not None:
+            context.timers.schedule(key, delay_ms, operation)
 
     def complete_transaction(
         self,
@@ -450,6 +588,7 @@ class CoordinatorRuntime(Generic[S]):
         committed: bool,
         done: Callable[[KafkaError | None], None],
         transaction_version: int = 0,
+        timeout_ms: int | None = None,
     ) -> None:
         """Writes the marker that ends a producer's transaction in this partition.
 
@@ -458,8 +597,9 @@ class CoordinatorRuntime(Generic[S]):
             producer_id, producer_epoch: the producer.
             coordinator_epoch: of the transaction coordinator that says so.
             committed: commit or abort.
-            done: called when the marker is committed, or with the error.
+            done: called when the marker is committed, or with the error: RequestTimedOut if that takes too long; it may be committed later.
             transaction_version: of the transaction.
+            timeout_ms: how long that may take; None for as long as other writes.
         """
 
         def run(context: _Context[S]) -> None:
@@ -470,9 +610,11 @@ class CoordinatorRuntime(Generic[S]):
                 coordinator_epoch=coordinator_epoch,
                 timestamp_ms=self._clock.wall_ms(),
             )
-            self._append(context, marker, 1, transaction_version=transaction_version)
-            context.shard.replay_end_marker(producer_id, producer_epoch, committed)
-            self._finish_when_committed(context, None, done)
+            offset = self._append(context, marker, 1, transaction_version=transaction_version)
+            context.note(None)
+            context.shard.replay_end_marker(offset, producer_id, producer_epoch, committed)
+            wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+            self._finish_when_committed(context, context.written, None, done, wait_ms, errors.RequestTimedOut)
 
         self._event(partition, run, done)
 
@@ -492,7 +634,7 @@ class CoordinatorRuntime(Generic[S]):
                 run(context)
             except KafkaError as error:
                 done(_for_client(error))
-            except Exception:  # whoever drives the queue asks for something else
+            except Exception:  # the request that drives the queue is another one
                 logger.exception("an operation on %s-%d failed", self.topic, partition)
                 done(errors.UnknownServer("the coordinator failed; see the broker's log"))
 
@@ -502,19 +644,40 @@ class CoordinatorRuntime(Generic[S]):
         context.running = True
         try:
             while context.events:
-                context.events.popleft()()
+                try:
+                    context.events.popleft()()
+                except Exception as error:  # the answer failed: the operations behind it are those of other requests
+                    handle(error, "an answer of %s-%d", self.topic, partition)
         finally:
             context.running = False
 
-    def _batch(self, records: list[CoordinatorRecord], producer_id: int, producer_epoch: int) -> memoryview:
-        builder = BatchBuilder(
-            max_bytes=_MAX_BATCH_BYTES, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=producer_id >= 0
-        )
+    def _batches(
+        self, context: _Context[S], result: CoordinatorResult[Any], producer_id: int, producer_epoch: int
+    ) -> Iterator[tuple[list[CoordinatorRecord], memoryview]]:
+        """The records of a result as batches: one, or as many as they need if they count one by one."""
+        if not result.records:
+            return
+        max_bytes = _MAX_BATCH_BYTES
+        if not result.is_atomic:
+            max_bytes = self._replicas.partition(self.topic, context.partition).config.max_message_bytes
         wall_ms = self._clock.wall_ms()
-        for record in records:
+        builder, records = self._builder(max_bytes, producer_id, producer_epoch), list[CoordinatorRecord]()
+        for record in result.records:
             if not builder.append(record.value, record.key, timestamp_ms=wall_ms):
-                raise errors.RecordTooLarge(f"an operation's records exceed {_MAX_BATCH_BYTES} bytes")
-        return builder.build()
+                if not records or result.is_atomic:
+                    raise errors.RecordTooLarge(f"an operation's records exceed {max_bytes} bytes")
+                yield records, builder.build()
+                builder, records = self._builder(max_bytes, producer_id, producer_epoch), []
+                if not builder.append(record.value, record.key, timestamp_ms=wall_ms):
+                    raise errors.RecordTooLarge(f"one record exceeds {max_bytes} bytes")
+            records.append(record)
+        yield records, builder.build()
+
+    @staticmethod
+    def _builder(max_bytes: int, producer_id: int, producer_epoch: int) -> BatchBuilder:
+        return BatchBuilder(
+            max_bytes=max_bytes, producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=producer_id >= 0
+        )
 
     def _append(
         self,
@@ -525,7 +688,7 @@ class CoordinatorRuntime(Generic[S]):
         verification: Verification | None = None,
         transaction_version: int = 0,
     ) -> int:
-        """Appends a batch. Its commit may be told within append_internal or later, and is told in the order of the log."""
+        """Appends a batch. Its commit may be reported within append_internal or later, and counts in the order of the log."""
         pending: list[Any] = [None, False]  # the offset after the batch, and whether it is committed
         context.in_flight.append(pending)
         try:
@@ -534,6 +697,7 @@ class CoordinatorRuntime(Generic[S]):
                 context.partition,
                 batch,
                 self._told_of_commit(context, pending),
+                None,  # the deadline is that of the answers: the commit itself counts however late it comes
                 verification=verification,
                 transaction_version=transaction_version,
             )
@@ -565,18 +729,58 @@ class CoordinatorRuntime(Generic[S]):
         self._load(index)
 
     def _advance(self, context: _Context[S]) -> None:
+        reached = context.committed
         while context.in_flight and context.in_flight[0][1] and context.in_flight[0][0] is not None:
-            context.committed = context.in_flight.popleft()[0]
-        while context.waiting and context.waiting[0].offset <= context.committed:
-            context.waiting.popleft().finish(None)
+            reached = context.in_flight.popleft()[0]
+        if reached > context.committed:
+            context.commit(reached)
+        while context.waiting and context.waiting[0][0] <= context.committed:
+            waiting = heappop(context.waiting)[2]
+            if waiting.finish is None:
+                context.expired -= 1
+            else:
+                waiting.end(None, self.topic, context.partition)
 
-    def _finish_when_committed(self, context: _Context[S], response: T, done: Callable[[T | KafkaError], None]) -> None:
+    def _finish_when_committed(
+        self,
+        context: _Context[S],
+        offset: int,
+        response: T,
+        done: Callable[[T | KafkaError], None],
+        timeout_ms: int | None = -1,
+        timed_out: type[KafkaError] = errors.CoordinatorNotAvailable,
+    ) -> None:
+        """Answers when everything below an offset is committed.
+
+        Args:
+            context, offset: what is waited for.
+            response, done: the answer.
+            timeout_ms: how long; None without end, -1 for the usual time.
+            timed_out: the error then.
+        """
         if context.dropped:
             done(errors.NotCoordinator(f"this broker no longer leads partition {context.partition} of {self.topic}"))
-        elif context.committed >= context.written and not context.waiting:
+            return
+        if context.committed >= offset and not (context.waiting and context.waiting[0][0] <= context.committed):
             done(response)
-        else:
-            context.waiting.append(_Waiting(context.written, lambda error: done(response if error is None else error)))
+            return
+        waiting = _Waiting(lambda error: done(response if error is None else error))
+        heappush(context.waiting, (offset, next(context.numbers), waiting))
+        if timeout_ms is None:
+            return
+        wait_ms = self._timeout_ms if timeout_ms < 0 else timeout_ms
+
+        def expire() -> None:
+            context.expired += 1
+            if context.expired * 2 > len(context.waiting):     # a stuck partition must not collect them
+                context.waiting = [entry for entry in context.waiting if entry[2].finish is not None and entry[2] is not waiting]
+                heapify(context.waiting)
+                context.expired = 0
+            message = f"offset {offset} of {self.topic}-{context.partition} was not committed within {wait_ms} ms"
+            waiting.end(timed_out(message), self.topic, context.partition)
+
+        waiting.expiry = TimerTask(wait_ms, expire)
+        self.timer.add(waiting.expiry)
 
 
 def _for_client(error: KafkaError) -> KafkaError:

@@ -21,6 +21,17 @@ FAULTS: Counter[str] = Counter()
 """How many units failed in this process, by kind: the text that `contained` was given. Kafka's counterpart is MetadataApplyErrorCount."""
 
 
+def handle(error: Exception, what: str, *args: object) -> None:
+    """Logs and counts the fault of a unit of work, for an `except` where `contained` would cost too much.
+
+    Args:
+        error: the fault.
+        what, args: as for `contained`.
+    """
+    FAULTS[what] += 1
+    logger.error(f"{what} failed; the others go on", *args, exc_info=error)
+
+
 class contained:
     """Around one unit of work: a partition, a topic, a group, a transaction, a listener. Not around what runs per record of a client.
 
@@ -48,6 +59,5 @@ class contained:
         if error is None or not isinstance(error, Exception):
             return False
         self.failed = True
-        FAULTS[self._what] += 1
-        logger.error(f"{self._what} failed; the others go on", *self._args, exc_info=error)
+        handle(error, self._what, *self._args)
         return True

@@ -30,6 +30,7 @@ from kafkacore.broker.partition import UNKNOWN_BROKER_EPOCH, Appended, Committed
 from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import KafkaError
 from kafkacore.timer import LoopTimer, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -398,6 +399,7 @@ class ReplicaManager(ImageListener):
         index: int,
         batch: memoryview | bytes,
         done: Committed,
+        timeout_ms: int | None,
         *,
         verification: Verification | None = None,
         transaction_version: int = 0,
@@ -408,7 +410,8 @@ class ReplicaManager(ImageListener):
             topic, index: the partition.
             batch: one record batch.
             done: told None when the batch is committed, which with one replica is within this call; told the error if leadership ends
-                before. The batch may survive then: the next leader's log says.
+                before, RequestTimedOut if it takes too long. The batch may survive then: the log says.
+            timeout_ms: how long the commit may take; None for as long as this broker leads.
             verification: of a transactional batch, from `ProducerStates.start_verification`.
             transaction_version: of the transaction that a marker ends.
 
@@ -427,9 +430,28 @@ class ReplicaManager(ImageListener):
             verification_enabled=self.config.transaction_partition_verification_enable,
             transaction_version=transaction_version,
         )
-        partition.when_committed(appended.required_offset, done)
+        if timeout_ms is None or appended.committed:
+            partition.when_committed(appended.required_offset, done)
+        else:
+            self._wait_for_commit(partition, appended.required_offset, done, timeout_ms)
         self.changed(partition)
         return appended.base_offset
+
+    def _wait_for_commit(self, partition: Partition, offset: int, done: Committed, timeout_ms: int) -> None:
+        waiting: list[Committed] = [done]
+
+        def tell(error: KafkaError | None) -> None:
+            if waiting:
+                expiry.cancel()
+                waiting.pop()(error)
+
+        def expire() -> None:
+            message = f"offset {offset} was not committed within {timeout_ms} ms"
+            tell(errors.RequestTimedOut(message, topic=partition.key[0], partition=partition.key[1]))
+
+        expiry = TimerTask(timeout_ms, expire)
+        self._timer.add(expiry)
+        partition.when_committed(offset, tell)
 
     def delete_records(self, topic: str, index: int, offset: int) -> tuple[Partition, int]:
         """Moves the start of a log up. See `Partition.delete_records`.

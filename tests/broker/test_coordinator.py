@@ -40,10 +40,13 @@ class Ledger:
         target = self.amounts if record.producer_id < 0 else self.pending.setdefault(record.producer_id, Counter())
         target[record.key] += struct.unpack(">i", record.value)[0]
 
-    def replay_end_marker(self, producer_id, producer_epoch, committed):
+    def replay_end_marker(self, offset, producer_id, producer_epoch, committed):
         ended = self.pending.pop(producer_id, Counter())
         if committed:
             self.amounts += ended
+
+    def committed_to(self, offset):
+        self.committed = offset
 
     def loaded(self):
         self.events.append("loaded")
@@ -59,12 +62,12 @@ class SlowReplicas(ReplicaManager):
         super().__init__(1, image, config, clock, LoopTimer(clock=clock), LogManager.in_memory(), lambda key: None)
         self.uncommitted, self.refusal, self.hold = [], None, False
 
-    def append_internal(self, topic, index, batch, done, **options):
+    def append_internal(self, topic, index, batch, done, timeout_ms, **options):
         if self.refusal is not None:
             raise self.refusal
         if not self.hold:
-            return super().append_internal(topic, index, batch, done, **options)
-        base_offset = super().append_internal(topic, index, batch, lambda error: None, **options)
+            return super().append_internal(topic, index, batch, done, timeout_ms, **options)
+        base_offset = super().append_internal(topic, index, batch, lambda error: None, timeout_ms, **options)
         self.uncommitted.append(done)
         return base_offset
 
@@ -92,7 +95,7 @@ class Stage:
         self.controller.close()
 
     def new_runtime(self):
-        return CoordinatorRuntime(GROUP_TOPIC, self.replicas, Ledger, self.timer, self.clock)
+        return CoordinatorRuntime(GROUP_TOPIC, self.replicas, Ledger, self.timer, self.clock, 5_000)
 
     def add(self, name, amount, partition=0, done=None):
         outcome = []
@@ -291,7 +294,7 @@ def test_markers_of_a_decision_in_the_log_wait_until_it_is_committed():
             sent.append(transaction)
 
     coordinator = TransactionCoordinator(stage.config, stage.clock, lambda: 3, lambda: 2, lambda done: done(1), lambda partition: 1)
-    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock)
+    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock, 5_000)
     coordinator.attach(runtime, Markers())
     followers = SomeReplicate(stage)
     followers.lead(runtime, 0)
@@ -337,7 +340,7 @@ def test_a_commit_that_fails_makes_the_log_decide():
 def test_transactions_are_not_listed_while_some_are_still_being_read(monkeypatch):
     stage = Stage()
     coordinator = TransactionCoordinator(stage.config, stage.clock, lambda: 3, lambda: 2, lambda done: done(1), lambda partition: 1)
-    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock)
+    runtime = CoordinatorRuntime(GROUP_TOPIC, stage.replicas, coordinator.make_shard, stage.timer, stage.clock, 5_000)
     coordinator.attach(runtime, None)
     records = [Transaction("t", 7, 1).record(1)]
     for _ in range(2):

@@ -160,17 +160,17 @@ def test_offsets_of_a_transaction_count_when_it_is_committed():
     put(3, 7, 1, 11)
     assert (store.get("g", "a", 0).offset, store.get("g", "a", 1)) == (1, None)
     assert store.is_pending("g", "a", 0) and store.is_pending("g", "a", 1) and store.has_pending("g")
-    store.replay_end_marker(7, True)
+    store.replay_end_marker(4, 7, True)
     assert (store.get("g", "a", 0).offset, store.get("g", "a", 1).offset) == (10, 11)
     assert store.is_pending("g", "a", 0) and not store.is_pending("g", "a", 1)
-    put(4, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
-    store.replay_end_marker(8, True)
+    put(5, -1, 0, 30)  # later than the transaction's record, which therefore comes too late
+    store.replay_end_marker(6, 8, True)
     assert store.get("g", "a", 0).offset == 30
-    put(5, 9, 0, 40)
-    store.replay_end_marker(9, False)
+    put(7, 9, 0, 40)
+    store.replay_end_marker(8, 9, False)
     assert store.get("g", "a", 0).offset == 30
     assert not store.has_pending("g")
-    store.replay_end_marker(9, True)  # of a transaction without offsets here
+    store.replay_end_marker(9, 9, True)  # of a transaction without offsets here
 
 
 def test_a_deleted_offset_takes_the_pending_ones_with_it():
@@ -181,7 +181,7 @@ def test_a_deleted_offset_takes_the_pending_ones_with_it():
     store.replay(1, 7, key, value)
     assert store.known_partitions("g") == [A0]
     store.replay(2, -1, key, None)
-    store.replay_end_marker(7, True)
+    store.replay_end_marker(3, 7, True)
     assert (len(store), store.known_partitions("g"), store.has_pending("g")) == (0, [], False)
 
 

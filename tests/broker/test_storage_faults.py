@@ -222,8 +222,8 @@ def test_committed_transactions_are_stable_after_a_restart(tmp_path: Path):
         def write():
             replicas = broker.state.replicas
             guard = replicas.partition("t", 0).producers.start_verification(1, 0, 0, T0, False)
-            replicas.append_internal("t", 0, batch(is_transactional=True, **ids(0)), lambda outcome: None, verification=guard)
-            replicas.append_internal("t", 0, marker(), lambda outcome: None)
+            replicas.append_internal("t", 0, batch(is_transactional=True, **ids(0)), lambda outcome: None, None, verification=guard)
+            replicas.append_internal("t", 0, marker(), lambda outcome: None, None)
 
         broker.call(write)
         broker.stop(clean=False)                              # no snapshot: the log is replayed

@@ -21,9 +21,10 @@ class FakePeers:
     """Requests wait until the test answers them."""
 
     def __init__(self):
-        self.sent = []
+        self.sent, self.lanes = [], []
 
     def send(self, node_id, request, version, done, timeout_ms, lane=""):
+        self.lanes.append(lane)
         self.sent.append((node_id, request, version, done))
 
     def take(self):
@@ -113,7 +114,7 @@ def test_a_transaction_without_partitions_is_marked_at_once():
     assert stage.marked == [keeper.txn]
 
 
-def test_one_request_per_broker_is_under_way_and_takes_the_others_along():
+def test_one_request_is_under_way_about_a_partition_and_the_next_takes_the_others_along():
     stage = Stage()
     keepers = [stage.prepared(P1) for _ in range(3)]
     for keeper in keepers:
@@ -127,11 +128,104 @@ def test_one_request_per_broker_is_under_way_and_takes_the_others_along():
     assert stage.marked == [keeper.txn for keeper in keepers]
 
 
+def named(request):
+    """The partitions of a request."""
+    return {(topic.name, index) for marker in request.markers for topic in marker.topics for index in topic.partition_indexes}
+
+
+def test_a_partition_that_is_stuck_holds_back_no_other_of_its_broker():
+    stage = Stage()
+    stage.leaders = {("topic", index): THERE for index in range(20)}
+    stuck, other, both = stage.prepared(P0), stage.prepared(P1), stage.prepared(P0, P1)
+    stage.send(stuck)
+    _, first, respond = stage.peers.take()
+    stage.send(other)
+    stage.send(both)
+    _, second, respond_second = stage.peers.take()
+    assert (named(first), named(second), stage.peers.sent) == ({P0}, {P1}, [])
+    respond_second(answer(second))
+    assert stage.marked == [other.txn]
+    _, third, respond_third = stage.peers.take()  # the part of `both` that is not stuck
+    assert (named(third), stage.peers.lanes[:3]) == ({P1}, ["markers", "markers-2", "markers-2"])
+    respond_third(answer(third))
+    assert both.shard.partitions_of(both.txn) == {P0}
+    respond(answer(first, Code.REQUEST_TIMED_OUT))
+    _, fourth, respond_fourth = stage.peers.take()  # P0 is free, for who has not tried
+    assert (named(fourth), len(fourth.markers)) == ({P0}, 1)
+    respond_fourth(answer(fourth))
+    stage.later()
+    _, slow, respond_slow = stage.peers.take()
+    assert (named(slow), len(slow.markers), stage.peers.lanes[-1]) == ({P0}, 1, "markers-slow")
+    for index in range(2, 20):  # what is stuck takes none of the other lanes
+        keeper = stage.prepared(("topic", index))
+        stage.send(keeper)
+        _, request, respond = stage.peers.take()
+        respond(answer(request))
+        assert stage.marked[-1] == keeper.txn
+    respond_slow(answer(slow))
+    assert {stuck.txn, both.txn} <= set(stage.marked)
+    assert stage.sender._in_flight == {} and stage.sender._queues == {}
+
+
+def test_more_stuck_partitions_than_lanes_delay_the_others_by_one_deadline():
+    stage = Stage()
+    stage.leaders = {("topic", index): THERE for index in range(20)}
+    for index in range(8):
+        stage.send(stage.prepared(("topic", index)))
+    healthy = stage.prepared(("topic", 10))
+    stage.send(healthy)
+    first = [stage.peers.take() for _ in range(4)]  # each over its own lane
+    assert stage.peers.sent == []
+    for _, request, respond in first:
+        respond(answer(request, Code.REQUEST_TIMED_OUT))
+    _, request, respond = stage.peers.take()  # all others, the healthy one among them
+    assert len(request.markers) == 5
+    other = stage.prepared(("topic", 11))
+    stage.send(other)
+    _, quick, respond_quick = stage.peers.take()
+    respond_quick(answer(quick))
+    assert stage.marked == [other.txn]
+    stage.later()
+    _, slow, respond_slow = stage.peers.take()
+    assert (len(slow.markers), stage.peers.lanes[-1], stage.peers.sent) == (1, "markers-slow", [])
+    respond(answer(request))
+    assert healthy.txn in stage.marked
+    respond_slow(answer(slow, Code.REQUEST_TIMED_OUT))
+    _, slow, respond_slow = stage.peers.take()
+    assert (len(slow.markers), stage.peers.lanes[-1], stage.peers.sent) == (3, "markers-slow", [])
+    respond_slow(answer(slow, Code.REQUEST_TIMED_OUT))
+    stage.later()
+    for _ in range(2):
+        _, slow, respond_slow = stage.peers.take()
+        respond_slow(answer(slow))
+    assert len(stage.marked) == 10
+
+
+def test_a_partition_led_here_that_is_stuck_holds_back_no_other():
+    stage = Stage()
+    stage.leaders[P1] = HERE
+    stuck, other = stage.prepared(P0, P1), stage.prepared(P1)
+    stage.send(stuck)
+    stage.send(other)
+    done = {}
+    for target, _, finish in stage.appended:
+        done.setdefault(target, []).append(finish)
+    done[P1][0](None)
+    done[P1][1](None)
+    assert stage.marked == [other.txn]
+    assert stuck.shard.partitions_of(stuck.txn) == {P0}
+    done[P0][0](errors.RequestTimedOut("stuck"))
+    stage.later()
+    assert stage.appended[-1][0] == P0
+    stage.appended[-1][2](None)
+    assert stage.marked == [other.txn, stuck.txn]
+
+
 def test_a_producer_stands_in_a_request_once():
     """Since it is answered once: its other markers go with the next."""
     stage = Stage()
     stage.leaders[P0] = THERE
-    busy, keeper = stage.prepared(P1), stage.prepared(P0, P1)
+    busy, keeper = stage.prepared(P0, P1), stage.prepared(P0, P1)
     stage.send(busy)
     _, first, respond = stage.peers.take()
     whole = _Pending(keeper.shard, keeper.txn, 5, (P0, P1))
@@ -143,6 +237,46 @@ def test_a_producer_stands_in_a_request_once():
         assert [(t.name, t.partition_indexes) for marker in request.markers for t in marker.topics] == [(target[0], [target[1]])]
         respond(answer(request))
     assert stage.marked == [busy.txn, keeper.txn]
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED])
+def test_a_partition_that_refuses_a_marker_as_overtaken_keeps_the_others_confirmed(code):
+    stage = Stage()
+    stage.leaders[P0] = THERE
+    third = ("topic", 2)
+    stage.leaders[third] = THERE
+    keeper = stage.prepared(P0, P1, third)
+    stage.send(keeper)
+    _, request, respond = stage.peers.take()
+    told = answer(request)
+    parts = [
+        p.WritableTxnMarkerPartitionResult(partition_index=index, error_code=each) for index, each in ((0, code), (1, 0), (2, 6))
+    ]
+    topics = [p.WritableTxnMarkerTopicResult(name="topic", partitions=parts)]
+    respond(told._replace(markers=[told.markers[0]._replace(topics=topics)]))
+    assert keeper.shard.partitions_of(keeper.txn) == {P0, third}
+    stage.later()
+    _, request, respond = stage.peers.take()
+    assert named(request) == {third}
+    respond(answer(request))
+    assert (keeper.shard.partitions_of(keeper.txn), stage.marked) == ({P0}, [])
+
+
+def test_a_bug_met_with_one_partition_is_that_partitions_answer(caplog):
+    stage = Stage()
+
+    def append(topic, index, batch, version, done):
+        if index == 0:
+            raise ZeroDivisionError("a bug")
+        stage.append(topic, index, batch, version, done)
+
+    writer = MarkerWriter(append, stage.append_to_group, stage.clock)
+    topics = [p.WritableTxnMarkerTopic(name="topic", partition_indexes=[0, 1])]
+    got = []
+    writer.write([p.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)], got.extend)
+    stage.appended[0][2](None)
+    assert got == [{P0: Code.UNKNOWN_SERVER_ERROR, P1: Code.NONE}]
+    assert "the transaction marker of topic-0 failed" in caplog.text
 
 
 def test_an_answer_is_found_by_its_producer():

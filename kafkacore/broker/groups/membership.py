@@ -448,7 +448,7 @@ class ClassicMembership:
             raise errors.IllegalGeneration(f"group {group.group_id} is in generation {group.generation}, not {request.generation_id}")
         self.heard_of(group, member)
         code = Code.REBALANCE_IN_PROGRESS if group.is_in(PREPARING_REBALANCE) else Code.NONE
-        return CoordinatorResult([], HeartbeatResponse(error_code=code))
+        return CoordinatorResult([], HeartbeatResponse(error_code=code), rests_on_log=False)
 
     def heard_of(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Begins a member's session anew."""

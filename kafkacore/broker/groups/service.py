@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, ImageDelta, ImageListener, Topic
 from kafkacore.broker.configs import Resource
-from kafkacore.broker.coordinator import CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
+from kafkacore.broker.coordinator import TIMER_RETRY_MS, CoordinatorResult, CoordinatorRuntime, ShardTimers, partition_for
 from kafkacore.broker.delayed_groups import GroupPurgatories
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.groups.consumer_membership import TopicInfo, check_request
 from kafkacore.broker.groups.membership import Nothing, RequestContext, join_error, sync_error
 from kafkacore.broker.groups.shard import GroupShard, Timers
@@ -110,7 +111,9 @@ class GroupCoordinator(ImageListener):
         self._image = image
         self._topics = ImageTopics(image)
         self.purgatories = GroupPurgatories(clock)
-        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(GROUP_TOPIC, replicas, self._make_shard, timer, clock)
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            GROUP_TOPIC, replicas, self._make_shard, timer, clock, config.offsets_commit_timeout_ms
+        )
 
     def _make_shard(self, partition: int, timers: ShardTimers[GroupShard]) -> GroupShard:
         def submit(operation: Callable[[], Nothing]) -> None:
@@ -146,7 +149,7 @@ class GroupCoordinator(ImageListener):
     def _write(
         self, group_id: str, operation: Callable[[GroupShard], CoordinatorResult[T]], done: Callable[[T | KafkaError], None]
     ) -> None:
-        self.runtime.write(self.partition_of(group_id), operation, done)
+        self.runtime.write(self.partition_of(group_id), operation, done, group_id)
 
     # ---- classic members
 
@@ -240,7 +243,7 @@ class GroupCoordinator(ImageListener):
         if not group_id:
             respond(ConsumerGroupDescribeDescribedGroup(error_code=Code.INVALID_GROUP_ID, group_id=""))
             return
-        self.runtime.read(self.partition_of(group_id), lambda shard: shard.describe_consumer_group(group_id), done)
+        self.runtime.read(self.partition_of(group_id), lambda shard: shard.describe_consumer_group(group_id), done, group_id)
 
     # ---- offsets
 
@@ -258,6 +261,7 @@ class GroupCoordinator(ImageListener):
             marker.transaction_result,
             done,
             marker.transaction_version,
+            self._config.request_timeout_ms,
         )
 
     def fetch_offsets(
@@ -267,12 +271,19 @@ class GroupCoordinator(ImageListener):
         require_stable: bool,
         respond: Callable[[OffsetFetchResponseGroup], None],
     ) -> None:
-        """OffsetFetch for one group."""
+        """OffsetFetch for one group, at once: the offsets of the last committed records. With require_stable it waits for those that are
+        not committed yet. Consumers before Kafka 3.9 do not know COORDINATOR_NOT_AVAILABLE here, and ask again after NOT_COORDINATOR."""
 
         def done(outcome: OffsetFetchResponseGroup | KafkaError) -> None:
+            if isinstance(outcome, errors.CoordinatorNotAvailable):
+                outcome = errors.NotCoordinator(outcome.message)
             respond(fetch_error(version, request, code_of(outcome)) if isinstance(outcome, KafkaError) else outcome)
 
-        self.runtime.read(self.partition_of(request.group_id), lambda shard: shard.fetch_offsets(request, require_stable), done)
+        partition = self.partition_of(request.group_id)
+        if require_stable:
+            self.runtime.read(partition, lambda shard: shard.fetch_offsets(request, True), done, request.group_id)
+        else:
+            self.runtime.read_committed(partition, lambda shard: shard.fetch_offsets(request, False), done)
 
     def delete_offsets(self, request: OffsetDeleteRequest, respond: Callable[[OffsetDeleteResponse], None]) -> None:
         """OffsetDelete."""
@@ -290,16 +301,28 @@ class GroupCoordinator(ImageListener):
         if delta.created_topics or delta.deleted_topics or any(change.before is None for change in delta.partitions):
             self._topics.version += 1
         for topic in delta.deleted_topics:
-            self._topic_deleted(topic)
+            for partition in self.runtime.held():
+                with contained("the offsets of deleted topic %s in %s-%d", topic.name, GROUP_TOPIC, partition):
+                    self._topic_deleted(topic, partition)
 
-    def _topic_deleted(self, topic: Topic) -> None:
-        for partition in self.runtime.partitions():
-            self.runtime.write(partition, lambda shard: shard.topic_deleted(topic.name, topic.topic_id), _tell_failure)
+    def _topic_deleted(self, topic: Topic, partition: int) -> None:
+        deleted_ms = self._clock.wall_ms()
+
+        def forget(shard: GroupShard) -> Nothing:
+            return shard.topic_deleted(topic.name, topic.topic_id, deleted_ms)
+
+        def done(outcome: KafkaError | None) -> None:
+            if isinstance(outcome, KafkaError) and not isinstance(outcome, errors.NotCoordinator):
+                logger.warning("%s-%d: offsets of deleted topic %s stay for now: %s", GROUP_TOPIC, partition, topic.name, outcome)
+                self.runtime.schedule(partition, f"deleted-{topic.topic_id.hex()}", TIMER_RETRY_MS, forget)
+
+        self.runtime.write(partition, forget, done)
 
     # ---- looking at and removing groups
 
     def list_groups(self, request: ListGroupsRequest, respond: Callable[[ListGroupsResponse], None]) -> None:
-        """ListGroups: what this broker coordinates. While one of its partitions is being loaded the list cannot be complete."""
+        """ListGroups: what this broker coordinates, at once: a group's state is in memory between its records anyway. While one of its
+        partitions is being loaded the list cannot be complete."""
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
 
@@ -316,19 +339,21 @@ class GroupCoordinator(ImageListener):
         partitions = self.runtime.held()
         gather(
             [
-                lambda each, index=index: self.runtime.read(index, lambda shard: shard.list_groups(states, types), each)  # type: ignore[misc]
+                lambda each, index=index: self.runtime.read_committed(  # type: ignore[misc]
+                    index, lambda shard: shard.list_groups(states, types), each
+                )
                 for index in partitions
             ],
             done,
         )
 
     def describe(self, version: int, group_id: str, respond: Callable[[DescribedGroup], None]) -> None:
-        """DescribeGroups for one group."""
+        """DescribeGroups for one group; waits for records of the group that are not committed yet, not for those of others."""
 
         def done(outcome: DescribedGroup | KafkaError) -> None:
             respond(DescribedGroup(error_code=code_of(outcome), group_id=group_id) if isinstance(outcome, KafkaError) else outcome)
 
-        self.runtime.read(self.partition_of(group_id), lambda shard: shard.describe(version, group_id), done)
+        self.runtime.read(self.partition_of(group_id), lambda shard: shard.describe(version, group_id), done, group_id)
 
     def delete_groups(self, group_ids: Sequence[str], respond: Callable[[list[DeletableGroupResult]], None]) -> None:
         """DeleteGroups."""
@@ -353,11 +378,6 @@ class GroupCoordinator(ImageListener):
     def close(self) -> None:
         """Drops all shards."""
         self.runtime.close()
-
-
-def _tell_failure(outcome: KafkaError | None) -> None:
-    if isinstance(outcome, KafkaError) and not isinstance(outcome, errors.NotCoordinator):
-        logger.warning("%s: offsets of a deleted topic stay: %s", GROUP_TOPIC, outcome)
 
 
 def gather(questions: Iterable[Callable[[Callable[[Any], None]], None]], done: Callable[[list[Any]], None]) -> None:

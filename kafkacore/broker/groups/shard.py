@@ -172,9 +172,13 @@ class GroupShard:
         else:
             self._replay_consumer(key, value)
 
-    def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+    def replay_end_marker(self, offset: int, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """A producer's transaction ended: its offsets are in force, or forgotten."""
-        self.offsets.replay_end_marker(producer_id, committed)
+        self.offsets.replay_end_marker(offset, producer_id, committed)
+
+    def committed_to(self, offset: int) -> None:
+        """All records below an offset are committed."""
+        self.offsets.committed_to(offset)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         before = self.groups.pop(group_id, None)
@@ -464,11 +468,15 @@ class GroupShard:
         return Code.NONE
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """OffsetFetch for one group. A group that does not exist has no offsets, which is no error."""
+        """OffsetFetch for one group: with require_stable the offsets as they are, else those that are committed. A group that does not
+        exist has no offsets, which is no error."""
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
             group.validate_offset_fetch(request.member_id, request.member_epoch)
-        offsets = {} if group is None else self.offsets.of_group(request.group_id)
+        if require_stable:
+            offsets = {} if group is None else self.offsets.of_group(request.group_id)
+        else:
+            offsets = self.offsets.committed_of_group(request.group_id, group is not None)
         wanted = request.topics
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
@@ -529,11 +537,14 @@ class GroupShard:
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         return CoordinatorResult(records, OffsetDeleteResponse(error_code=Code.NONE, topics=topics))
 
-    def topic_deleted(self, topic: str, topic_id: bytes) -> Nothing:
-        """A topic is gone, and the offsets committed for it."""
-        found = self.offsets.groups_with(topic)
-        gone = dict.fromkeys((group_id, index) for group_id, index, committed in found if committed.topic_id in (NO_TOPIC_ID, topic_id))
-        return CoordinatorResult([offset_tombstone(group_id, topic, index) for group_id, index in gone], None)
+    def topic_deleted(self, topic: str, topic_id: bytes, deleted_ms: int) -> Nothing:
+        """A topic was deleted, and with it the offsets committed for it; not those of a newer topic of its name, if this comes late."""
+        doomed = dict.fromkeys(
+            (group_id, index)
+            for group_id, index, committed in self.offsets.groups_with(topic)
+            if committed.topic_id == topic_id or (committed.topic_id == NO_TOPIC_ID and committed.commit_ms <= deleted_ms)
+        )
+        return CoordinatorResult([offset_tombstone(group_id, topic, index) for group_id, index in doomed], None, is_atomic=False)
 
     # ---- the end of offsets and groups
 
@@ -549,7 +560,7 @@ class GroupShard:
             with contained("the expiry of group %s", group_id):
                 if self._expire_offsets(group_id, group, now_ms, records) and group.is_empty:
                     records.extend(self._tombstones(group))
-        return CoordinatorResult(records, None)
+        return CoordinatorResult(records, None, is_atomic=False)
 
     def _expire_offsets(self, group_id: str, group: Group, now_ms: int, records: list[CoordinatorRecord]) -> bool:
         """Adds the tombstones of what is too old; returns whether nothing is left."""
@@ -588,7 +599,7 @@ class GroupShard:
             records.extend(offset_tombstone(group_id, topic, index) for topic, index in self.offsets.known_partitions(group_id))
             records.extend(self._tombstones(group))
             results.append(DeletableGroupResult(group_id=group_id, error_code=Code.NONE))
-        return CoordinatorResult(records, results)
+        return CoordinatorResult(records, results, is_atomic=False)
 
     # ---- looking
 

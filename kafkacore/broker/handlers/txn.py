@@ -294,7 +294,7 @@ def _commit_in_transaction(
 
     def write(verification: Verification | None) -> None:
         state.groups.runtime.write_transactional(
-            target[1], *producer, lambda shard: shard.commit_in_transaction(request), done, verification
+            target[1], *producer, lambda shard: shard.commit_in_transaction(request), done, verification, request.group_id
         )
 
     if not state.groups.runtime.serves(target[1]):

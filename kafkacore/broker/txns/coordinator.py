@@ -97,7 +97,7 @@ class TransactionCoordinator:
             if outcome is None:
                 self._send_markers(shard, prepared)
 
-        self._runtime.read(shard.partition, lambda _: None, done)
+        self._runtime.when_committed(shard.partition, done)
 
     def _changed(self, shard: TransactionShard, before: Transaction | None, after: Transaction | None) -> None:
         """Timers follow the state."""
@@ -167,16 +167,30 @@ class TransactionCoordinator:
             done(error)
             return
         used: list[TransactionShard] = []
+        decided: list[Transaction] = []                       # what is in the log, whatever the client is answered
 
         def run(shard: TransactionShard) -> CoordinatorResult[Decision]:
             used[:] = [shard]
-            return operation(shard)
+            result = operation(shard)
+            prepared = result.response.prepared
+            if prepared is None:
+                return result
+
+            def appended(error: KafkaError | None) -> None:
+                if result.appended is not None:
+                    result.appended(error)
+                if error is None:
+                    decided[:] = [prepared]
+
+            return result._replace(appended=appended)
 
         def finish(outcome: Decision | KafkaError) -> None:
             if isinstance(outcome, _NoProducerId):
                 self._take_producer_id(with_producer_id)
             elif isinstance(outcome, KafkaError):
                 done(outcome)
+                if decided and used[0].serving:
+                    self._send_markers_when_committed(used[0], decided[0])
             else:
                 done(outcome.producer if outcome.error is None else outcome.error)
                 if outcome.prepared is not None:
@@ -187,9 +201,9 @@ class TransactionCoordinator:
                 done(taken)
                 return
             self._spare_ids.append(taken)
-            self._runtime.write(partition, run, finish)
+            self._runtime.write(partition, run, finish, transactional_id)
 
-        self._runtime.write(partition, run, finish)
+        self._runtime.write(partition, run, finish, transactional_id)
 
     def _read(self, transactional_id: str, operation: Callable[[TransactionShard], T], done: Callable[[T | KafkaError], None]) -> None:
         try:
@@ -197,7 +211,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             done(error)
             return
-        self._runtime.read(partition, operation, done)
+        self._runtime.read(partition, operation, done, transactional_id)
 
     def init_producer_id(
         self,
@@ -297,14 +311,14 @@ class TransactionCoordinator:
             nonlocal left, failed
             if not isinstance(outcome, KafkaError):
                 found.extend(outcome)
-            elif not isinstance(outcome, errors.NotCoordinator):  # a shard that went away meanwhile is listed by its new broker
+            elif not isinstance(outcome, errors.NotCoordinator):  # a shard that has moved is listed by its new broker
                 failed = outcome
             left -= 1
             if not left:
                 done(failed or found)
 
         for partition in partitions:
-            self._runtime.read(partition, lambda shard: shard.list(wanted, wall_ms), collect)
+            self._runtime.read_committed(partition, lambda shard: shard.list(wanted, wall_ms), collect)
 
     # ---- markers
 
@@ -322,4 +336,5 @@ class TransactionCoordinator:
                 logger.warning("the end of the transaction of %s is written again: %s", prepared.transactional_id, outcome)
                 self._runtime.timer.add(TimerTask(RETRY_MS, lambda: self.marked(shard, prepared)))
 
-        self._runtime.write(shard.partition, lambda _: shard.complete(prepared, self._clock.wall_ms()), done)
+        name = prepared.transactional_id
+        self._runtime.write(shard.partition, lambda _: shard.complete(prepared, self._clock.wall_ms()), done, name)

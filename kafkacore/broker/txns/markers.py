@@ -7,7 +7,10 @@ Rules:
 
 1. Markers are sent only after the decision is committed in `__transaction_state`, and the transaction is complete only when all are
    committed. Until then its coordinator answers CONCURRENT_TRANSACTIONS.
-2. One request per broker is under way; what is decided meanwhile goes with the next.
+2. A partition that cannot commit its marker holds back nothing but itself. Partitions led here are written one by one. To another broker
+   one request at a time is under way about a partition; other partitions go with another one, over a lane of their own (`LANES`), since a
+   broker answers in the order of its requests. What has timed out goes over `SLOW_LANE` from then on, so that it cannot take up the others;
+   there it may wait for another one's deadline.
 3. A partition that no longer exists needs no marker. One without a leader is asked again: its records are still there.
 
 Source: kafka.coordinator.transaction.{TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler},
@@ -21,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.producers import ABORT, COMMIT, NO_PRODUCER_ID
 from kafkacore.broker.txns.peers import Peers
@@ -45,7 +49,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
 MARKERS_VERSION = 2
-LANE = "markers"
+LANES = ("markers", "markers-2", "markers-3", "markers-4")
+SLOW_LANE = "markers-slow"
 _NO_MARKER_NEEDED = (Code.NONE, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, Code.UNSUPPORTED_VERSION)
 _OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
 
@@ -85,22 +90,29 @@ class MarkerWriter:
         targets = [
             (nth, (topic.name, index)) for nth, marker in enumerate(markers) for topic in marker.topics for index in topic.partition_indexes
         ]
-        left = len(targets)
+        left = set(range(len(targets)))
         if not left:
             done(results)
             return
 
-        def finished(nth: int, target: TopicIndex, error: KafkaError | None) -> None:
-            nonlocal left
-            results[nth][target] = Code.NONE if error is None else _code_of(error)
-            left -= 1
-            if not left:
-                done(results)
+        def finished(number: int, nth: int, target: TopicIndex, error: KafkaError | None) -> None:
+            if number in left:
+                left.discard(number)
+                results[nth][target] = Code.NONE if error is None else _code_of(error)
+                if not left:
+                    done(results)
 
-        for nth, target in targets:
-            self._write_one(markers[nth], target, partial(finished, nth, target))
+        for number, (nth, target) in enumerate(targets):
+            self._write_one(markers[nth], target, partial(finished, number, nth, target))
 
     def _write_one(self, marker: WritableTxnMarker, target: TopicIndex, done: Callable[[KafkaError | None], None]) -> None:
+        """One partition's fault is its own answer."""
+        with contained("the transaction marker of %s-%d", *target) as unit:
+            self._append_one(marker, target, done)
+        if unit.failed:
+            done(UnknownServer("the marker could not be written; see the broker's log", topic=target[0], partition=target[1]))
+
+    def _append_one(self, marker: WritableTxnMarker, target: TopicIndex, done: Callable[[KafkaError | None], None]) -> None:
         topic, index = target
         if marker.producer_id == NO_PRODUCER_ID:
             done(UnknownServer("a marker needs a producer", topic=topic, partition=index))
@@ -141,12 +153,13 @@ def results_of(markers: Sequence[WritableTxnMarker], codes: Sequence[Codes]) -> 
 
 
 class _Pending(NamedTuple):
-    """The markers of one transaction, or those of them that one broker has to write."""
+    """The markers of one transaction, or those of them that one broker has to write; is_slow: they have timed out there."""
 
     shard: TransactionShard
     prepared: Transaction
     coordinator_epoch: int
     partitions: tuple[TopicIndex, ...]
+    is_slow: bool = False
 
     def marker(self) -> WritableTxnMarker:
         prepared = self.prepared
@@ -192,7 +205,7 @@ class MarkerSender:
         self._timer = timer
         self._marked = marked
         self._queues: dict[int, list[_Pending]] = {}
-        self._busy: set[int] = set()
+        self._in_flight: dict[int, dict[str, frozenset[TopicIndex]]] = {}
 
     def send(self, shard: TransactionShard, prepared: Transaction, coordinator_epoch: int) -> None:
         """Begins to end a transaction that has been decided.
@@ -207,56 +220,86 @@ class MarkerSender:
             return
         self._route(_Pending(shard, prepared, coordinator_epoch, tuple(sorted(prepared.partitions))))
 
-    def _route(self, pending: _Pending) -> None:
+    def _route(self, *pendings: _Pending) -> None:
         """Sorts partitions by who leads them now."""
-        if not pending.shard.serving:
-            return
+        nodes: dict[int, None] = {}
+        for pending in pendings:
+            if pending.shard.serving:
+                with contained("the markers of transactional id %s", pending.prepared.transactional_id):
+                    nodes.update(self._sort(pending))
+        for node_id in nodes:
+            self._drain(node_id)
+
+    def _sort(self, pending: _Pending) -> dict[int, None]:
         destinations: dict[int, list[TopicIndex]] = {}
-        gone: list[TopicIndex] = []
+        deleted: list[TopicIndex] = []
         for target in pending.partitions:
             leader = self._leader_of(*target)
             if leader is None:
-                gone.append(target)
+                deleted.append(target)
             else:
                 destinations.setdefault(leader, []).append(target)
-        if gone:
-            logger.info("%s: %s do not exist any more and need no marker", pending.prepared.transactional_id, gone)
-            self._confirm(pending, gone)
+        if deleted:
+            logger.info("%s: %s do not exist any more and need no marker", pending.prepared.transactional_id, deleted)
+            self._confirm(pending, deleted)
+        queued: dict[int, None] = {}
         for node_id, targets in destinations.items():
             part = pending._replace(partitions=tuple(targets))
-            if node_id < 0 or (node_id != self._node_id and self._peers is None):
-                self._later(part)
+            if node_id == self._node_id:
+                self._write_here(part)
+            elif node_id < 0 or self._peers is None:
+                self._later([part])
             else:
                 self._queues.setdefault(node_id, []).append(part)
-                self._drain(node_id)
+                queued[node_id] = None
+        return queued
 
-    def _later(self, pending: _Pending) -> None:
-        self._timer.add(TimerTask(RETRY_MS, lambda: self._route(pending)))
+    def _later(self, pendings: list[_Pending]) -> None:
+        if pendings:
+            self._timer.add(TimerTask(RETRY_MS, lambda: self._route(*pendings)))
+
+    def _write_here(self, pending: _Pending) -> None:
+        for target in pending.partitions:
+            part = pending._replace(partitions=(target,))
+            self._writer.write([part.marker()], partial(self._written, [part]))
 
     def _drain(self, node_id: int) -> None:
-        if node_id in self._busy:
-            return
-        # A producer is answered once per request: what else there is for it goes with the next.
+        """Sends what may be sent to a broker now."""
+        in_flight = self._in_flight.setdefault(node_id, {})
+        for lane in (*LANES, SLOW_LANE):
+            if lane in in_flight or self._peers is None:
+                continue
+            batch = self._choose(node_id, lane == SLOW_LANE, frozenset().union(*in_flight.values()))
+            if batch:
+                in_flight[lane] = frozenset(target for pending in batch for target in pending.partitions)
+                request = WriteTxnMarkersRequest(markers=[pending.marker() for pending in batch])
+                answered = partial(self._answered, node_id, lane, batch)
+                self._peers.send(node_id, request, MARKERS_VERSION, answered, self._timeout_ms, lane)
+        if not in_flight:
+            del self._in_flight[node_id]
+
+    def _choose(self, node_id: int, slow: bool, in_flight: frozenset[TopicIndex]) -> list[_Pending]:
+        """Takes the markers of a request out of a broker's queue: of partitions that none is under way about."""
         chosen: dict[int, _Pending] = {}
         held: list[_Pending] = []
         for pending in self._queues.pop(node_id, []):
-            if pending.shard.serving and chosen.setdefault(pending.prepared.producer_id, pending) is not pending:
-                held.append(pending)
-        batch = list(chosen.values())
-        if not batch:
-            return
+            if not pending.shard.serving:
+                continue
+            free = pending.partitions
+            if in_flight and not in_flight.isdisjoint(free):
+                held.append(pending._replace(partitions=tuple(target for target in free if target in in_flight)))
+                free = tuple(target for target in free if target not in in_flight)
+            if not free:
+                continue
+            part = pending._replace(partitions=free)
+            # A producer is answered once per request: what else there is for it goes with the next.
+            if pending.is_slow is not slow or chosen.setdefault(pending.prepared.producer_id, part) is not part:
+                held.append(part)
         if held:
             self._queues[node_id] = held
-        self._busy.add(node_id)
-        markers = [pending.marker() for pending in batch]
-        if node_id == self._node_id:
-            self._writer.write(markers, lambda codes: self._written(node_id, batch, codes))
-        elif self._peers is not None:
-            request = WriteTxnMarkersRequest(markers=markers)
-            answered = partial(self._answered, node_id, batch)
-            self._peers.send(node_id, request, MARKERS_VERSION, answered, self._timeout_ms, LANE)
+        return list(chosen.values())
 
-    def _answered(self, node_id: int, batch: list[_Pending], answer: Response | KafkaError) -> None:
+    def _answered(self, node_id: int, lane: str, batch: list[_Pending], answer: Response | KafkaError) -> None:
         by_producer: dict[int, Codes] = {}
         if isinstance(answer, WriteTxnMarkersResponse):
             by_producer = {
@@ -270,32 +313,34 @@ class MarkerSender:
         missing = [pending for pending in batch if pending.prepared.producer_id not in by_producer]
         if missing:
             logger.info("broker %d did not answer for %d transaction markers, they are sent again: %s", node_id, len(missing), answer)
-        self._written(node_id, batch, [by_producer.get(pending.prepared.producer_id, {}) for pending in batch])
-
-    def _written(self, node_id: int, batch: list[_Pending], codes: list[Codes]) -> None:
-        self._busy.discard(node_id)
-        for pending, outcome in zip(batch, codes, strict=True):
-            self._settle(pending, outcome)
+        self._in_flight.get(node_id, {}).pop(lane, None)
+        self._written(batch, [by_producer.get(pending.prepared.producer_id, {}) for pending in batch])
         self._drain(node_id)
 
-    def _settle(self, pending: _Pending, outcome: Codes) -> None:
-        if not pending.shard.serving:
-            return
-        confirmed, again = [], []
+    def _written(self, batch: list[_Pending], codes: list[Codes]) -> None:
+        again: list[_Pending] = []
+        for pending, outcome in zip(batch, codes, strict=True):
+            if pending.shard.serving:
+                with contained("the markers of transactional id %s", pending.prepared.transactional_id):
+                    again.extend(self._settle(pending, outcome))
+        self._later(again)
+
+    def _settle(self, pending: _Pending, outcome: Codes) -> list[_Pending]:
+        """Confirms what is written; returns what is to be tried again."""
+        confirmed: list[TopicIndex] = []
+        again: dict[bool, list[TopicIndex]] = {}
         for target in pending.partitions:
             code = outcome.get(target, Code.NETWORK_EXCEPTION)
             if code in _NO_MARKER_NEEDED:
                 confirmed.append(target)
             elif code in _OVERTAKEN:
-                logger.warning(
-                    "the marker of %s is refused in %s-%d: %s; no more are sent", pending.prepared.transactional_id, *target, code.name
-                )
-                return
+                # The partition's own: the markers of the others count, and the transaction waits for this one.
+                name = pending.prepared.transactional_id
+                logger.warning("the marker of %s is refused in %s-%d: %s; it is not sent there again", name, *target, code.name)
             else:
-                again.append(target)
-        if again:
-            self._later(pending._replace(partitions=tuple(again)))
+                again.setdefault(code is Code.REQUEST_TIMED_OUT, []).append(target)
         self._confirm(pending, confirmed)
+        return [pending._replace(partitions=tuple(targets), is_slow=is_slow) for is_slow, targets in again.items()]
 
     def _confirm(self, pending: _Pending, partitions: Iterable[TopicIndex]) -> None:
         if pending.shard.marked(pending.prepared, partitions):

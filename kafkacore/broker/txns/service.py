@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 TRANSACTION_VERSION = "transaction.version"
-PEER_TIMEOUT_MS = 30_000
+ANSWER_MARGIN_MS = 5_000
 
 
 class TransactionService:
@@ -72,18 +72,21 @@ class TransactionService:
             lambda partition: replicas.partition(TRANSACTION_TOPIC, partition).leader_epoch,
         )
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            TRANSACTION_TOPIC, replicas, self.coordinator.make_shard, timer, clock
+            TRANSACTION_TOPIC, replicas, self.coordinator.make_shard, timer, clock, config.request_timeout_ms
         )
+        timeout_ms = config.request_timeout_ms
         self.writer = MarkerWriter(
-            lambda topic, index, batch, version, done: replicas.append_internal(topic, index, batch, done, transaction_version=version),
+            lambda topic, index, batch, version, done: replicas.append_internal(
+                topic, index, batch, done, timeout_ms, transaction_version=version
+            ),
             group_markers,
             clock,
         )
-        self.sender = MarkerSender(node_id, self.leader_of, self.writer, peers, PEER_TIMEOUT_MS, timer, self.coordinator.marked)
+        # An answer of another broker comes when its markers are committed or have timed out there.
+        answer_ms = timeout_ms + ANSWER_MARGIN_MS
+        self.sender = MarkerSender(node_id, self.leader_of, self.writer, peers, answer_ms, timer, self.coordinator.marked)
         self.coordinator.attach(self.runtime, self.sender)
-        self.verifier = TransactionVerifier(
-            config, node_id, self.coordinator, self._coordinator_of, peers, PEER_TIMEOUT_MS, timer, clock
-        )
+        self.verifier = TransactionVerifier(config, node_id, self.coordinator, self._coordinator_of, peers, timeout_ms, timer, clock)
 
     def transaction_version(self) -> int:
         """The finalized level of transaction.version."""

@@ -162,8 +162,11 @@ class TransactionShard:
         if self.serving:
             self._changed(self, before, after)
 
-    def replay_end_marker(self, producer_id: int, producer_epoch: int, committed: bool) -> None:
+    def replay_end_marker(self, offset: int, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """There are no transactions inside this topic."""
+
+    def committed_to(self, offset: int) -> None:
+        """What is read here waits for its commit."""
 
     def loaded(self) -> None:
         """The log has been replayed."""
