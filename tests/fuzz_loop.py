@@ -317,7 +317,7 @@ def read_request(data: Buffer, rng: random.Random) -> object:
     except UnsupportedVersion:  # a proper answer too: the frame asks for what the tables lack
         return None
     found = decode_request_body(type(request).plan(header.request_api_version), data)
-    if found != (header.client_id, request) and "nan" not in repr(request):
+    if found[:2] != (header.client_id, request) and "nan" not in repr(request):
         raise Found(f"{type(request).__name__} reads differently with its plan at hand")
     return request
 

@@ -66,6 +66,8 @@ SWEEP_MS = 200
 """How often what is `clocked` is advanced without a deadline, if the loop is awake: purgatories drop what was completed by events then."""
 RECEIVE_STEP_BYTES = 1 << 20
 """A peer that announces a large request gets so much before it has sent any of it."""
+MAX_REQUEST_ELEMENTS = 100_000
+"""How many elements the arrays of a request may have together: more than any client asks for, and less than would hold up the others."""
 _BACKLOG = 1024
 _HEADER = struct.Struct(">hhi")
 
@@ -169,6 +171,10 @@ class Server:
     def _begin_to_stop(self) -> None:
         """Called in the thread when a clean stop is wished: ends with `_set_stopping`, now or later."""
         self._set_stopping()
+
+    def _stop_timeout_s(self) -> float:
+        """How long `stop` waits for the thread."""
+        return STOP_TIMEOUT_S
 
     def _ending(self) -> None:
         """Called in the thread when it stops, while the connections still stand."""
@@ -292,10 +298,11 @@ class Server:
             if thread is None:
                 return
             if thread.is_alive():
+                timeout_s = self._stop_timeout_s()
                 self.post(self._begin_to_stop if clean and not self._paused else self._set_stopping)
-                thread.join(STOP_TIMEOUT_S)
+                thread.join(timeout_s)
                 if thread.is_alive():
-                    raise KafkaTimeoutError(f"the thread of {self.name} did not end within {STOP_TIMEOUT_S} s")
+                    raise KafkaTimeoutError(f"the thread of {self.name} did not end within {timeout_s:g} s")
             self._thread = None
 
     def pause(self) -> None:
@@ -522,7 +529,7 @@ class Server:
                 plan = self._plans[api_key, version] = APIS[api_key].request.plan(version)
             if self.authentication is not None and not self.authentication.session(connection).admits(api_key, now_ms):
                 raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
-            client_id, request = decode_request_body(plan, payload)
+            client_id, request, _ = decode_request_body(plan, payload, MAX_REQUEST_ELEMENTS)
         except KafkaError as error:
             self._refuse(connection, error)
             return

@@ -60,6 +60,16 @@ cdef class FrameReader:
         self.first_step = max(first_step_bytes, FRAME_STAGING)
         self.memory = memory
 
+    def limit(self, Py_ssize_t max_bytes, ReceiveMemory memory):
+        """Sets the largest payload and the bound of the memory of the frames that begin from now on.
+
+        Args:
+            max_bytes: Largest payload accepted.
+            memory: Bounds the frames of many readers; None for no bound.
+        """
+        self.max = max_bytes
+        self.memory = memory
+
     @property
     def filling(self):
         """True when a large frame is half here."""

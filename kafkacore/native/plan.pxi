@@ -20,7 +20,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MIN
 
-from kafkacore.errors import CorruptDataError, InternalError, UsageError
+from kafkacore.errors import CorruptDataError, InternalError, InvalidRequest, UsageError
 
 cdef extern from "Python.h":
     # The walker counts references itself: these return or take plain pointers.
@@ -88,6 +88,8 @@ WIRE_TYPES = {
 cdef int[14] PLAN_FIXED_BYTES
 PLAN_FIXED_BYTES[:] = [1, 1, 2, 2, 4, 4, 8, 8, 16, 0, 0, 0, 0, 0]
 
+cdef Py_ssize_t PLAN_ANY_ELEMENTS = <Py_ssize_t>0x7FFFFFFFFFFFFFFF
+
 cdef struct PlanOp:
     int type
     int elem             # type of an array's elements
@@ -126,6 +128,8 @@ cdef struct PlanWalk:
     uint8_t* segment           # start of the block part that is not in the gather list yet
     Py_ssize_t records_bytes   # referenced bytes: counted by measure, counted down by write
     bint has_records
+    Py_ssize_t elements        # decode: of all arrays so far
+    Py_ssize_t max_elements    # decode: how many there may be
     PyObject* source           # decode: the caller's buffer object
     PyObject* view             # decode: a memoryview of it, made when the first records field is met
     PyObject* gather           # encode: the list being built
@@ -221,7 +225,7 @@ cdef class Plan:
         Raises:
             CorruptDataError: The bytes are not such a message; the text names the field and the offset.
         """
-        return self.walk(buffer, offset, True)[0]
+        return self.walk(buffer, offset, True, PLAN_ANY_ELEMENTS)[0]
 
     def decode_prefix(self, buffer, Py_ssize_t offset=0):
         """Decodes one message that begins at offset and may be followed by other bytes.
@@ -229,9 +233,10 @@ cdef class Plan:
         Returns:
             The message, and where it ended.
         """
-        return self.walk(buffer, offset, False)
+        return self.walk(buffer, offset, False, PLAN_ANY_ELEMENTS)[:2]
 
-    cdef tuple walk(self, buffer, Py_ssize_t offset, bint whole):
+    cdef tuple walk(self, buffer, Py_ssize_t offset, bint whole, Py_ssize_t max_elements):
+        """The message, where it ended, and how many elements its arrays have together."""
         cdef Py_buffer view
         cdef PlanWalk w
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -244,12 +249,13 @@ cdef class Plan:
             w.end = w.start + view.len
             w.source = <PyObject*>buffer
             w.plan = <PyObject*>self
+            w.elements, w.max_elements = 0, max_elements
             w.steps[0].op = NULL
             message = walk_decode_struct(&self.code, &w, 0)
             if whole and w.p != w.end:
                 w.steps[0].op = NULL
                 walk_corrupt(&w, 0, f"{w.end - w.p} bytes left over")
-            return message, w.p - w.start
+            return message, w.p - w.start, w.elements
         finally:
             plan_xdecref(w.view)
             PyBuffer_Release(&view)

@@ -128,6 +128,9 @@ cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int 
     cdef PyObject* items
     if count > (w.end - w.p) // op.least:
         walk_corrupt(w, level, f"count {count} needs at least {count * op.least} bytes, {w.end - w.p} left")
+    w.elements += count                                     # cannot overflow: every element takes a byte
+    if w.elements > w.max_elements:
+        raise InvalidRequest(f"{(<Plan>w.plan).label}, {walk_path(w, level)}: more than {w.max_elements} elements in one request")
     result = <object>(items := plan_list(count))
     plan_xdecref(items)                                     # `result` owns it now, and frees it when an element is corrupt
     if op.elem == W_INT32:                                  # replica lists: checked once above
@@ -250,23 +253,26 @@ def skip_tagged_fields(buffer, Py_ssize_t offset):
         PyBuffer_Release(&view)
 
 
-def decode_request_body(Plan plan not None, buffer not None):
+def decode_request_body(Plan plan not None, buffer not None, Py_ssize_t max_elements=PLAN_ANY_ELEMENTS):
     """A request whose API and version are known: what follows them in its frame.
 
     Args:
         plan: Of the request's class and version.
         buffer: The frame without its size. Bytes after the request are ignored, as Kafka does.
+        max_elements: How many elements all arrays of the request may have together, nested ones included.
 
     Returns:
-        The client id, None if there is none, and the request.
+        The client id, None if there is none, the request, and how many elements its arrays have.
 
     Raises:
         CorruptDataError: The bytes are not such a request.
+        InvalidRequest: It has more elements.
     """
     cdef Py_buffer view
     cdef Cursor c
     cdef Py_ssize_t length, start
     cdef object client_id = None
+    cdef tuple found
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         cursor_init(&c, view.buf, view.len)
@@ -285,4 +291,5 @@ def decode_request_body(Plan plan not None, buffer not None):
         start = cursor_offset(&c)
     finally:
         PyBuffer_Release(&view)
-    return client_id, plan.walk(buffer, start, False)[0]
+    found = plan.walk(buffer, start, False, max_elements)
+    return client_id, found[0], found[2]
