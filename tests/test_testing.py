@@ -9,7 +9,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, errors
 from kafkacore.admin import ConfigResource
-from kafkacore.broker.server import Broker
+from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, UsageError
 from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
@@ -65,6 +65,66 @@ def test_an_api_is_controlled_by_its_number_or_its_name(api):
 def test_an_api_that_cannot_be_controlled_is_named(api, problem):
     with EmbeddedCluster() as cluster, pytest.raises(UsageError, match=problem):
         cluster.control(api, None)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_close_ends_everything_and_then_raises_what_failed(tmp_path, monkeypatch, failing):
+    cluster = EmbeddedCluster(brokers=3, data_dir=tmp_path, faults=True).start()
+    members, network = cluster._brokers, cluster.network
+    stops = {node_id: member.stop for node_id, member in members.items()}
+
+    def fail(node_id):
+        def stop(clean=True):
+            stops[node_id](clean)
+            raise errors.KafkaTimeoutError(f"broker {node_id} hangs")
+
+        return stop
+
+    for node_id in range(1, failing + 1):
+        monkeypatch.setattr(members[node_id], "stop", fail(node_id))
+    with pytest.raises(errors.KafkaTimeoutError if failing == 1 else ExceptionGroup) as raised:
+        cluster.close()
+    found = [raised.value] if failing == 1 else list(raised.value.exceptions)
+    assert [str(error) for error in found] == [f"broker {node_id} hangs" for node_id in range(1, failing + 1)]
+    assert not any(member.running for member in members.values())
+    assert network._thread is None
+    monkeypatch.undo()
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path) as again:  # every directory, the controller's too, has been given back
+        assert again.topics() == {}
+
+
+def test_a_cluster_that_cannot_start_names_why_and_ends_what_runs(tmp_path, monkeypatch):
+    cluster = EmbeddedCluster(brokers=2, data_dir=tmp_path)
+    first, second = cluster._brokers.values()
+    monkeypatch.setattr(second, "start", lambda: (_ for _ in ()).throw(OSError("no port")))
+    stop = first.stop
+
+    def fail(clean=True):
+        stop(clean)
+        raise errors.KafkaTimeoutError("broker 1 hangs")
+
+    monkeypatch.setattr(first, "stop", fail)
+    with pytest.raises(OSError, match="no port") as raised:
+        cluster.start()
+    assert raised.value.__notes__ == ["closing the cluster failed too: KafkaTimeoutError: broker 1 hangs"]
+    assert not first.running
+
+
+def test_a_cluster_takes_all_the_file_descriptors_it_may_have():
+    code = (
+        "import resource; soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE); resource.setrlimit(resource.RLIMIT_NOFILE, (200, 512))\n"
+        "from kafkacore.testing import EmbeddedCluster\n"
+        "with EmbeddedCluster(): print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = run("-c", code)
+    assert (done.stdout, done.stderr) == ("(512, 512)\n", "")
+
+
+def test_the_time_to_stop_grows_with_the_partitions():
+    with EmbeddedCluster() as cluster:
+        few = cluster._brokers[1]._stop_timeout_s()
+        cluster.create_topic("t", partitions=100)
+        assert cluster._brokers[1]._stop_timeout_s() == few + 100 * STOP_S_PER_PARTITION
 
 
 def test_refusals_are_those_of_a_broker():

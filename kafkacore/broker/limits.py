@@ -4,6 +4,8 @@ Rules:
 
 1. Beyond max.connections, and faster than max.connection.creation.rate, connections stay in the listener's queue: none is refused.
 2. Beyond max.connections.per.ip an address's connections are closed as soon as they are accepted: waiting would hold up others.
+3. The last file descriptors of the process are kept for logs, checkpoints and connections to other brokers: while only they are left,
+   connections stay in the queue too. Whoever frees some need not say so: the listener looks again after a while.
 
 Source: kafka.network.ConnectionQuotas.
 """
@@ -11,6 +13,7 @@ Source: kafka.network.ConnectionQuotas.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections import Counter
 
@@ -19,7 +22,42 @@ from kafkacore.errors import ConfigError
 from kafkacore.net.channel import ConnectionId
 
 WAIT_FOR_A_CLOSE = -1
+DESCRIPTOR_RETRY_MS = 200
+"""How often a listener without a free file descriptor looks for one, if no connection is closed."""
+MAX_RESERVED_DESCRIPTORS = 64
+UNLIMITED_DESCRIPTORS = 65_536
+"""What a process takes where the system sets no hard limit."""
 _MILLIS = 1_000
+
+
+def raise_descriptor_limit() -> int:
+    """Raises this process's soft limit of file descriptors to the hard one: every partition on disk keeps a file open.
+
+    Returns:
+        The limit now.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(soft, UNLIMITED_DESCRIPTORS) if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft
+
+
+def has_spare_descriptor() -> bool:
+    """Whether this process can open more file descriptors than those that are kept in reserve.
+
+    The system gives the lowest free number, so the number of a new descriptor is at most that of those in use.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return True
+    try:
+        probe = os.open("/", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(probe)
+    return probe < soft - min(MAX_RESERVED_DESCRIPTORS, soft // 4)
 
 
 class ConnectionQuotas:
@@ -57,6 +95,9 @@ class ConnectionQuotas:
         """0: a connection may be taken from the listener; -1: after one was closed; else how long to wait."""
         if len(self.hosts) >= self._max:
             return WAIT_FOR_A_CLOSE
+        if not has_spare_descriptor():
+            self.out_of_descriptors(now_ms)
+            return DESCRIPTOR_RETRY_MS
         if self._allowance_ms is not None:
             elapsed_ms = max(now_ms - self._allowance_ms, 0)
             self._allowance = min(self._allowance + elapsed_ms * self._rate, self._rate * _MILLIS)
@@ -66,6 +107,10 @@ class ConnectionQuotas:
         wait_ms = -((self._allowance - _MILLIS) // self._rate)
         self.deadline_ms = now_ms + wait_ms
         return wait_ms
+
+    def out_of_descriptors(self, now_ms: int) -> None:
+        """No file descriptor is free for a connection: the listener looks again in a while."""
+        self.deadline_ms = now_ms + DESCRIPTOR_RETRY_MS
 
     def passed(self, now_ms: int) -> bool:
         """True, once, when that time has come."""

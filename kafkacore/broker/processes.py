@@ -32,8 +32,9 @@ from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.faults import Control
 from kafkacore.broker.handlers import SERVED
+from kafkacore.broker.limits import raise_descriptor_limit
 from kafkacore.broker.line import ChildLine, Operation, ParentLine
-from kafkacore.broker.server import CONTROLLED_SHUTDOWN_MAX_MS, Broker
+from kafkacore.broker.server import CONTROLLED_SHUTDOWN_MAX_MS, STOP_S_PER_PARTITION, Broker
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import BrokerNotAvailable, KafkaError, KafkaTimeoutError, UsageError
@@ -227,14 +228,19 @@ class BrokerProcess:
         if clean:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a suspended process would not notice
-            if not self._ended(STOP_TIMEOUT_S):
+            timeout_s = STOP_TIMEOUT_S + STOP_S_PER_PARTITION * self._partitions()
+            if not self._ended(timeout_s):
                 self._signal(signal.SIGKILL)
                 self._forget()
-                raise KafkaTimeoutError(f"the process of broker {self.node_id} did not end within {STOP_TIMEOUT_S} s and was killed")
+                raise KafkaTimeoutError(f"the process of broker {self.node_id} did not end within {timeout_s:g} s and was killed")
         else:
             self._signal(signal.SIGKILL)
             self._ended(STOP_TIMEOUT_S)
         self._forget()
+
+    def _partitions(self) -> int:
+        """How many partitions it holds, where that is known."""
+        return 0
 
     def pause(self) -> None:
         """Suspends the process: its sockets stay, nothing is answered."""
@@ -369,6 +375,7 @@ def _in_parent(request: Any) -> None:
 
 def _live(life: socket.socket, line: socket.socket) -> int:
     """A broker's process, from its settings to its end. Returns the exit status."""
+    raise_descriptor_limit()  # the nursery was made before this process's parent may have raised its own
     # Not an Event: a signal that comes while this thread is inside Event.wait would find the Event's lock held, by itself.
     end, ring = os.pipe()
     orphaned = threading.Event()

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_MAX_MS = 5_000
 """How long a stopping broker waits for the others to take over."""
+STOP_S_PER_PARTITION = 0.02
+"""What a partition adds to the time a broker may take to stop: several fsyncs of a slow disk."""
 
 
 class Broker(Server):
@@ -127,6 +129,9 @@ class Broker(Server):
         self._shutdown_deadline = TimerTask(CONTROLLED_SHUTDOWN_MAX_MS, self._set_stopping)
         self.state.timer.add(self._shutdown_deadline)
         self.state.controller.shut_down(self._set_stopping)
+
+    def _stop_timeout_s(self) -> float:
+        return super()._stop_timeout_s() + STOP_S_PER_PARTITION * len(self.state.replicas.partitions)
 
     def _ending(self) -> None:
         for task in (self._retention, self._shutdown_deadline):

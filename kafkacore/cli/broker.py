@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import socket
@@ -99,9 +98,6 @@ def broker(
     if data_dir is not None:
         _tell_of_idle_data(data_dir, brokers)
     cluster = EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate)
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY or files < most:  # every partition on disk keeps a file open
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most if most != resource.RLIM_INFINITY else max(files, 65_536), most))
     end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
     signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
     signal.signal(signal.SIGHUP, lambda *_: os.write(ring, b"s" if processes else b"e"))

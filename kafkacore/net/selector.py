@@ -56,6 +56,9 @@ class Admission(Protocol):
     def wait_ms(self, now_ms: int) -> int:
         """0: a connection may be taken from the listener now; more: ask again after so long; -1: after one was closed."""
 
+    def out_of_descriptors(self, now_ms: int) -> None:
+        """The system had no file descriptor for a connection; the listener waits for a close, or until it is rearmed."""
+
     def opened(self, id: ConnectionId, host: str) -> bool:
         """A connection was taken; False closes it at once."""
 
@@ -427,7 +430,9 @@ class Selector(SelectorCore):
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    # The listener stays readable; waiting on it would spin. It comes back when a connection is closed.
+                    # The listener stays readable; waiting on it would spin. It comes back when a connection is closed, or it is rearmed.
+                    if admission is not None:
+                        admission.out_of_descriptors(self.now_ms)
                     self._starve(fd)
                     return
                 if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):

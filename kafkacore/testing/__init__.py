@@ -13,7 +13,7 @@ import difflib
 import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.broker.limits import raise_descriptor_limit
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
@@ -196,23 +197,25 @@ class EmbeddedCluster:
         self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
 
     def start(self) -> EmbeddedCluster:
-        """Starts all brokers.
+        """Starts all brokers. The process's soft limit of file descriptors becomes the hard one: every partition on disk keeps a file open.
 
         Returns:
             Itself.
         """
-        self._controller.open()
-        if self._server is not None:
-            self._server.start()
+        raise_descriptor_limit()
         try:
+            self._controller.open()
+            if self._server is not None:
+                self._server.start()
             for broker in self._brokers.values():
                 self._start(broker)
             for broker in self._brokers.values():
                 broker.ready()
-        except BaseException:
-            self.close()
+            self._settle()
+        except BaseException as error:
+            for failure in self._close_all():
+                error.add_note(f"closing the cluster failed too: {type(failure).__name__}: {failure}")
             raise
-        self._settle()
         return self
 
     def _start(self, broker: ThreadMember | ProcessMember) -> None:
@@ -223,18 +226,39 @@ class EmbeddedCluster:
             self._network.listens(broker.node_id, broker.port)
 
     def close(self) -> None:
-        """Stops all brokers; data in memory is gone with this object. May be called twice."""
-        for broker in self._brokers.values():
-            broker.begin_to_stop()
-        for broker in self._brokers.values():
-            broker.stop()
+        """Stops all brokers; data in memory is gone with this object. May be called twice.
+
+        Raises:
+            KafkaTimeoutError: a broker did not stop; everything else is closed all the same.
+            ExceptionGroup: several things failed.
+        """
+        failures = self._close_all()
+        interrupt = next((each for each in failures if not isinstance(each, Exception)), None)
+        if interrupt is not None:
+            raise interrupt
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            raise BaseExceptionGroup("several parts of the cluster could not be closed", failures)
+
+    def _close_all(self) -> list[BaseException]:
+        """Closes every part, whatever becomes of the others; what failed."""
+        steps: list[Callable[[], object]] = [broker.begin_to_stop for broker in self._brokers.values()]
+        steps += [broker.stop for broker in self._brokers.values()]
         if self._network is not None:
-            self._network.close()
+            steps.append(self._network.close)
         if self._server is not None:
-            self._server.stop()
-        self._controller.close()
+            steps.append(self._server.stop)
+        steps.append(self._controller.close)
         if self._temporary is not None:
-            self._temporary.cleanup()
+            steps.append(self._temporary.cleanup)
+        failures: list[BaseException] = []
+        for step in steps:
+            try:
+                step()
+            except BaseException as error:
+                failures.append(error)
+        return failures
 
     def __enter__(self) -> EmbeddedCluster:
         return self.start()

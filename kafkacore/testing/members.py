@@ -90,6 +90,11 @@ class ProcessMember(BrokerProcess):
         """Says so, and does not wait."""
         self._signal(signal.SIGTERM)
 
+    def _partitions(self) -> int:
+        return self.host_of_controller.read(
+            lambda image: sum(self.node_id in each.replicas for topic in image.topics.values() for each in topic.partitions)
+        )
+
     def stop(self, clean: bool = True) -> None:
         epoch = self._epoch()
         super().stop(clean)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import selectors
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from brokering import batch
@@ -16,15 +20,22 @@ from controlling import create_topic
 from wire import Wire, produce_request
 
 from kafkacore import protocol as p
-from kafkacore._codec import FrameReader, ReceiveMemory
-from kafkacore.broker.limits import WAIT_FOR_A_CLOSE, ConnectionQuotas, request_memory_bytes
+from kafkacore._codec import FrameReader, ReceiveMemory, decode_request_body
+from kafkacore.broker.limits import (
+    MAX_RESERVED_DESCRIPTORS,
+    WAIT_FOR_A_CLOSE,
+    ConnectionQuotas,
+    has_spare_descriptor,
+    request_memory_bytes,
+)
 from kafkacore.broker.server import Broker
-from kafkacore.broker.socket_server import RECEIVE_STEP_BYTES
+from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, RECEIVE_STEP_BYTES
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import ConfigError, NetworkError
+from kafkacore.errors import ConfigError, InvalidRequest, NetworkError
 from kafkacore.net.selector import Selector
-from kafkacore.net.transport import MemoryTransport, memory_pair
+from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pair
+from kafkacore.types import Node
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 
@@ -100,6 +111,28 @@ def test_the_memory_of_requests_has_a_bound_in_any_case() -> None:
     assert request_memory_bytes(BrokerConfig()) >= 104_857_600
     with pytest.raises(ConfigError, match="queued_max_request_bytes"):
         BrokerConfig(queued_max_request_bytes=1000)
+
+
+# ---- elements of requests --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_with_too_many_elements_closes_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(BrokerConfig()) as broker, Wire(broker.address) as greedy, Wire(broker.address) as other:
+        greedy.send(p.DescribeGroupsRequest(groups=[""] * (MAX_REQUEST_ELEMENTS + 1)), 5)
+        assert greedy.closed_by_peer
+        other.ask(VERSIONS, 3)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "DescribeGroups v5 request, groups: more than 100000 elements in one request" in told
+
+
+def test_nested_elements_count_together() -> None:
+    topic = p.OffsetForLeaderTopic(topic="t", partitions=[p.OffsetForLeaderPartition(partition=index) for index in range(9)])
+    request = p.OffsetForLeaderEpochRequest(topics=[topic] * 10)
+    frame = memoryview(b"".join(bytes(part) for part in p.encode_request(request, 4, 1, "me")))[4:]
+    plan = type(request).plan(4)
+    assert decode_request_body(plan, frame, 100) == ("me", request, 100)
+    with pytest.raises(InvalidRequest, match=r"topics\[9\].partitions: more than 99 elements"):
+        decode_request_body(plan, frame, 99)
 
 
 # ---- memory of requests --------------------------------------------------------------------------------------------------------------
@@ -302,6 +335,91 @@ def cpu_of(broker: Broker) -> float:
     assert thread is not None
     assert thread.ident is not None
     return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """The process may open some two hundred more file descriptors; how many are kept in reserve."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open("/dev/null") as lowest:
+        limit = lowest.fileno() + 200
+    if before[1] != resource.RLIM_INFINITY and before[1] < limit:
+        pytest.skip(f"{limit} descriptors are not allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    yield min(MAX_RESERVED_DESCRIPTORS, limit // 4)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_connections_leave_the_last_descriptors_to_the_logs(few_descriptors: int, tmp_path: Path) -> None:
+    with Broker(BrokerConfig(num_partitions=4), log_dirs=[tmp_path]) as broker, Wire(broker.address) as busy:
+        broker.call(lambda: create_topic(broker.state.controller, "t"))
+        for nth in range(2):  # the limit is reached twice
+            with ExitStack() as stack:
+                made = f"made-{nth}"
+                held: list[socket.socket] = []
+                while has_spare_descriptor():
+                    taken = stack.enter_context(Wire(broker.address))
+                    held.append(taken.sock)
+                    broker.call(lambda: None)
+                late = stack.enter_context(Wire(broker.address))  # the system takes the connection, the broker does not
+                late.send(VERSIONS, 3)
+                polls = broker.call(lambda: broker._selector.poll_count if broker._selector is not None else 0)
+                for _ in range(50):
+                    assert busy.ask(produce_request(batch()), 9).responses[0].partition_responses[0].error_code == 0
+                broker.call(broker.state.logs.checkpoint)
+                assert broker.call(lambda: broker.state.logs.failures()) == ""
+                broker.call(lambda: create_topic(broker.state.controller, made))  # noqa: B023 - it runs now
+                spent = broker.call(lambda: broker._selector.poll_count if broker._selector is not None else 0) - polls
+                assert spent < 50 * 4 + 100, f"{spent} polls for 50 requests: the listener spins"
+                held.pop().close()
+                held.pop().close()
+                late.receive(p.ApiVersionsRequest, 3)  # there is room for it now
+            with Wire(broker.address) as fresh:
+                fresh.ask(VERSIONS, 3)
+
+
+def test_a_listener_goes_on_when_somebody_else_gives_descriptors_back(few_descriptors: int) -> None:
+    with Broker(BrokerConfig()) as broker, ExitStack() as stack:
+        late = stack.enter_context(Wire(broker.address))
+        late.ask(VERSIONS, 3)
+        files = []
+        while has_spare_descriptor():
+            files.append(stack.enter_context(open("/dev/null")))
+        with Wire(broker.address) as waiting:
+            waiting.send(VERSIONS, 3)
+            broker.call(lambda: None)
+            assert broker.call(broker.num_connections) == 1
+            for file in files[:10]:
+                file.close()
+            waiting.receive(p.ApiVersionsRequest, 3)  # though no connection was closed
+
+
+def test_a_peer_that_cannot_be_connected_to_for_want_of_descriptors_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker(BrokerConfig(), node_id=2) as other, Broker(BrokerConfig(), node_id=1) as broker:
+        answers: list[object] = []
+        arrived = threading.Event()
+
+        def done(answer: object) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        def ask() -> None:
+            arrived.clear()
+            broker.call(lambda: broker.state.peers.send(2, VERSIONS, 3, done, 10_000))
+            assert arrived.wait(10)
+
+        broker.state.peers._find = lambda node_id: Node(2, other.host, other.port)
+        with monkeypatch.context() as patched:
+
+            def refuse(*args: object, **kwargs: object) -> None:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+            patched.setattr(SocketTransports, "connect", refuse)
+            ask()
+        assert isinstance(answers[0], NetworkError)
+        assert "Too many open files" in str(answers[0])
+        ask()  # after the back-off
+        assert isinstance(answers[1], p.ApiVersionsResponse)
 
 
 def raised_descriptors(wanted: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokering import T0, batch
-from logs import Disk, topic_config, write_by
+from logs import TOPIC_ID, Disk, topic_config, write_by
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors, records
 from kafkacore._codec import FileSlice
@@ -591,3 +591,74 @@ def test_a_file_that_may_not_grow_is_a_disk_error_of_the_short_way_too(disk):
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
         signal.signal(signal.SIGXFSZ, handler)
     assert log.end_offset == 3 and log.segments[-1].path(".log").stat().st_size == size
+
+
+# ---- a clean shutdown
+
+
+def test_a_clean_shutdown_syncs_only_what_is_not_on_the_disk(disk, monkeypatch):
+    for index in range(20):
+        disk.log("empty", index).begin_epoch(0)
+    append(disk.log("full"))
+    synced, fsync = [], os.fsync
+
+    def record(fd):
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), disk.path))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    disk.manager.close()
+    assert f"full-0/{0:020}.log" in synced
+    assert not [name for name in synced if name.startswith("empty")]
+    assert synced[-1] == "."
+    disk.start()
+    for index in range(20):
+        disk.log("empty", index)
+    log = disk.log("full")
+    synced.clear()
+    disk.manager.close()
+    assert not [name for name in synced if "-0" in name or name.startswith("empty")]
+    disk.start()
+    log = disk.log("full")
+    log.begin_epoch(4)                                        # without a batch only its file knows of it
+    synced.clear()
+    disk.manager.close()
+    assert "full-0/leader-epoch-checkpoint" in synced
+    disk.start()
+    log = disk.log("full")
+    assert (log.epochs, content(log)) == ([(0, 0), (4, 3)], [(0, b"a"), (1, b"b"), (2, b"c")])
+    append(log)
+    synced.clear()
+    disk.manager.close()
+    assert f"full-0/{0:020}.log" in synced
+
+
+def test_logs_are_placed_where_the_fewest_are_without_counting_them_all(tmp_path):
+    class Counted(dict):
+        def values(self):
+            raise AssertionError("all logs are walked for one of them")
+
+    manager = LogManager(BrokerConfig(), [tmp_path / "a", tmp_path / "b"], InlineWorker(), ManualClock(wall_ms=T0))
+    manager.start()
+    logs, manager.logs = manager.logs, Counted()
+    for index in range(6):
+        manager.open("t", TOPIC_ID, index, topic_config(flush_ms=1))
+    assert [log_dir.held for log_dir in manager.directories] == [3, 3]
+    for index in (0, 2, 4):
+        manager.delete("t", index)
+    assert [log_dir.held for log_dir in manager.directories] == [0, 3]
+    for index in range(6, 9):
+        manager.open("t", TOPIC_ID, index, topic_config(flush_ms=1))
+    assert [log_dir.held for log_dir in manager.directories] == [3, 3]
+    append(manager.logs["t", 1])
+    manager._clock.advance(1)
+    manager.advance_clock()
+    assert manager.logs["t", 1].recovery_point == 3
+    append(manager.logs["t", 1])
+    manager.delete("t", 1)
+    manager._clock.advance(1)
+    manager.advance_clock()                                   # the deleted log is not written to the disk
+    logs.update(manager.logs)
+    manager.logs = logs
+    manager.close()
+    assert [log_dir.held for log_dir in manager.directories] == [0, 0]

@@ -1,5 +1,7 @@
 """Disks that fail under a broker, and files that lost what was in them: who suffers, and what must not be believed any more."""
 
+import errno
+import io
 import os
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from test_log_disk import MAX, append, content, full
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.broker import socket_server
 from kafkacore.broker.log import LogManager, read_one_batch
+from kafkacore.broker.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LEADER_EPOCHS, read_epochs, read_offsets
+from kafkacore.broker.log.manager import RETRY_MS
 from kafkacore.broker.server import Broker
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
@@ -359,3 +363,105 @@ def test_a_broker_that_could_not_be_made_can_be_stopped(tmp_path):
     assert halves
     for half in halves:
         half.stop()  # as at the interpreter's exit
+
+
+# ---- what is not the disk's fault
+
+
+@pytest.fixture
+def without_descriptors(monkeypatch):
+    """While it is set, no file can be opened."""
+    state = {"number": 0}
+    real_open, real_io_open = os.open, io.open
+
+    def refuse(real):
+        def opened(*args, **kwargs):
+            if state["number"]:
+                raise OSError(state["number"], os.strerror(state["number"]))
+            return real(*args, **kwargs)
+
+        return opened
+
+    monkeypatch.setattr(os, "open", refuse(real_open))
+    monkeypatch.setattr(io, "open", refuse(real_io_open))
+    return state
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EINTR])
+def test_a_checkpoint_without_a_file_descriptor_is_written_later(store, without_descriptors, number, caplog):
+    log = store.log()
+    append(log)
+    without_descriptors["number"] = number
+    for _ in range(3):
+        store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
+        store.manager.advance_clock()
+    assert not store.manager.is_offline
+    assert len([record for record in caplog.records if "stays online" in record.getMessage()]) == 1
+    append(log)
+    without_descriptors["number"] = 0
+    assert read_offsets(store.path / HIGH_WATERMARKS) == {}
+    store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
+    assert store.manager.next_deadline_ms() is not None
+    store.manager.advance_clock()
+    store.clock.advance(store.broker.log_flush_offset_checkpoint_interval_ms)
+    store.manager.advance_clock()
+    assert read_offsets(store.path / HIGH_WATERMARKS) == {("t", 0): 6}
+
+
+def test_leader_epochs_that_could_not_be_written_are_in_their_file_before_the_recovery_point_moves(store, without_descriptors):
+    log = store.log()
+    append(log)
+    without_descriptors["number"] = errno.EMFILE
+    log.begin_epoch(7)
+    with pytest.raises(errors.KafkaStorage, match="stays online"):
+        log.flush()
+    without_descriptors["number"] = 0
+    assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (0, [(0, 0)])
+    log.flush()
+    assert (log.recovery_point, read_epochs(store.path / "t-0" / LEADER_EPOCHS)) == (3, [(0, 0), (7, 3)])
+
+
+def test_a_flush_by_time_without_a_file_descriptor_is_tried_again(store, without_descriptors):
+    log = store.log(flush_ms=100)
+    append(log)
+    without_descriptors["number"] = errno.EMFILE
+    store.clock.advance(100)
+    store.manager.advance_clock()
+    assert (log.recovery_point, store.manager.is_offline) == (0, False)
+    without_descriptors["number"] = 0
+    store.clock.advance(RETRY_MS)
+    store.manager.advance_clock()
+    assert log.recovery_point == 3
+
+
+def test_a_shutdown_that_could_not_write_all_is_not_clean(store, without_descriptors):
+    append(store.log())
+    without_descriptors["number"] = errno.EMFILE
+    store.manager.close()
+    without_descriptors["number"] = 0
+    assert not (store.path / CLEAN_SHUTDOWN).exists()
+    store.start()
+    assert content(store.log()) == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_a_truncation_that_stops_half_way_takes_the_directory_offline(store, without_descriptors):
+    log = store.log()
+    append(log, **ids(0))
+    log.storage.save_snapshot(log, 3)
+    append(log, **ids(3))
+    without_descriptors["number"] = errno.EMFILE
+    with pytest.raises(errors.KafkaStorage, match="offline"):
+        log.truncate_to(3)
+    assert store.manager.is_offline
+
+
+def test_files_that_could_not_be_deleted_without_a_file_descriptor_are_deleted_later(store, without_descriptors):
+    store.log(file_delete_delay_ms=0)
+    store.manager.delete("t", 0)
+    without_descriptors["number"] = errno.EMFILE
+    store.manager.advance_clock()
+    assert [path.name.startswith("t-0.") for path in store.path.glob("t-0*")] == [True]
+    without_descriptors["number"] = 0
+    store.clock.advance(RETRY_MS)
+    store.manager.advance_clock()
+    assert list(store.path.glob("t-0*")) == []

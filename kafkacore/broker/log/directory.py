@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +21,45 @@ from kafkacore.config import INT64_MAX
 logger = logging.getLogger(__name__)
 
 
+_NOT_OF_THE_DISK = (errno.EMFILE, errno.ENFILE, errno.EINTR)
+
+
+def is_transient(outcome: object) -> bool:
+    """Whether an operation failed for want of a free file descriptor, or because of a signal: of no disk, and it may succeed later."""
+    return isinstance(outcome, OSError) and outcome.errno in _NOT_OF_THE_DISK
+
+
 class LogDir(LogDirCore):
-    """One directory of log.dirs. The first I/O error takes it offline for good: what the disk did with the data is not known."""
+    """One directory of log.dirs. The first error of its disk takes it offline for good: what the disk did with the data is not known.
+
+    Attributes:
+        held: how many logs are open in it.
+    """
 
     def __init__(self, path: Path, on_failure: Callable[[LogDir], None]) -> None:
         self.path = path
         self.id = bytes(16)  # known when its meta.properties has been read
         self.failure = None
         self.dirty = False
+        self.held = 0
         self._on_failure = on_failure
+        self._reported_transient = False
 
-    def fail(self, error: OSError) -> errors.KafkaStorage:
-        """Takes the directory offline.
+    def fail(self, error: OSError, *, must_finish: bool = False) -> errors.KafkaStorage:
+        """Takes the directory offline, unless the error is not one of its disk: that is for who asked, and may not come again.
+
+        Args:
+            error: of an operation.
+            must_finish: what it left half done cannot be tried again.
 
         Returns:
             The error for the client.
         """
+        if is_transient(error) and not must_finish:
+            if not self._reported_transient:                  # once: whoever is refused is told each time
+                self._reported_transient = True
+                logger.error("log directory %s stays online, but an operation failed: %s", self.path, error)
+            return errors.KafkaStorage(f"log directory {self.path}: {error}; the directory stays online")
         if self.failure is None:
             self.failure = str(error)
             logger.error("log directory %s is offline: %s", self.path, error)
@@ -52,8 +76,11 @@ class LogDir(LogDirCore):
             raise errors.KafkaStorage(f"log directory {self.path} is offline: {self.failure}")
 
     @contextlib.contextmanager
-    def io(self) -> Iterator[None]:
-        """Around file operations: their errors take the directory offline.
+    def io(self, *, must_finish: bool = False) -> Iterator[None]:
+        """Around file operations: their errors take the directory offline, as `fail` says.
+
+        Args:
+            must_finish: what an error leaves half done cannot be tried again.
 
         Raises:
             KafkaStorage: an operation failed, or one failed before.
@@ -62,7 +89,8 @@ class LogDir(LogDirCore):
         try:
             yield
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.fail(error, must_finish=must_finish) from error
+        self._reported_transient = False
 
 
 class LogHooks(NamedTuple):
@@ -95,6 +123,9 @@ class DirectoryStorage(Storage):
         self.log_dir = log_dir
         self.path = path
         self._hooks = hooks
+        self._unsaved_epochs = False                          # their file lacks some, for want of a file descriptor
+        self._unsynced_epochs = False
+        self._snapshot_offset = -1
 
     def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
         with self.log_dir.io():
@@ -132,8 +163,25 @@ class DirectoryStorage(Storage):
             cleaned.rename("")
 
     def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:
+        self._unsynced_epochs = True
         with self.log_dir.io():
-            checkpoints.write_epochs(self.path / checkpoints.LEADER_EPOCHS, epochs)
+            try:
+                checkpoints.write_epochs(self.path / checkpoints.LEADER_EPOCHS, epochs)
+            except OSError as error:
+                if not is_transient(error):
+                    raise
+                # The log has them; the file gets them before the recovery point moves, and recovery learns those of later batches.
+                self._unsaved_epochs = True
+                self.log_dir.fail(error)
+            else:
+                self._unsaved_epochs = False
+
+    def save_epochs(self, log: Log) -> None:
+        """Writes the leader epochs if that was not possible when they changed."""
+        if self._unsaved_epochs:
+            with self.log_dir.io():
+                checkpoints.write_epochs(self.path / checkpoints.LEADER_EPOCHS, log.epochs)
+            self._unsaved_epochs = False
 
     def rolled(self, log: Log, base_offset: int) -> None:
         self.save_snapshot(log, base_offset)
@@ -143,10 +191,30 @@ class DirectoryStorage(Storage):
         """Writes the producers, as of an offset."""
         with self.log_dir.io():
             write_whole(self.path / file_name(offset, SNAPSHOT_SUFFIX), log.producers.to_snapshot())
+        self._snapshot_offset = offset
+
+    def loaded(self, log: Log) -> None:
+        """The log was read from its files."""
+        if (self.path / file_name(log.end_offset, SNAPSHOT_SUFFIX)).exists():
+            self._snapshot_offset = log.end_offset
+
+    def is_settled(self, log: Log) -> bool:
+        """Whether a clean shutdown has nothing to write: all that the log has is on the disk, and its files say so."""
+        last = log.segments[-1] if log.segments else None
+        return (
+            isinstance(last, DiskSegment)
+            and not self._unsaved_epochs
+            and not last.is_unsaved
+            and log.recovery_point >= log.end_offset
+            # Without a record the epochs tell nothing that a crash may not forget.
+            and (not self._unsynced_epochs or log.end_offset == log.start_offset)
+            and (self._snapshot_offset == log.end_offset or not (log.end_offset or log.producers.entries))
+        )
 
     def truncated(self, log: Log) -> None:
+        self._snapshot_offset = -1
         self._hooks.truncated(log.end_offset)
-        with self.log_dir.io():
+        with self.log_dir.io(must_finish=True):               # the producers are those of another end until they are loaded
             for path in recovery.snapshots(self.path):
                 if path > self.path / file_name(log.end_offset, SNAPSHOT_SUFFIX):
                     path.unlink()
@@ -170,8 +238,10 @@ class DirectoryStorage(Storage):
             for segment in self.unsynced(log, log.end_offset):
                 segment.save_index(complete=False)
                 segment.sync()
+            self.save_epochs(log)
             sync_file(self.path / checkpoints.LEADER_EPOCHS)
             sync_file(self.path)
+        self._unsynced_epochs = False
 
     def kept_beside(self, segments: Sequence[DiskSegment]) -> list[Path]:
         """What recovery does not make anew below the recovery point, and must therefore be on the disk before it moves."""

@@ -192,6 +192,12 @@ class DiskSegment(DiskSegmentCore, Segment):
             return None
         return (timestamp_ms, self.base_offset + relative) if timestamp_ms > 0 and relative >= 0 else None
 
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether its other files lack something. Of an empty segment they say nothing, and need not be there."""
+        index = self._index
+        return self._preallocated or len(self.aborted) != self._saved_aborted or (index is not None and index.changed and self.size > 0)
+
     def save_index(self, *, complete: bool) -> None:
         """Writes the index files if they changed.
 

@@ -37,7 +37,7 @@ from typing import NamedTuple
 from kafkacore import errors
 from kafkacore.broker.log import checkpoints, recovery
 from kafkacore.broker.log.compactor import Compactor
-from kafkacore.broker.log.directory import DirectoryStorage, LogDir, LogHooks
+from kafkacore.broker.log.directory import DirectoryStorage, LogDir, LogHooks, is_transient
 from kafkacore.broker.log.disk import DiskSegment, sync_file
 from kafkacore.broker.log.log import Log, LogSettings, MemoryStorage
 from kafkacore.broker.worker import InlineWorker, Worker
@@ -49,8 +49,11 @@ logger = logging.getLogger(__name__)
 
 _DELETE_SUFFIX = "-delete"
 _MAX_FILE_NAME = 255
+RETRY_MS = 1_000
+"""After which time something is tried again that failed for want of a file descriptor."""
 Key = tuple[str, int]
-_Write = Callable[[LogDir, Callable[[], None]], None]
+_Write = Callable[[LogDir, Callable[[], None], Callable[[], None]], None]
+"""Writes a checkpoint: its directory, what writes it, and what has it written again later."""
 
 
 class LogDirReplica(NamedTuple):
@@ -106,6 +109,7 @@ class LogManager:
         self._number = 0
         self._flushes: list[tuple[int, int, Log]] = []  # (due, number, log), a heap
         self._to_flush: set[Log] = set()
+        self._open_logs: set[Log] = set()
         self.last_stable_offset: Callable[[Key], int] = lambda key: self.logs[key].end_offset
         """Of a partition: compaction touches nothing from there on."""
         self.compactor = Compactor(config, self.logs, worker, clock, lambda key: self.last_stable_offset(key), self._cleaned)
@@ -168,7 +172,7 @@ class LogManager:
                 log_dir.id = self._check_owner(log_dir.path, properties or {})
                 self._read(log_dir.path)
             except OSError as error:
-                log_dir.fail(error)
+                log_dir.fail(error, must_finish=True)
             except BaseException:
                 self._unlock()
                 raise
@@ -239,13 +243,14 @@ class LogManager:
             _remove(paths)
         self._doomed.clear()
         if clean:
-            self._flush_all()
-            self.checkpoint()
+            unclean = self._flush_all()
+            unclean |= self.checkpoint()
             for log_dir in self.directories:
-                if log_dir.failure is None and (log_dir.path in self._clean or not self._unopened(log_dir.path)):
+                if log_dir.failure is None and log_dir not in unclean:
                     try:
-                        (log_dir.path / checkpoints.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
-                        sync_file(log_dir.path)
+                        if log_dir.path in self._clean or not self._unopened(log_dir.path):
+                            (log_dir.path / checkpoints.CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
+                            sync_file(log_dir.path)
                     except OSError as error:
                         log_dir.fail(error)
         for log in self.logs.values():
@@ -255,6 +260,9 @@ class LogManager:
         self._saved.clear()
         self._flushes.clear()
         self._to_flush.clear()
+        self._open_logs.clear()
+        for log_dir in self.directories:
+            log_dir.held = 0
         self._unlock()
         self.is_open = False
 
@@ -263,10 +271,18 @@ class LogManager:
         opened = {log.storage.path.name for log in self.logs.values() if isinstance(log.storage, DirectoryStorage)}
         return any((entry / checkpoints.PARTITION_METADATA).exists() and entry.name not in opened for entry in path.iterdir())
 
-    def _flush_all(self) -> None:
+    def _flush_all(self) -> set[LogDir]:
+        """Brings to the disk what is not there yet.
+
+        Returns:
+            The directories where that was not possible for every log.
+        """
+        unclean = set()
         for log in self.logs.values():
             storage = log.storage
             assert isinstance(storage, DirectoryStorage)
+            if storage.is_settled(log):
+                continue
             try:
                 with storage.log_dir.io():
                     last = log.segments[-1]
@@ -276,8 +292,10 @@ class LogManager:
                 log.flush()
                 storage.save_snapshot(log, log.end_offset)
             except errors.KafkaStorage as error:
+                unclean.add(storage.log_dir)
                 if storage.log_dir.failure is None:  # else its directory has told
-                    logger.error("a log is not closed cleanly: %s", error)
+                    logger.error("%s is not closed cleanly: %s", storage.path, error)
+        return unclean
 
     def _dir_failed(self, log_dir: LogDir) -> None:
         self.on_dir_failure([key for key, log in self.logs.items() if _dir_of(log) is log_dir])
@@ -332,12 +350,15 @@ class LogManager:
                 )
             except errors.CorruptDataError as problem:        # in a segment that was believed; the other partitions are well
                 raise errors.KafkaStorage(f"{path} cannot be read: {problem}", topic=topic, partition=index) from problem
+            storage.loaded(log)
         self.logs[key] = log
+        self._open_logs.add(log)
+        log_dir.held += 1
         self.compactor.look_soon(log)
         return log
 
     def _rolled(self, log: Log, base_offset: int) -> None:
-        self.flush_later(log, base_offset)
+        self._flush_or_retry(log, base_offset)
         self.compactor.look_soon(log)
 
     def _truncated(self, key: Key, offset: int) -> None:
@@ -356,10 +377,7 @@ class LogManager:
             raise errors.KafkaStorage("all log directories are offline")
         if not is_new and len(working) < len(self.directories):
             raise errors.KafkaStorage(f"{name} may lie in a log directory that is offline")
-        counts = {id(log_dir): 0 for log_dir in working}
-        for log in self.logs.values():
-            counts[id(_dir_of(log))] = counts.get(id(_dir_of(log)), 0) + 1
-        chosen = min(working, key=lambda log_dir: counts[id(log_dir)])
+        chosen = min(working, key=lambda log_dir: log_dir.held)
         return chosen, chosen.path / name
 
     def high_watermark(self, topic: str, index: int) -> int:
@@ -373,6 +391,8 @@ class LogManager:
         if log is None or not isinstance(log.storage, DirectoryStorage):
             return
         log.close()
+        self._open_logs.discard(log)
+        log.storage.log_dir.held -= 1
         with contextlib.suppress(errors.KafkaStorage), log.storage.log_dir.io():
             self._delete_directory(log.storage.log_dir, log.storage.path, log.config.file_delete_delay_ms)
 
@@ -419,6 +439,7 @@ class LogManager:
             return
         with storage.log_dir.io():
             segments = storage.unsynced(log, upper_offset)
+            storage.save_epochs(log)
             for segment in segments:
                 segment.save_index(complete=False)
             # Descriptors that a slice keeps open: the log may be deleted meanwhile.
@@ -436,6 +457,8 @@ class LogManager:
         def done(outcome: Exception | None) -> None:
             if isinstance(outcome, OSError):
                 log_dir.fail(outcome)
+                if is_transient(outcome):
+                    self._schedule_flush(log, RETRY_MS)
             elif isinstance(outcome, Exception):
                 raise outcome
             elif log.truncations == truncations:
@@ -486,13 +509,13 @@ class LogManager:
         if deadline_ms is None or deadline_ms > now_ms:
             return False
         while self._doomed and self._doomed[0][0] <= now_ms:
-            self._worker.submit(functools.partial(_remove, heapq.heappop(self._doomed)[2]), _told)
+            paths = heapq.heappop(self._doomed)[2]
+            self._worker.submit(functools.partial(_remove, paths), functools.partial(self._removed, paths))
         while self._flushes and self._flushes[0][0] <= now_ms:
             log = heapq.heappop(self._flushes)[2]
             self._to_flush.discard(log)
-            if log in self.logs.values():
-                with contextlib.suppress(errors.KafkaStorage):  # told by the directory
-                    self.flush_later(log, log.end_offset)
+            if log in self._open_logs:
+                self._flush_or_retry(log, log.end_offset)
         self.compactor.advance_clock()
         if self._high_watermarks_due_ms is not None and self._high_watermarks_due_ms <= now_ms:
             self._high_watermarks_due_ms = None
@@ -504,18 +527,48 @@ class LogManager:
             self._save_offsets(self._later)
         return True
 
-    def _schedule_flush(self, log: Log) -> None:
-        """flush.ms: what was just written is on the disk by then."""
-        if log not in self._to_flush:
+    def _schedule_flush(self, log: Log, delay_ms: int | None = None) -> None:
+        """What was just written is on the disk after a time, or by flush.ms."""
+        if log not in self._to_flush and log in self._open_logs:
             self._to_flush.add(log)
             self._number += 1
-            heapq.heappush(self._flushes, (self._clock.now_ms() + log.config.flush_ms, self._number, log))
+            due_ms = self._clock.now_ms() + (log.config.flush_ms if delay_ms is None else delay_ms)
+            heapq.heappush(self._flushes, (due_ms, self._number, log))
 
-    def checkpoint(self) -> None:
-        """Writes all checkpoints that have changed, now."""
+    def _flush_or_retry(self, log: Log, upper_offset: int) -> None:
+        try:
+            self.flush_later(log, upper_offset)
+        except errors.KafkaStorage:                           # told by the directory
+            if not self.has_failed(log):
+                self._schedule_flush(log, RETRY_MS)
+
+    def _removed(self, paths: list[Path], outcome: Exception | None) -> None:
+        if is_transient(outcome):
+            self._number += 1
+            heapq.heappush(self._doomed, (self._clock.now_ms() + RETRY_MS, self._number, paths))
+        elif isinstance(outcome, Exception):
+            logger.warning("a deleted log's files could not be removed: %s", outcome)
+
+    def checkpoint(self) -> set[LogDir]:
+        """Writes all checkpoints that have changed, now.
+
+        Returns:
+            The directories where not all could be written.
+        """
         self._high_watermarks_due_ms = self._offsets_due_ms = None
-        self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), self._now)
-        self._save_offsets(self._now)
+        unsaved: set[LogDir] = set()
+
+        def now(log_dir: LogDir, write: Callable[[], None], again: Callable[[], None]) -> None:
+            try:
+                write()
+            except OSError as error:
+                log_dir.fail(error)
+                again()
+                unsaved.add(log_dir)
+
+        self._save(checkpoints.HIGH_WATERMARKS, self.high_watermarks(), now)
+        self._save_offsets(now)
+        return unsaved
 
     def _save_offsets(self, write: _Write) -> None:
         self._save(checkpoints.RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()}, write)
@@ -537,20 +590,21 @@ class LogManager:
                 here.update((key, offset) for key, offset in offsets.items() if key in self.logs and _dir_of(self.logs[key]) is log_dir)
                 if self._saved.get(place) != here:
                     self._saved[place] = here
-                    write(log_dir, functools.partial(checkpoints.write_offsets, place, here))
+                    again = functools.partial(self._unsaved, log_dir, place)
+                    write(log_dir, functools.partial(checkpoints.write_offsets, place, here), again)
 
-    def _now(self, log_dir: LogDir, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            log_dir.fail(error)
+    def _unsaved(self, log_dir: LogDir, place: Path) -> None:
+        """A checkpoint was not written: it is written again when its time comes."""
+        self._saved.pop(place, None)
+        log_dir.dirty = True
 
-    def _later(self, log_dir: LogDir, write: Callable[[], None]) -> None:
+    def _later(self, log_dir: LogDir, write: Callable[[], None], again: Callable[[], None]) -> None:
         """By the worker: a checkpoint is synced, and nobody waits for it."""
 
         def done(outcome: Exception | None) -> None:
             if isinstance(outcome, OSError):
                 log_dir.fail(outcome)
+                again()
             elif outcome is not None:
                 raise outcome
 
@@ -585,7 +639,3 @@ def _remove(paths: Iterable[Path]) -> None:
         else:
             path.unlink(missing_ok=True)
 
-
-def _told(outcome: Exception | None) -> None:
-    if isinstance(outcome, Exception):
-        logger.warning("a deleted log's files could not be removed: %s", outcome)

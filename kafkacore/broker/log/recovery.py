@@ -97,7 +97,8 @@ def load(log: Log, directory: Path, *, clean: bool, recovery_point: int, start_o
 
 def _open(directory: Path, base: int, interval: int) -> tuple[DiskSegment, bool]:
     try:
-        return DiskSegment.open(directory, base, interval), not (directory / file_name(base, INDEX_SUFFIX)).exists()
+        segment = DiskSegment.open(directory, base, interval)
+        return segment, segment.size > 0 and not segment.path(INDEX_SUFFIX).exists()
     except CorruptDataError as problem:
         logger.warning("%s: segment %d is read anew: %s", directory, base, problem)
         (directory / file_name(base, TXN_INDEX_SUFFIX)).unlink()
