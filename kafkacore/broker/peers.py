@@ -27,9 +27,9 @@ from kafkacore.broker.controller.log import CONTROLLER_ID
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
+from kafkacore.net.background import Lookups
 from kafkacore.net.connection import CorrelationIds, ExponentialBackoff
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
-from kafkacore.net.transport import Address
 from kafkacore.protocol import APIS, decode_response_header, encode_request
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer, TimerTask
@@ -60,12 +60,13 @@ class _Sent:
 class _Connection:
     """The connection of one lane to one node, and what is to be sent over it."""
 
-    __slots__ = ("attempts", "connecting", "id", "in_flight", "node_id", "retry_at_ms", "setup", "waiting")
+    __slots__ = ("attempts", "connecting", "id", "in_flight", "node_id", "resolving", "retry_at_ms", "setup", "waiting")
 
     def __init__(self, id: str, node_id: int) -> None:
         self.id = id
         self.node_id = node_id
         self.connecting = False
+        self.resolving: tuple[str, int] | None = None  # while connecting: the host whose name is being resolved
         self.attempts = 0  # failed ones since the last success
         self.retry_at_ms = 0
         self.setup: TimerTask | None = None  # the next attempt, or the end of this one
@@ -107,6 +108,8 @@ class PeerClient:
         self.timer = LoopTimer(clock=clock)
         self._backoff = ExponentialBackoff(RECONNECT_BACKOFF_MS, RECONNECT_BACKOFF_MAX_MS)
         self._setup_timeout = ExponentialBackoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
+        self._found_out: deque[Callable[[int], None]] = deque()
+        self._lookups = Lookups(self._post, self._resolved)
 
     def attach(self, selector: Selector) -> None:
         """The broker starts: connections are made over its selector."""
@@ -187,18 +190,36 @@ class PeerClient:
             self._failed(connection, NetworkError(f"broker {connection.node_id} is not known, or not alive", broker=connection.node_id))
             return
         timeout_ms = self._setup_timeout.backoff_ms(connection.attempts)
-        try:
-            # Brokers tell addresses rather than names; a name is looked up here, and that may block, as in Kafka.
-            family, _, _, _, sockaddr = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)[0]
-            selector.connect(connection.id, Address(family, sockaddr, node.host))
-        except OSError as error:
-            self._failed(
-                connection, NetworkError(f"broker {node.id} at {node.host}:{node.port} cannot be reached: {error}", broker=node.id)
-            )
-            return
         connection.connecting = True
         connection.setup = TimerTask(timeout_ms, lambda: self._setup_expired(connection, timeout_ms))
         self.timer.add(connection.setup)
+        self._open(connection, (node.host, node.port), selector)
+
+    def _open(self, connection: _Connection, host: tuple[str, int], selector: Selector) -> None:
+        """Connects when the address is known; a name is resolved in the background, where a resolver that hangs stops nothing else."""
+        connection.resolving = None
+        try:
+            addresses = self._lookups.find(*host, connection.node_id)
+            if addresses is None:
+                connection.resolving = host
+                return
+            selector.connect(connection.id, addresses[connection.attempts % len(addresses)])
+        except NetworkError as error:
+            self._failed(connection, error)
+        except OSError as error:
+            reason = f"broker {connection.node_id} at {host[0]}:{host[1]} cannot be reached: {error}"
+            self._failed(connection, NetworkError(reason, broker=connection.node_id))
+
+    def _post(self, step: Callable[[int], None]) -> None:
+        """Has the loop call `step(now_ms)`. Any thread may call it."""
+        self._found_out.append(step)
+        if (selector := self._selector) is not None:
+            selector.wakeup()
+
+    def _resolved(self, host: tuple[str, int], _now_ms: int) -> None:
+        for connection in [each for each in self.connections.values() if each.resolving == host]:
+            if self._selector is not None:
+                self._open(connection, host, self._selector)
 
     def _setup_expired(self, connection: _Connection, timeout_ms: int) -> None:
         connection.setup = None
@@ -215,6 +236,7 @@ class PeerClient:
         connection.retry_at_ms = self._clock.now_ms() + self._backoff.backoff_ms(connection.attempts)
         connection.attempts += 1
         connection.connecting = False
+        connection.resolving = None
         lost = [*connection.in_flight, *connection.waiting]
         connection.in_flight.clear()
         connection.waiting.clear()
@@ -257,7 +279,9 @@ class PeerClient:
         return connection is not None and connection.node_id != CONTROLLER_ID
 
     def polled(self, selector: Selector) -> None:
-        """Takes what a poll brought: connections made and lost, frames written."""
+        """Takes what a poll brought: names resolved, connections made and lost, frames written."""
+        while self._found_out:
+            self._found_out.popleft()(self._clock.now_ms())
         for id in selector.connected:
             connection = self.connections.get(id)  # type: ignore[arg-type]
             if connection is not None:

@@ -22,6 +22,9 @@ __all__ = ["Lookups", "Post", "Resolver", "call_in_background", "numeric_address
 
 T = TypeVar("T")
 
+_LOCAL = ("localhost", "localhost.localdomain")
+"""No question for a name server (RFC 6761), so it is resolved in place: a thread would take longer than the connection."""
+
 Resolver = Callable[[str, int], list[Address]]
 """resolver(host, port) gives the addresses to try, in order; raises OSError when the name cannot be resolved."""
 
@@ -86,7 +89,10 @@ class Lookups:
         self._found = found
         self._resolver = resolver
         self._running: set[tuple[str, int]] = set()
-        self._answers: dict[tuple[str, int], list[Address] | BaseException] = {}  # each is used once: a later attempt asks again
+        # Kept for who waits for it now, or else for the next attempt; after that the name is asked for again.
+        self._answers: dict[tuple[str, int], list[Address] | BaseException] = {}
+        self._arriving: tuple[str, int] | None = None
+        self._used = False
 
     def find(self, host: str, port: int, broker: int | None = None) -> list[Address] | None:
         """The addresses of a host.
@@ -103,10 +109,15 @@ class Lookups:
             NetworkError: the name cannot be resolved.
         """
         key = (host, port)
-        answer: Any = self._answers.pop(key, None)
-        if answer is None and self._resolver is not None:
+        answer: Any = self._answers.get(key)
+        if answer is not None:
+            self._used = True
+            if key != self._arriving:
+                del self._answers[key]
+        in_place = self._resolver or (resolve if host.lower() in _LOCAL else None)
+        if answer is None and in_place is not None:
             try:
-                answer = self._resolver(host, port)
+                answer = in_place(host, port)
             except (OSError, UnicodeError) as error:
                 answer = error
         if answer is None:
@@ -114,7 +125,8 @@ class Lookups:
         if answer is None:
             if key not in self._running:
                 self._running.add(key)
-                call_in_background(f"kafkacore-resolve-{host}", lambda: resolve(host, port), lambda outcome: self._arrived(key, outcome))
+                name = f"kafkacore-resolve-{host}"
+                call_in_background(name, lambda: resolve(host, port), lambda outcome: self._arrived(key, outcome))
             return None
         if isinstance(answer, BaseException):
             reason = getattr(answer, "strerror", None) or answer
@@ -129,6 +141,12 @@ class Lookups:
         def step(now_ms: int) -> None:
             self._running.discard(key)
             self._answers[key] = outcome
-            self._found(key, now_ms)
+            self._arriving, self._used = key, False
+            try:
+                self._found(key, now_ms)
+            finally:
+                self._arriving = None
+                if self._used:
+                    del self._answers[key]
 
         self._post(step)

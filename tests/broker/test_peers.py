@@ -1,7 +1,9 @@
 """PeerClient: one answer for every request, in order, over lanes that do not wait for each other, whatever the other side does."""
 
+import queue
 import socket
 import struct
+import threading
 
 import pytest
 
@@ -316,3 +318,63 @@ def test_a_bug_in_one_caller_stops_nobody(peers, broker, caplog):
     peers.send()
     assert isinstance(peers.wait()[0], p.MetadataResponse)
     assert "Metadata failed" in caplog.text
+
+
+def test_a_resolver_that_hangs_for_one_broker_stops_nothing_else(peers, broker, listener, monkeypatch):
+    real, asked, answers = socket.getaddrinfo, threading.Semaphore(0), queue.SimpleQueue()
+
+    def getaddrinfo(host, port, *args, flags=0, **options):
+        if host == "hangs.example":
+            if flags & socket.AI_NUMERICHOST:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            asked.release()
+            host = answers.get()
+        return real(host, port, *args, flags=flags, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    try:
+        peers.nodes[2] = Node(2, "127.0.0.1", broker.port)
+        peers.nodes[3] = Node(3, "hangs.example", listener.getsockname()[1])
+        peers.send(3, name="slow", timeout_ms=60_000)
+        peers.send(3, name="slow lane", timeout_ms=60_000, lane="other")
+        assert asked.acquire(timeout=30)
+        peers.send(2, name="other broker")
+        peers.wait(1)
+        assert [name for name, _ in peers.outcomes] == ["other broker"]
+        answers.put("127.0.0.1")
+        peers.turn_until(lambda: len(peers.selector.channels) == 3)
+        for _ in range(2):
+            sock, _ = listener.accept()
+            with sock:
+                peers.turn_until(lambda: any(each.in_flight for each in peers.client.connections.values()))
+                answer(sock, frame_of(sock))
+                peers.wait(2)
+        peers.wait(3)
+        assert not asked.acquire(blocking=False)  # one lookup for both lanes
+    finally:
+        answers.put("127.0.0.1")
+
+
+def test_a_name_that_is_not_resolved_in_time_fails_what_waits(peers, monkeypatch):
+    asked, release = threading.Event(), threading.Event()
+
+    def getaddrinfo(_host, _port, flags=0, **_options):
+        if not flags & socket.AI_NUMERICHOST:
+            asked.set()
+            release.wait()
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    try:
+        peers.nodes[2] = Node(2, "hangs.example", 9092)
+        peers.send(timeout_ms=60_000)
+        assert asked.wait(30)
+        peers.clock.advance(15_000)
+        (error,) = peers.wait()
+        assert "did not accept a connection within" in str(error)
+        release.set()
+        peers.clock.advance(RECONNECT_BACKOFF_MAX_MS)
+        peers.send(timeout_ms=60_000)
+        assert "cannot resolve host 'hangs.example': Name or service not known" in str(peers.wait(2)[1])
+    finally:
+        release.set()

@@ -17,7 +17,7 @@ from kafkacore.net.connection import AWAITING_TOKEN, REAUTHENTICATING, RESOLVING
 from kafkacore.net.oauth import ASK_TIMEOUT_MS, read_unsecured_token, unsecured_token
 from kafkacore.net.sasl import OAuthBearerServer
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import TopicPartition
+from kafkacore.types import Node, TopicPartition
 from tests.net.net_support import Cluster
 from tests.net.test_authentication import SaslBroker
 
@@ -168,6 +168,17 @@ def test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_a
     assert resolver.calls.count("broker-2") == 1
 
 
+def test_two_brokers_at_one_host_share_a_lookup(cluster, resolver):
+    resolver.hangs("both")
+    nodes = [Node(id, "both", 9009) for id in (7, 8)]
+    for node in nodes:
+        assert not cluster.client.ready(node, cluster.now_ms)
+    resolver.answer("both", "both")
+    leave(cluster, RESOLVING)
+    assert [cluster.client._connections[id].attempts for id in (7, 8)] == [[], []]
+    assert resolver.calls.count("both") == 1
+
+
 def test_a_name_without_address_is_told_and_asked_for_again(cluster, resolver):
     resolver.hangs("broker-2")
     node = cluster.node(2)
@@ -214,13 +225,17 @@ def test_another_server_is_asked_without_waiting_for_the_end_of_an_attempt(resol
         cluster.close()
 
 
-def test_an_address_needs_no_thread(monkeypatch):
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_address_needs_no_thread(host, monkeypatch):
     def no_thread(*_args, **_options):
         raise AssertionError("a thread for an address")
 
     monkeypatch.setattr("kafkacore.net.background.call_in_background", no_thread)
-    with EmbeddedCluster(1) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        assert producer.send("t", b"v").result().offset == 0
+    with EmbeddedCluster(1) as cluster:
+        servers = cluster.bootstrap_servers.replace("127.0.0.1", host)
+        assert host in servers
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert producer.send("t", b"v").result().offset == 0
 
 
 @pytest.mark.parametrize("what", ["producer", "consumer"])
