@@ -11,6 +11,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     PRODUCE_BY_ID = 13            # Produce names topics by id from this version on
+    COMPRESSED_PER_PASS = 256 * 1024  # after so many bytes, and the request they end in, the network has its turn
 
 cdef object BOOKS_READY = None                # txn.State.READY
 cdef object PRODUCE_REQUEST = None
@@ -230,6 +231,7 @@ cdef class SenderCore:
     cdef public object _on_metadata
     cdef public object _metadata_version
     cdef public int _codec
+    cdef Py_ssize_t _turn                     # which node's batches are compressed first
     cdef public bint _in_order
     cdef public object _acks
     cdef public object _request_timeout_ms
@@ -276,6 +278,8 @@ cdef class SenderCore:
         cdef list batches
         cdef bint sent = False
         cdef dict drained
+        cdef ProducerBatch batch
+        cdef Py_ssize_t compressed_bytes = 0, first
         metadata = self.metadata
         version = metadata.version
         if version != self._metadata_version:
@@ -305,10 +309,22 @@ cdef class SenderCore:
                     self._fail_queued(refused)
                 else:
                     wait_ms = min(wait_ms, <int64_t> self.client.poll_delay_ms(node, now_ms))
-            drained = accumulator.drain(nodes, now_ms)
-            for node_id, batches in drained.items():
-                self._send_produce_request(node_id, batches, now_ms)
-            if drained and accumulator.has_queued():
+            turns = [nodes]
+            if self._codec and len(nodes) > 1:                       # compressing takes time: one node at a time, and I/O in between
+                self._turn += 1
+                first = self._turn % len(nodes)
+                turns = [[node_id] for node_id in nodes[first:] + nodes[:first]]
+            for turn in turns:
+                drained = accumulator.drain(turn, now_ms)
+                for node_id, batches in drained.items():
+                    sent = True
+                    if self._codec:
+                        for batch in batches:
+                            compressed_bytes += batch.pos
+                    self._send_produce_request(node_id, batches, now_ms)
+                if compressed_bytes >= COMPRESSED_PER_PASS:
+                    break
+            if sent and accumulator.has_queued():
                 wait_ms = 0                                          # what is left gets a look of its own
         if now_ms >= accumulator.next_expiry_ms or now_ms >= self._in_flight_expiry_ms:
             self._expire(now_ms)
