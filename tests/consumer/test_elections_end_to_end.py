@@ -8,6 +8,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.clock import JumpingClock
+from kafkacore.protocol import OffsetForLeaderEpochResponse
 from kafkacore.testing import Drop, EmbeddedCluster
 
 T0 = TopicPartition("t", 0)
@@ -248,3 +249,19 @@ def test_a_leader_that_moves_while_its_answer_is_awaited():
             move_leader(cluster)
             write(cluster, [0], [b"y"] * 5)
             assert read_to(consumer, T0, 10) == [(offset, b"y") for offset in range(5, 10)]
+
+
+def test_a_position_is_awaited_across_a_topic_that_is_created_again():
+    with EmbeddedCluster(brokers=3) as cluster, KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        cluster.create_topic("t", partitions=1, replication_factor=3)
+        write(cluster, [0], [b"x"] * 5)
+        settings = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 200, "allow_auto_create_topics": False}
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, **settings) as consumer:
+            consumer.assign([T0])
+            read_to(consumer, T0, 5)
+            cluster.control("OffsetForLeaderEpoch", lambda request: OffsetForLeaderEpochResponse(topics=[]))
+            move_leader(cluster)
+            poll_until(consumer, "await_validation")
+            admin.delete_topics(["t"]).check()
+            admin.create_topics([NewTopic("t", 1, 3)]).check()
+            assert consumer.position(T0, timeout=30) == 0
