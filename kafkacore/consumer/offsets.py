@@ -123,7 +123,7 @@ class PositionKeeper:
         self._validations: list[tuple[EpochQuery, dict[TopicPartition, PartitionState]]] = []
         self._checked_snapshot: object = None
         self._now_ms = 0
-        self._errors: list[errors.KafkaError] = []
+        self._errors: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}
 
     @property
     def idle(self) -> bool:
@@ -155,12 +155,21 @@ class PositionKeeper:
             return
         self._collect()
         self._start(wall_ms, now_ms)
-        for reset, _ in self._resets:
-            reset.step(now_ms)
-        for validation, _ in self._validations:
-            validation.step(now_ms)
-        if self._errors:
-            raise self._errors.pop(0)
+        failure: errors.KafkaError | None = None
+        queries: list[LeaderQuery] = [query for query, _ in self._resets]
+        queries += [query for query, _ in self._validations]
+        for query in queries:
+            try:
+                query.step(now_ms)
+            except errors.KafkaError as error:  # of one broker: the others are asked all the same
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        while self._errors:
+            tp, (state, error) = next(iter(self._errors.items()))
+            del self._errors[tp]
+            if self._subscription.partitions.get(tp) is state and state.state is not FetchState.FETCHING:
+                raise error
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""
@@ -254,7 +263,7 @@ class PositionKeeper:
         """Reports what a leader refused for good; it is asked again after the back-off."""
         state.question = None
         state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
-        self._errors.append(cause)
+        self._errors[state.tp] = (state, cause)
 
     def _validated(self, state: PartitionState, end: EpochEnd) -> None:
         """Kafka's rule: the log is cut where the epoch of our last record ends before our position."""

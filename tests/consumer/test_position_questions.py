@@ -13,6 +13,7 @@ from kafkacore.consumer import offsets, subscription
 from kafkacore.consumer.subscription import EARLIEST, FetchState
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
+from kafkacore.types import TopicPartition
 
 
 def recreated_name(rig):
@@ -318,6 +319,48 @@ def test_a_leader_that_says_the_log_has_diverged_is_asked_where():
     assert said
     assert epoch_questions(rig)[-1] == (log.epoch, 1)
     assert position(rig) == 20
+
+
+# ---- errors
+
+
+def test_a_broker_that_refuses_the_client_keeps_no_other_broker_from_being_asked():
+    rig = Rig({A: filled(leader=1), B: two_epochs()})
+    rig.round()
+    rig.values()
+    rig.log(B).elect(2)
+    rig.cluster.refresh()
+    rig.cluster.auth_error = errors.AuthenticationFailedError("wrong password")
+    rig.cluster.connection_failed = lambda node: node.id == 1
+    rig.subscription.request_reset(A, EARLIEST)
+    for _ in range(3):
+        with pytest.raises(errors.AuthenticationFailedError):
+            rig.positions.step(rig.now_ms, 0)
+        rig.cluster.deliver()
+    assert rig.subscription.partitions[B].state is FetchState.FETCHING
+
+
+def test_errors_of_many_partitions_are_raised_one_by_one_and_do_not_pile_up():
+    count = 5
+    rig = Rig({TopicPartition("t", index): filled(2) for index in range(count)}, reset="none")
+    rig.round()
+    rig.fetcher.collect(1_000)
+    for log in rig.cluster.logs.values():
+        log.elect(cut=10)
+    rig.cluster.refresh()
+    raised = set()
+    for _ in range(20):  # each partition is validated again between two of them
+        try:
+            rig.round(1_000)
+        except errors.LogTruncationError as error:
+            raised.add(error.partition)
+        rig.cluster.deliver()
+        assert len(rig.positions._errors) <= count
+    assert raised == set(range(count))
+    for tp in rig.cluster.logs:
+        rig.subscription.seek(tp, 10)
+    rig.round(1_000)  # what was not raised yet is not true any longer
+    assert rig.positions.idle
 
 
 # ---- interrupts
