@@ -166,10 +166,10 @@ class PositionKeeper:
         if failure is not None:
             raise failure
         while self._errors:
-            tp, (state, error) = next(iter(self._errors.items()))
+            tp, (state, cause) = next(iter(self._errors.items()))
             del self._errors[tp]
             if self._subscription.partitions.get(tp) is state and state.state is not FetchState.FETCHING:
-                raise error
+                raise cause
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""
