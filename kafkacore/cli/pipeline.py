@@ -45,6 +45,8 @@ Remote = Annotated[
     str | None, typer.Option("--remote", metavar="sc://HOST:PORT", help="Run on this Spark Connect server; default one is started here.")
 ]
 ASK_PATIENCE_MS = 3_000
+IDLE_PAUSE_S = 0.5
+"""Between two questions whether there is something new, at least."""
 
 
 @app.command()
@@ -104,19 +106,22 @@ def run(
         with stop:
             while True:
                 fed = feed()
-                took = update(running, recorder, refresh, steps=steps)
-                steps = False                                     # a log need not have those of every update without end
-                if json:
-                    print_json(_summary(recorder.status, took, fed))
-                else:
-                    typer.echo(told(recorder.status, took))
-                if not continuous or stop.wait(pause):
+                news = bool(steps or fed) or running.has_news()
+                if news:                                          # an update takes seconds of CPU, also with nothing to read
+                    took = update(running, recorder, refresh, steps=steps)
+                    steps = False                                 # a log need not have those of every update without end
+                    if json:
+                        print_json(_summary(recorder.status, took, fed))
+                    else:
+                        typer.echo(told(recorder.status, took))
+                if not continuous or stop.wait(pause if news else max(pause, IDLE_PAUSE_S)):
                     break
 
 
 @app.command("dry-run")
 def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remote = None, json: Json = False) -> None:
     """Check that the flows fit together: names, columns, types. Nothing is read or sent; a broker of the project's own gets its topics."""
+    from kafkacore.spark.pipeline.reads import FlowFault
     from kafkacore.spark.pipeline.running import PipelineFailed
 
     found = Project.find(project)
@@ -124,7 +129,7 @@ def dry_run(project: Where = HERE, bootstrap_server: Kafka = None, remote: Remot
         with _doing("checking the flows") as at:
             try:
                 flows = running.update(_steps(at), dry=True)
-            except PipelineFailed as error:
+            except (PipelineFailed, FlowFault) as error:
                 if json:
                     print_json({"pipeline": found.name, "valid": False, "error": error.reason, "flow": error.flow})
                 raise
@@ -194,15 +199,17 @@ def session(
         prepare, seed = project.feeder() if own else (None, None)
         recorder = Recorder(project, lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"))
 
-        said = False
+        said = done = False
 
         def feed() -> int:
-            nonlocal said
-            if seed is None or recorder.status.unfinished:
+            nonlocal said, done
+            if seed is None or done or recorder.status.unfinished:
                 return 0
             with _doing("sending what comes next by seed.py", visible and (not said or sys.stderr.isatty())):
                 said = True                                       # as of the steps of an update, a log has it once
-                return seed(address)
+                sent = seed(address)
+            done = not sent                                       # it has said that nothing comes any more
+            return sent
 
         if not dry:
             recorder.started()

@@ -260,6 +260,9 @@ class NoSpark:
     def watched(self, progressed: object) -> Iterator[None]:
         yield
 
+    def has_news(self) -> bool:
+        return False
+
     def update(self, event: Callable[[str], None], **settings: object) -> list[str]:
         for message in ("Flow a.b.hourly_files is QUEUED.", "Flow a.b.hourly_files is RUNNING.", "Run is COMPLETED."):
             event(message)
@@ -320,6 +323,8 @@ def test_unchecked_memory_is_asked_for(small: Project, capsys: pytest.CaptureFix
 def test_a_log_has_the_feeding_of_a_continuous_run_once(small: Project, capsys: pytest.CaptureFixture[str]) -> None:
     with session(small, None, None) as (_, feed, _):
         assert [feed() for _ in range(3)] == [9, 7, 0]
+        (small.root / "seed.py").unlink()                                 # it has said that nothing comes any more
+        assert feed() == 0
     assert capsys.readouterr().err.count("seed.py") == 1
 
 

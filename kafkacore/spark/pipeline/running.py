@@ -1,7 +1,7 @@
 """Running a pipeline: one Spark session, and in it updates by Spark's own declarative pipelines, one or one after the other.
 
 An update reads everything there was when it began and ends (Spark's AvailableNow); "continuous" is updates without end in the same session,
-so that the second does not pay for the start. Each update registers the flows anew, as `spark-pipelines run` does.
+so that the second does not pay for the start, where `has_news`. Each update registers the flows again, as `spark-pipelines run` does.
 
 Source: pyspark.pipelines.cli.
 """
@@ -26,6 +26,7 @@ from kafkacore.errors import ConfigError, KafkaError, UsageError
 from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
+from kafkacore.spark.pipeline.reads import News, reading
 from kafkacore.spark.pipeline.status import Events, Status, flow_name, one_line
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, PREFIX, admin_client
 
@@ -163,7 +164,9 @@ class Session:
         self.project = project
         self.remote = remote
         self.configuration = {**DEFAULTS, **project.configuration, BOOTSTRAP: bootstrap_servers}
+        self.news = News()
         self.spark: Any = None
+        self._files: list[tuple[Path, int]] = []
         self._context: Any = None
         self._reports: Any = None
 
@@ -238,6 +241,7 @@ class Session:
         return conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
 
     def _stop(self) -> None:
+        self.news.close()
         with _told("the session"):
             if self.spark is not None:
                 self.spark.stop()
@@ -296,6 +300,7 @@ class Session:
 
         Raises:
             ConfigError: there is no such table.
+            FlowFault: an option of a flow is wrong, or it reads a topic that does not exist.
             PipelineFailed: says which flow and why.
         """
         from pyspark.pipelines import cli
@@ -307,10 +312,15 @@ class Session:
         try:
             spec = cli.load_pipeline_spec(self.project.spec)
             graph = create_dataflow_graph(self.spark, spec.catalog, spec.database, {})  # the session has it all
-            registry = noting(SparkConnectGraphElementRegistry)(self.spark, graph)
+            registry = reading(noting(SparkConnectGraphElementRegistry))(self.spark, graph)
+            first, self._files = not self._files, self._changed()
             with contextlib.redirect_stdout(io.StringIO()):       # it prints the files it loads
                 cli.register_definitions(self.project.spec, registry, spec, self.spark, graph)
             check_tables(full_refresh, registry.tables)
+            if self.remote is None:                               # another machine's server reaches Kafka itself
+                if first:
+                    registry.reads.check_topics(tolerant=not dry)
+                self.news.began(registry.reads)
             results = start_run(
                 self.spark,
                 graph,
@@ -334,6 +344,18 @@ class Session:
             told = failed.reason if UNRESOLVED in str(error) else ""
             raise PipelineFailed(told or self._why(error), failed.flow) from error
         return [flow_name(name) for name in registry.flows]
+
+    def has_news(self) -> bool:
+        """Whether another update may have something to do; asks Kafka once for the ends of the topics, where that is enough to know."""
+        return self._ended() is not None or self._files != self._changed() or self.news.is_there()
+
+    def _changed(self) -> list[tuple[Path, int]]:
+        """The project's files and when they were written."""
+        found = []
+        for path in [self.project.spec, *self.project.files()]:
+            with contextlib.suppress(OSError):                    # removed just now
+                found.append((path, path.stat().st_mtime_ns))
+        return found
 
     def _ended(self) -> int | None:
         """The exit status of Spark's process; None while it runs, and if it is none of ours."""
