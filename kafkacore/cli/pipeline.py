@@ -191,7 +191,7 @@ def session(
     if reason is not None:
         raise Failure(reason)
     project.check_files()
-    with project.locked(), project.kafka(bootstrap_server) as address:
+    with project.locked(remote=remote is not None), project.kafka(bootstrap_server) as address:
         made = Session(project, address, remote, unsafe_arrow=unsafe_arrow)
         if refresh:
             with _doing("looking what the pipeline defines", visible):

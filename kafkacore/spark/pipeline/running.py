@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkacore.errors import ConfigError, KafkaError, UsageError
+from kafkacore.spark.home import is_local
 from kafkacore.spark.java import NO_SPARK, ensure_java, started_fast
 from kafkacore.spark.pipeline.defined import SESSION_VARIABLES, check_tables, noting, tables_before_spark
 from kafkacore.spark.pipeline.project import Project
@@ -234,10 +235,12 @@ class Session:
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
 
     def _server_conf(self, conf: Any) -> Any:
-        """The settings of the JVM. Its Connect server runs what clients send it, so no other machine reaches it."""
+        """The settings of the JVM. It runs what clients and executors send it, so no other machine reaches it unless a cluster is named."""
         conf.setMaster("local[*]").setAppName(self.project.name).setAll(list(self.configuration.items()))
         conf.set("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
         conf.set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", "0")
+        if is_local(conf.get("spark.master")):
+            conf.setIfMissing("spark.driver.host", "127.0.0.1").setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         return conf.set("spark.sql.warehouse.dir", conf.get("spark.sql.warehouse.dir", (self.project.root / "warehouse").as_uri()))
 
     def _stop(self) -> None:
@@ -328,7 +331,7 @@ class Session:
                 full_refresh_all=full_refresh_all,
                 refresh=[],
                 dry=dry,
-                storage=spec.storage,
+                storage=self.project.storage,
             )
             for result in results:
                 if "pipeline_event_result" in result:
