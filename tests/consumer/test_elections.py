@@ -1,7 +1,5 @@
 """Leader changes and unclean elections (KIP-320): no position, whatever it comes from, reads on past records that it has not seen."""
 
-import contextlib
-
 import pytest
 from scripted_cluster import COMMIT, Log
 from test_fetcher import Rig, filled, numbered
@@ -12,7 +10,7 @@ from kafkacore.consumer import subscription
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.subscription import EARLIEST, LATEST
 from kafkacore.metadata import ClusterSnapshot
-from kafkacore.net.leaders import OffsetQuery
+from kafkacore.net.leaders import LeaderQuery, OffsetQuery
 from kafkacore.records import PartitionReader
 from kafkacore.types import TopicPartition
 
@@ -441,6 +439,14 @@ def test_ten_thousand_partitions_are_compared_once_per_snapshot(monkeypatch):
     rig.positions.step(rig.now_ms, 0)
     rig.cluster.deliver(lost=True)
     rig.subscription.unsubscribe()
-    with contextlib.suppress(errors.KafkaError):
-        rig.positions.step(rig.now_ms, 0)
+    dropped = []
+    drop = LeaderQuery.drop
+
+    def all_at_once(query, tps):
+        dropped.append(len(tps))
+        drop(query, tps)
+
+    monkeypatch.setattr(LeaderQuery, "drop", all_at_once)
+    rig.positions.step(rig.now_ms, 0)
+    assert dropped == [count]  # one by one it took as many looks at as many failed tries
     assert rig.positions.idle
