@@ -509,8 +509,9 @@ class NetworkClient(ClientCore):
             if error.broker is None:
                 error.broker = _broker(node_id)
             self._process_disconnection(node_id, error, self._aborted, now_ms)
-        except OSError as cause:
-            lost = NetworkError(f"connection to {host}:{port} failed: {cause.strerror or cause}", broker=_broker(node_id))
+        except (OSError, ValueError, OverflowError) as cause:  # an address that no socket takes: ValueError a host, OverflowError a port
+            reason = getattr(cause, "strerror", None) or cause
+            lost = NetworkError(f"connection to {host}:{port} failed: {reason}", broker=_broker(node_id))
             lost.__cause__ = cause
             self._process_disconnection(node_id, lost, self._aborted, now_ms)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from net_support import Cluster
 
 from kafkacore import protocol
-from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, RequestTimedOut, UnsupportedVersion
+from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, NetworkError, RequestTimedOut, UnsupportedVersion
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net.background import resolve
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.transport import Address, SocketTransports, Transport
 from kafkacore.types import Node
 
 
@@ -702,3 +705,28 @@ def test_a_refused_connection_after_connect(cluster: Cluster) -> None:
     assert cluster.client.connection_failed(cluster.node())
 
 
+
+
+@pytest.mark.parametrize("host", ["a..b", ".host", "x" * 64 + ".host"])
+def test_a_host_that_idna_refuses_is_a_host_that_cannot_be_resolved(cluster: Cluster, host: str) -> None:
+    cluster.client._lookups._resolver = resolve
+    node = Node(7, host, 9092)
+    assert not cluster.client.ready(node, cluster.now_ms)
+    assert cluster.client.connection_failed(node)
+    assert cluster.client.connection_delay(node, cluster.now_ms) > 0
+    (error,) = cluster.client.connection_errors(node)
+    assert isinstance(error, NetworkError)
+    assert host in str(error)
+
+
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_out_of_range_is_a_connection_that_failed(cluster: Cluster, port: int) -> None:
+    def connect(address: Address) -> Transport:
+        return SocketTransports().connect(address)
+
+    cluster.connect = connect  # type: ignore[method-assign]
+    cluster.client._lookups._resolver = lambda host, port: [Address(socket.AF_INET, (host, port), host)]
+    node = Node(7, "127.0.0.1", port)
+    assert not cluster.client.ready(node, cluster.now_ms)
+    assert cluster.client.connection_delay(node, cluster.now_ms) > 0
+    assert isinstance(cluster.client.connection_errors(node)[0], NetworkError)
