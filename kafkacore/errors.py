@@ -17,6 +17,7 @@ Source: org.apache.kafka.common.protocol.Errors of Apache Kafka 4.3; KIP-1050 fo
 
 from __future__ import annotations
 
+import copy
 import enum
 import itertools
 from collections.abc import Iterable, Sequence
@@ -744,6 +745,24 @@ def from_code(code: int, message: str | None = None, **where: Any) -> KafkaError
     if cls is None:
         raise InternalError("error code 0 is no error", **where)
     return cls(message or "", code=None if code in _BY_CODE else code, **where)
+
+
+def joined(found: Sequence[KafkaError]) -> KafkaError:
+    """One error for several of one answer: the first; where topics beside its own are refused too, its message names them.
+
+    Args:
+        found: at least one.
+    """
+    first = found[0]
+    others = dict.fromkeys(e.topic if type(e) is type(first) else f"{e.topic} ({type(e).__name__})" for e in found)
+    others.pop(first.topic, None)
+    first = copy.copy(first)  # the original is kept as the error of its topic, without a traceback
+    if others:
+        named = ", ".join(str(name) for name in itertools.islice(others, 10))
+        more = f" and {len(others) - 10} more" if len(others) > 10 else ""
+        text = f"refused for {len(others) + 1} topics, also for: {named}{more}"
+        first.message = f"{first.message} ({text})" if first.message else text
+    return first
 
 
 def raise_for(code: int, message: str | None = None, **where: Any) -> None:

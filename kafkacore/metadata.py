@@ -168,7 +168,9 @@ class Metadata:
         snapshot: The newest ClusterSnapshot.
         version: Counts updates.
         next_update_ms: When the next refresh is due (NEVER_MS before `bootstrap`).
-        fatal_error: An error that no retry can cure, e.g. failed authentication.
+        fatal_error: An error that the last refresh ended with and that waiting does not end, e.g. failed authentication.
+        fatal_count: Counts these errors, so that a caller can tell one of its own time from an earlier one.
+        unraised: The last of these errors as long as no call has raised it: `CallerDriver` raises each once.
         last_error: Why the last refresh failed, None after one that worked.
         attempts: Errors of the failed refreshes since the last one that worked, oldest first, bounded.
     """
@@ -187,6 +189,8 @@ class Metadata:
         self.version = 0
         self.next_update_ms = NEVER_MS
         self.fatal_error: KafkaError | None = None
+        self.fatal_count = 0
+        self.unraised: KafkaError | None = None
         self.last_error: KafkaError | None = None
         self.attempts: list[KafkaError] = []
         self.all_topics = all_topics
@@ -366,7 +370,7 @@ class Metadata:
         old = self.snapshot
         partial = self._sent_partial
         topics: dict[str, TopicInfo] = dict(old.topics) if partial else {}
-        stale = False
+        stale = refused = False
         answered = set()
         for data in response.topics or ():
             name = data.name
@@ -375,13 +379,14 @@ class Metadata:
             answered.add(name)
             info, incomplete = _merge_topic(name, data, old.topics.get(name))
             stale = stale or incomplete
+            refused = refused or info.error is not None
             topics[name] = info
         # A topic that was asked for and left out of the answer is asked for again, but no faster than the back-off allows.
         stale = stale or not answered.issuperset(self._sent_topics)
         snapshot = ClusterSnapshot(nodes, controller_id=response.controller_id, cluster_id=response.cluster_id, topics=topics)
         with self._changed:
             if not partial:
-                same = stale and snapshot.nodes == old.nodes and _same_leaders(snapshot.topics, old.topics)
+                same = (stale or refused) and snapshot.nodes == old.nodes and _same_leaders(snapshot.topics, old.topics)
                 self._same_answers = self._same_answers + 1 if same else 0
                 self._wanted = self._request_version != self._sent_version
                 self._last_success_ms = now_ms
@@ -421,7 +426,8 @@ class Metadata:
         if len(self.attempts) > 16:
             del self.attempts[0]
         if error.fatal or isinstance(error, AuthenticationFailedError):
-            self.fatal_error = error
+            self.fatal_error = self.unraised = error
+            self.fatal_count += 1
 
     def update_leaders(
         self, hints: Mapping[TopicPartition, LeaderHint | tuple[int, int]], nodes: Iterable[Node] = ()
@@ -464,24 +470,27 @@ class Metadata:
 
     # ---- user threads
 
-    def await_update(self, last_version: int, timeout_ms: int) -> bool:
+    def await_update(self, last_version: int, timeout_ms: int, fatal_count: int | None = None) -> bool:
         """Waits until the version is above `last_version`.
 
         Args:
             last_version: What `request_update` or `version` gave.
             timeout_ms: Longest wait.
+            fatal_count: What `fatal_count` was when the caller began; now if left out. Errors up to that one belong to earlier attempts.
 
         Returns:
             True when a newer version is there, False when the time is over.
 
         Raises:
-            KafkaError: `fatal_error`, when one is set.
+            KafkaError: `fatal_error`, when a refresh ends with one during the wait.
             ClosedError: The client was closed.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         with self._changed:
+            if fatal_count is None:
+                fatal_count = self.fatal_count
             while self.version <= last_version:
-                if self.fatal_error is not None:
+                if self.fatal_count != fatal_count and self.fatal_error is not None:
                     raise self.fatal_error
                 if self._closed:
                     raise ClosedError("the client is closed; there will be no metadata")

@@ -401,15 +401,19 @@ class AdminBase:
         for tp in dict.fromkeys(wanted):
             topic = topics.get(tp.topic)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
-            if topic is None or code:
-                failed[tp] = errors.from_code(code, topic=tp.topic, partition=tp.partition)
-            elif tp.partition not in {p.partition_index for p in topic.partitions}:
+            error = errors.from_code(code, topic=tp.topic, partition=tp.partition, api="Metadata") if code else None
+            if error is not None and error.retriable and code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                there.append(tp)  # its leader is asked as soon as there is one
+            elif error is not None:
+                failed[tp] = error
+            elif topic is not None and tp.partition not in {p.partition_index for p in topic.partitions}:
                 failed[tp] = errors.UnknownTopicOrPartition("the topic has no such partition", topic=tp.topic, partition=tp.partition)
             else:
                 there.append(tp)
         return there, failed
 
     def _run_query(self, query: Any, failed: dict[TopicPartition, errors.KafkaError], deadline_ms: int) -> ItemResults[TopicPartition, Any]:
+        query.topics_may_fail = True
         with self._driver as driver:
 
             def step(now_ms: int) -> int | None:

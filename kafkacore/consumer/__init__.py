@@ -157,6 +157,8 @@ class KafkaConsumer:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         self._seen_snapshot: object = None
+        self._refused: dict[str, errors.KafkaError] = {}
+        self._owed: dict[str, errors.KafkaError] = {}
         self._seen_subscription: object = None
         self._unread: deque[_Chunk] = deque()
         self._watched: dict[TopicPartition, tuple[int, int]] = {}
@@ -258,6 +260,19 @@ class KafkaConsumer:
 
     def _want_topics(self, topics: Collection[str]) -> None:
         self._metadata.set_topics(topics, self._clock.now_ms())
+        self._refused = self._refusals(topics)  # answers to earlier calls, which raised them
+        self._owed.clear()
+        if self._refused:
+            self._metadata.request_update()
+
+    def _refusals(self, topics: Iterable[str]) -> dict[str, errors.KafkaError]:
+        """The topics that the cluster refuses to describe, and why; a topic that may only not be known yet is none of them."""
+        known = self._metadata.snapshot.topics
+        return {
+            name: info.error
+            for name in topics
+            if (info := known.get(name)) is not None and info.error is not None and not info.error.retriable
+        }
 
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
@@ -436,8 +451,9 @@ class KafkaConsumer:
         """Collects, polling the network until there is something; before it is returned the next fetch is sent."""
         driver = self._driver
         driver.check_woken()
-        if not self._subscription.unsettled and self._metadata.snapshot is self._seen_snapshot:
-            found = collect()
+        owes = bool(self._owed) or self._metadata.unraised is not None
+        if not owes and not self._subscription.unsettled and self._metadata.snapshot is self._seen_snapshot:
+            found = self._collect(collect)
             if found:
                 try:
                     if self._fetcher.wants_fetch:
@@ -453,8 +469,15 @@ class KafkaConsumer:
         deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
         polled = False
         while True:
-            self._step(now_ms)
-            found = collect()
+            try:
+                self._step(now_ms)
+                if owes:
+                    owes = False
+                    self._raise_owed()
+            except errors.KafkaError:
+                self._go_on()
+                raise
+            found = self._collect(collect)
             if found:
                 try:
                     if fetcher.wants_fetch:
@@ -463,6 +486,9 @@ class KafkaConsumer:
                     self._give_back(found)
                     raise
                 return found
+            if self._owed:
+                self._go_on()
+                self._raise_owed()
             if fetcher.wants_fetch:
                 fetcher.send_fetches(now_ms)
             wakes = [w for w in (self._positions.next_wake_ms(now_ms), fetcher.next_wake_ms(now_ms)) if w is not None]
@@ -490,6 +516,27 @@ class KafkaConsumer:
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
+    def _collect(self, collect: Callable[[], T]) -> T:
+        try:
+            return collect()
+        except errors.KafkaError:
+            self._go_on()
+            raise
+
+    def _go_on(self) -> None:
+        """Before an error is raised: what it is not about goes on, however often it is raised."""
+        now_ms = self._clock.now_ms()
+        self._fetcher.send_fetches(now_ms)
+        self._driver.client.poll(0, now_ms)
+
+    def _raise_owed(self) -> None:
+        """Raises what the last metadata answer refused, or why an attempt to connect failed; each once."""
+        if self._owed:
+            owed = list(self._owed.values())
+            self._owed.clear()
+            raise errors.joined(owed)
+        self._driver.raise_failure()
+
     def _send_ahead(self) -> None:
         """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
         now_ms = self._clock.now_ms()
@@ -502,16 +549,16 @@ class KafkaConsumer:
         self._fetcher.give_back(by_partition)
 
     def _take_snapshot(self, snapshot: Any) -> None:
-        """New metadata: refused topics are reported, and a subscription to topics follows their partitions."""
+        """New metadata: topics it refuses are owed to the caller, once, and asked for again; a subscription follows the partitions."""
         self._seen_snapshot = snapshot
         self._fetcher.wants_fetch = True
         subscription = self._subscription
         topics = subscription.topics or {tp.topic for tp in subscription.partitions}
-        for name in topics:
-            info = snapshot.topics.get(name)
-            if info is not None and info.error is not None and not info.error.retriable:
-                self._seen_snapshot = None  # the next poll says so again
-                raise info.error
+        refused = self._refusals(topics)
+        if refused:
+            self._owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
+            self._metadata.request_update()
+        self._refused = refused
         made_anew = [
             tp
             for tp, state in subscription.partitions.items()
@@ -643,6 +690,8 @@ class KafkaConsumer:
 
             def step(now_ms: int) -> int | None:
                 self._step(now_ms)
+                if not found() and (refusal := self._owed.pop(tp.topic, None)) is not None:
+                    raise refusal
                 return self._positions.next_wake_ms(now_ms)
 
             def found() -> bool:
@@ -650,7 +699,8 @@ class KafkaConsumer:
 
             if not found() and not self._driver.run(step, found, self._api_timeout_ms(timeout)):
                 raise errors.KafkaTimeoutError(
-                    "no position found in time", topic=tp.topic, partition=tp.partition, attempts=self._driver.attempts()
+                    "no position found in time", topic=tp.topic, partition=tp.partition, attempts=self._positions.attempts(tp)
+                    or self._driver.topic_attempts(tp.topic)
                 )
             return state_of(tp).offset
 
@@ -746,7 +796,7 @@ class KafkaConsumer:
         with self._driver:
             info = self._driver.describe(topic, self._api_timeout_ms(timeout))
             if info is None:
-                raise errors.KafkaTimeoutError("no metadata in time", topic=topic, attempts=self._driver.attempts())
+                raise errors.KafkaTimeoutError("no metadata in time", topic=topic, attempts=self._driver.topic_attempts(topic))
             if info.error is not None and not info.partitions:
                 raise info.error
             return sorted(p.index for p in info.partitions)

@@ -166,7 +166,7 @@ class Fetcher:
         self._backing_off: list[PartitionState] = []
         self._fresh_preferred: list[PartitionState] = []
         self._unready: list[Node] = []
-        self._fatal: errors.KafkaError | None = None
+        self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
         self.wants_fetch = True
         """Something changed since the last `send_fetches`, so that another may find a partition to ask for."""
         self.metrics = FetchMetrics()
@@ -178,9 +178,6 @@ class Fetcher:
 
         Returns:
             How many were sent.
-
-        Raises:
-            errors.AuthenticationFailedError: a broker does not accept this client.
         """
         self.wants_fetch = False
         for state in self._backing_off:
@@ -193,10 +190,6 @@ class Fetcher:
         wanted = self._wanted(now_ms)
         sent = 0
         for node, targets in wanted.items():
-            if self._client.connection_failed(node):
-                fatal = self._client.authentication_exception(node)
-                if fatal is not None:
-                    raise fatal
             if self._client.ready(node, now_ms):
                 self._send(node, targets, now_ms)
                 sent += 1
@@ -291,7 +284,8 @@ class Fetcher:
                 state.preferred_replica = -1
             error = response.error
             if isinstance(error, (errors.UnsupportedVersion, errors.CorruptDataError)):
-                self._fatal = error
+                self._owed = None, error
+                self._backing_off.extend(states.values())
             return
         self.metrics.answers += 1
         self.metrics.latency_ms_sum += response.latency_ms
@@ -494,11 +488,14 @@ class Fetcher:
         self._held.clear()
         self._held_bytes = 0
         self._current = None
+        self._owed = None
         self._unready.clear()
         self.wants_fetch = True
 
     def _raise_located(self, error: errors.KafkaError) -> NoReturn:
         """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""
+        if self._owed is not None and self._owed[1] is error:
+            self._owed = None
         current = self._current
         if not isinstance(error, errors.CorruptDataError) or current is None:
             raise error
@@ -540,9 +537,11 @@ class Fetcher:
                 return current
             self._queue.appendleft(current)
             self._current = None
-        if self._fatal is not None:
-            fatal, self._fatal = self._fatal, None
-            raise fatal
+        if self._owed is not None:
+            owner, owed = self._owed
+            if owner is None or self._subscription.partitions.get(owner.tp) is owner:
+                raise owed
+            self._owed = None
         waiting: list[CompletedFetch] = []
         found = None
         try:
@@ -582,7 +581,11 @@ class Fetcher:
         return held[0] is not fetch and held[0].position == state.offset
 
     def _take_error(self, fetch: CompletedFetch) -> None:
-        """Acts on an error whose turn has come. Where it is raised, the partition is asked for again, and a later poll raises it again."""
+        """Acts on an error whose turn has come.
+
+        Where it is raised, position and partition stay, and the partition is asked for again after the back-off. Of an answer that refuses
+        many partitions in the same way one error is raised. It is owed until a call has nothing else to hand out.
+        """
         state = fetch.state
         tp = state.tp
         if fetch.error_code == Code.OFFSET_OUT_OF_RANGE:
@@ -593,8 +596,22 @@ class Fetcher:
                 log.info("%s-%d: offset %d is out of range, reset to %s", *tp, state.offset, self._subscription.default_reset.name)
                 self._subscription.request_reset(tp, self._subscription.default_reset)
                 return
-        self._backing_off.append(state)
-        errors.raise_for(fetch.error_code, topic=tp[0], partition=tp[1], offset=fetch.fetch_offset, broker=fetch.node_id, api="Fetch")
+        refused = [fetch]
+        if fetch.error_code != Code.OFFSET_OUT_OF_RANGE:  # which is about one partition's offset
+            for other in [f for f in self._queue if f.error_code == fetch.error_code and f.node_id == fetch.node_id]:
+                self._queue.remove(other)
+                self._release(other)
+                if self._subscription.partitions.get(other.state.tp) is other.state:
+                    refused.append(other)
+        self._backing_off.extend(f.state for f in refused)
+        found = [
+            errors.from_code(
+                f.error_code, topic=f.state.tp[0], partition=f.state.tp[1], offset=f.fetch_offset, broker=f.node_id, api="Fetch"
+            )
+            for f in refused
+        ]
+        self._owed = state, errors.joined(found)
+        raise self._owed[1]
 
     def retain(self) -> None:
         """Drops what is held for partitions or positions that are no longer wanted, so that it does not count."""

@@ -137,6 +137,11 @@ class PositionKeeper:
         self._validations.clear()
         self._checked_snapshot = None  # the check may have been interrupted
 
+    def attempts(self, tp: TopicPartition) -> list[errors.KafkaError]:
+        """Why a partition's position could not be settled so far."""
+        queries: list[LeaderQuery] = [*(q for q, _ in self._resets), *(q for q, _ in self._validations)]
+        return [query.last_errors[tp] for query in queries if tp in query.last_errors]
+
     def step(self, now_ms: int, wall_ms: int) -> None:
         """Starts and continues what the unsettled partitions need.
 
@@ -155,21 +160,31 @@ class PositionKeeper:
             return
         self._collect()
         self._start(wall_ms, now_ms)
-        failure: errors.KafkaError | None = None
-        queries: list[LeaderQuery] = [query for query, _ in self._resets]
-        queries += [query for query, _ in self._validations]
-        for query in queries:
-            try:
-                query.step(now_ms)
-            except errors.KafkaError as error:  # of one broker: the others are asked all the same
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        while self._errors:
-            tp, (state, cause) = next(iter(self._errors.items()))
+        for reset, _ in self._resets:
+            reset.step(now_ms)
+        for validation, _ in self._validations:
+            validation.step(now_ms)
+        if self._errors:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raises one error; refusals of the same kind, which come with one answer, are one. None of a partition that has moved on since."""
+        failures = [
+            (tp, cause)
+            for tp, (state, cause) in self._errors.items()
+            if self._subscription.partitions.get(tp) is state and state.state is not FetchState.FETCHING
+        ]
+        if not failures:
+            self._errors.clear()
+            return
+        first = failures[0][1]
+        if isinstance(first, errors.AuthorizationError):
+            failures = [(tp, cause) for tp, cause in failures if type(cause) is type(first)]
+        else:
+            del failures[1:]
+        for tp, _ in failures:
             del self._errors[tp]
-            if self._subscription.partitions.get(tp) is state and state.state is not FetchState.FETCHING:
-                raise cause
+        raise errors.joined([cause for _, cause in failures])
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""

@@ -134,14 +134,23 @@ class CallerDriver:
 
         Raises:
             errors.WakeupError: `wakeup` was called.
-            errors.KafkaError: the client cannot go on, for example because of a wrong password.
+            errors.KafkaError: an attempt failed for a reason that waiting does not end, for example a wrong password. Raised once per
+                attempt; the next call makes the next attempt when the reconnect back-off has passed.
         """
+        self._poll(timeout_ms, now_ms)
+        self.raise_failure()
+
+    def _poll(self, timeout_ms: int, now_ms: int) -> None:
         self.check_woken()
         self.client.poll(max(0, min(timeout_ms, _LONGEST_WAIT_MS)), now_ms)
         self.check_woken()
-        fatal = self.metadata.fatal_error
-        if fatal is not None:
-            raise fatal
+
+    def raise_failure(self) -> None:
+        """Raises what a failed attempt left for the caller, once."""
+        failure = self.metadata.unraised
+        if failure is not None:
+            self.metadata.unraised = None
+            raise failure
 
     def run(self, step: Callable[[int], int | None], done: Callable[[], bool], timeout_ms: int | None) -> bool:
         """Polls until something is done.
@@ -154,7 +163,11 @@ class CallerDriver:
 
         Returns:
             False when the time was up.
+
+        Raises:
+            errors.KafkaError: as `poll`, for attempts of this call; never once it is done.
         """
+        self.metadata.unraised = None  # an attempt of an earlier call says nothing about this one
         now_ms = self.clock.now_ms()
         deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
         while True:
@@ -166,26 +179,37 @@ class CallerDriver:
                 if now_ms >= deadline_ms:
                     return False
                 wait_ms = min(wait_ms, deadline_ms - now_ms)
-            self.poll(wait_ms, now_ms)
+            self._poll(wait_ms, now_ms)
+            if not done():
+                self.raise_failure()
             now_ms = self.clock.now_ms()
 
     def describe(self, topic: str, timeout_ms: int) -> TopicInfo | None:
-        """What the cluster says about a topic; an answer that did not know it is asked for again once.
+        """What the cluster says about a topic. An error known from before is no answer: the cluster is asked again.
 
         Returns:
-            None when no broker answered in time.
+            None when there was no answer in time, or only that the topic is not available yet.
         """
         metadata = self.metadata
-        info = metadata.snapshot.topics.get(topic)
-        if info is not None and info.error is None:
-            return info
+        known = metadata.snapshot.topics.get(topic)
+        if known is not None and known.error is None:
+            return known
         metadata.add_topic(topic, self.clock.now_ms())
-        version = metadata.request_update()
+        metadata.request_update()
 
-        def done() -> bool:
-            return metadata.version > version and topic in metadata.snapshot.topics
+        def found() -> TopicInfo | None:
+            info = metadata.snapshot.topics.get(topic)
+            if info is None or info is known:
+                return None
+            error = info.error
+            return info if error is None or not error.retriable or isinstance(error, errors.UnknownTopicOrPartition) else None
 
-        return metadata.snapshot.topics[topic] if self.run(lambda _: None, done, timeout_ms) else None
+        return found() if self.run(lambda _: None, lambda: found() is not None, timeout_ms) else None
+
+    def topic_attempts(self, topic: str) -> list[errors.KafkaError]:
+        """Why nothing is known about a topic so far: as `attempts`, and what the cluster last said of it."""
+        info = self.metadata.snapshot.topics.get(topic)
+        return self.attempts() if info is None or info.error is None else [*self.attempts(), info.error]
 
     def attempts(self) -> list[errors.KafkaError]:
         """Why brokers could not be asked so far: what a time-out has to name."""

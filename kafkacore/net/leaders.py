@@ -79,6 +79,9 @@ class LeaderQuery:
         self.failed: dict[TopicPartition, errors.KafkaError] = {}
         self.cancelled = False
         self._unready: list[Node] = []
+        self._first_errors: dict[str, errors.KafkaError | None] = {}
+        self.topics_may_fail = False
+        """A topic that the cluster refuses to describe fails its partitions; otherwise they wait, and the caller raises the error."""
 
     @property
     def done(self) -> bool:
@@ -121,20 +124,22 @@ class LeaderQuery:
             leader = snapshot.leader(tp)
             if leader is None:
                 topic = snapshot.topics.get(tp[0])
-                if topic is not None and topic.error is not None and not topic.error.retriable:
-                    self.failed[tp] = topic.error
-                else:
-                    self._metadata.add_topic(tp[0], now_ms)
-                    self._metadata.request_update()
+                error = None if topic is None else topic.error
+                # what was known before is the answer to an earlier question
+                if self._first_errors.setdefault(tp[0], error) is not error and error is not None:
+                    if self.topics_may_fail and not error.retriable:
+                        self.failed[tp] = error
+                        continue
+                    self.last_errors[tp] = error
+                elif topic is not None and tp not in self.last_errors:
+                    self.last_errors[tp] = errors.LeaderNotAvailable("no broker leads the partition", topic=tp[0], partition=tp[1])
+                self._metadata.add_topic(tp[0], now_ms)
+                self._metadata.request_update()
                 continue
             groups.setdefault(leader, []).append(tp)
         for tp in self.failed:
             self._waiting.pop(tp, None)
         for leader, tps in groups.items():
-            if self._client.connection_failed(leader):
-                fatal = self._client.authentication_exception(leader)
-                if fatal is not None:
-                    raise fatal
             if self._client.ready(leader, now_ms):
                 self._ask(leader, tps, now_ms)
             else:
@@ -262,6 +267,7 @@ class OffsetQuery(LeaderQuery):
             self.step(now_ms)
             return self.next_wake_ms(now_ms)
 
+        self.topics_may_fail = True
         try:
             in_time = driver.run(step, lambda: self.done or bool(self.failed), timeout_ms)
         except BaseException:

@@ -32,7 +32,7 @@ from kafkacore.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
-from kafkacore.metadata import Metadata
+from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import ExponentialBackoff
@@ -234,11 +234,10 @@ class KafkaProducer(ProducerCore):
         """The topic's queues; waits for its metadata up to max_block_ms."""
         queue = self._topics.get(topic)
         if queue is None:
-            self._await_topic(topic, self.config.max_block_ms)
+            info = self._await_topic(topic, self.config.max_block_ms)
             queue = self._topics.get(topic)
             if queue is None:
                 queue = TopicQueue(topic)
-                info = self._metadata.snapshot.topics[topic]
                 queue.grow(len(info.partitions), TopicPartition)
                 queue.topic_id = info.topic_id
                 first = random.randrange(queue.n)
@@ -255,10 +254,13 @@ class KafkaProducer(ProducerCore):
             metadata.await_update(version, self.config.max_block_ms)
         _update_topics(self)
 
-    def _await_topic(self, topic: str, max_block_ms: int) -> None:
+    def _await_topic(self, topic: str, max_block_ms: int) -> TopicInfo:
+        """What the cluster says about a topic. Errors known from before belong to earlier calls: only an answer to this one is raised."""
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
+        fatal_count = metadata.fatal_count
         metadata.add_topic(topic, now_ms)
+        before = metadata.snapshot.topics.get(topic)
         asked = absent = False
         while True:
             version = metadata.version
@@ -267,21 +269,22 @@ class KafkaProducer(ProducerCore):
                 if absent and self.config.allow_auto_create_topics and topic not in self._made:
                     self._made.add(topic)                    # other threads may have waited for it too
                     log.warning(MADE, topic, len(info.partitions))
-                return
+                return info
             # What was known before may be the answer to an earlier call, after which somebody made the topic.
             absent = absent or (asked and info is not None and isinstance(info.error, UnknownTopicOrPartition))
             asked = True
-            if info is not None and info.error is not None and not info.error.retriable:
+            if info is not None and info is not before and info.error is not None and not info.error.retriable:
                 raise info.error
             left_ms = max_block_ms - (now_ms - start_ms)
             if left_ms <= 0 or self._sender.in_io_thread:
+                metadata.request_update()                     # for the next call: this one cannot wait for the answer
                 reasons = list(metadata.attempts)
                 if info is not None and info.error is not None:
                     reasons.append(info.error)
                 raise KafkaTimeoutError(f"no metadata of topic {topic} within {max_block_ms} ms", topic=topic, attempts=reasons)
             metadata.request_update()
             self._sender.wake(now_ms, True)
-            metadata.await_update(version, left_ms)
+            metadata.await_update(version, left_ms, fatal_count)
             self._check_open()
             now_ms = self._clock.now_ms()
 
@@ -462,10 +465,10 @@ class KafkaProducer(ProducerCore):
 
         Raises:
             KafkaTimeoutError: no metadata in time.
+            KafkaError: the cluster refuses to describe the topic, or a broker refuses this client.
         """
         self._check_open()
-        self._await_topic(topic, self.config.max_block_ms)
-        return {partition.index for partition in self._metadata.snapshot.topics[topic].partitions}
+        return {partition.index for partition in self._await_topic(topic, self.config.max_block_ms).partitions}
 
     def metrics(self) -> dict[str, int]:
         """Counts since the start (requests, batches, records, bytes, retries, ...) and the state of the buffer memory."""

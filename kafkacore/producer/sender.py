@@ -192,6 +192,8 @@ class Sender(SenderCore):
             return NEVER_MS
         if not transactions.needs_producer_id:
             return NEVER_MS
+        if transactions.error is not None and not self.accumulator.has_incomplete:
+            return NEVER_MS  # it was refused; the next records ask again
         if now_ms < self._init_after_ms:
             return self._init_after_ms - now_ms
         node = self.client.least_loaded_node(now_ms)
@@ -235,6 +237,8 @@ class Sender(SenderCore):
         told = not passing and self._retry_log.is_news(error, now_ms)
         log.log(logging.WARNING if told else logging.INFO, "no producer id: %s", error)
         transactions.initialization_failed(error)
+        if isinstance(error, errors.AuthorizationError):
+            self._fail_queued(error)
 
     # ---- Produce -----------------------------------------------------------------------------------------------------------------
 

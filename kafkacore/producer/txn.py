@@ -30,7 +30,7 @@ from typing import Any
 
 from kafkacore import _codec
 from kafkacore._codec import PartitionBooks, PartitionQueue, ProducerBatch, TransactionsCore, increment_sequence
-from kafkacore.errors import Code, IllegalStateError, KafkaError
+from kafkacore.errors import AuthorizationError, Code, IllegalStateError, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +119,11 @@ class TransactionManager(TransactionsCore):
         self.epoch = epoch
 
     def initialization_failed(self, error: KafkaError) -> None:
-        """InitProducerId failed; tried again unless the error is final."""
+        """InitProducerId failed; tried again unless the error is final. A refused authorization is not: an ACL may allow it later."""
         if error.retriable:
             self._transition(State.UNINITIALIZED)
+        elif isinstance(error, AuthorizationError):
+            self._transition(State.UNINITIALIZED, error)
         else:
             self.fail(error)
 

@@ -121,7 +121,6 @@ class ScriptedCluster:
         self.requests: list[tuple[int, int, Any]] = []
         self.pending: deque[tuple[Any, Any, int]] = deque()
         self.unready: set[int] = set()
-        self.auth_error: errors.KafkaError | None = None
         self.update_requests = 0
         self.hints: dict[TopicPartition, Any] = {}
         self.version = 0
@@ -158,12 +157,6 @@ class ScriptedCluster:
         return node.id not in self.unready
 
     is_ready = ready
-
-    def connection_failed(self, node: Node) -> bool:
-        return self.auth_error is not None
-
-    def authentication_exception(self, node: Node) -> errors.KafkaError | None:
-        return self.auth_error
 
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
         return 50

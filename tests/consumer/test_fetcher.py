@@ -345,13 +345,6 @@ def test_the_leader_is_asked_again_after_a_while():
     assert 1 in [node for node, _, _ in rig.cluster.requests[2:]]
 
 
-def test_a_broker_that_refuses_the_password_is_an_error_at_once():
-    rig = Rig({A: filled()})
-    rig.cluster.auth_error = errors.AuthenticationFailedError("wrong password")
-    with pytest.raises(errors.AuthenticationFailedError, match="wrong password"):
-        rig.fetcher.send_fetches(0)
-
-
 def test_a_broker_that_is_not_ready_is_asked_when_it_may_be():
     rig = Rig({A: filled()})
     rig.cluster.unready.add(1)
