@@ -265,18 +265,20 @@ class OffsetSource:
     def _offsets(self, partitions: list[Partition], ask: Callable[[], Mapping[Any, int]]) -> dict[Partition, int]:
         return {(tp[0], tp[1]): offset for tp, offset in self._retrying(ask).items()} if partitions else {}
 
-    def starting(self, parts: list[Partition]) -> dict[Partition, int]:
-        """Where a new query begins, by the options."""
+    def starting(self, parts: list[Partition]) -> tuple[dict[Partition, int], set[Partition]]:
+        """Where a new query begins, by the options, and the partitions that begin at their end of this moment."""
         options = self._options
         if options.starting_timestamps_ms is not None:
             return self._by_timestamp(parts, options.starting_timestamps_ms, options.timestamp_strategy, "starting")
-        return self._resolved(parts, options.starting, "startingOffsets")
+        wanted = options.starting
+        latest = [each for each in parts if (wanted if isinstance(wanted, str) else wanted.get(each)) in ("latest", LATEST)]
+        return self._resolved(parts, wanted, "startingOffsets"), set(latest)
 
     def ending(self, parts: list[Partition]) -> dict[Partition, int]:
         """Where a batch read ends, by the options."""
         options = self._options
         if options.ending_timestamps_ms is not None:
-            return self._by_timestamp(parts, options.ending_timestamps_ms, "latest", "ending")
+            return self._by_timestamp(parts, options.ending_timestamps_ms, "latest", "ending")[0]
         return self._resolved(parts, options.ending, "endingOffsets")
 
     def _resolved(self, parts: list[Partition], wanted: str | Mapping[Partition, int], option: str) -> dict[Partition, int]:
@@ -293,7 +295,7 @@ class OffsetSource:
 
     def _by_timestamp(
         self, parts: list[Partition], wanted: int | Mapping[Partition, int], strategy: str, which: str
-    ) -> dict[Partition, int]:
+    ) -> tuple[dict[Partition, int], set[Partition]]:
         if isinstance(wanted, Mapping):
             _check_same(parts, wanted, f"{which}OffsetsByTimestamp")
             times = dict(wanted)
@@ -313,7 +315,7 @@ class OffsetSource:
                 partition=partition,
             )
         out.update(self.latest(absent))
-        return out
+        return out, set(absent)
 
 
 def _check_same(parts: list[Partition], wanted: Mapping[Partition, int], option: str) -> None:

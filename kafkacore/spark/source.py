@@ -10,6 +10,9 @@ What Spark does with these classes, and what follows from it:
    IDLE_POLL_MS. It never waits while there is something to read.
 5. `commit(end)` never comes for the last batch, but `latestOffset(start)` comes when the batch before is in Spark's commit log.
 6. The source of a stream is not pickled; partitions are, so they hold the range and nothing else.
+7. Spark does not log `initialOffset`: batch 0 that is replayed begins at what a new process answers. So a start that is not a number is
+   pinned: batch 0 ends where it begins, which Spark logs. Spark runs batch 0 even if it is empty. Only Trigger.Once, which runs one
+   batch, gets what there is; it is the trigger that passes ReadAllAvailable, because the default limit is never that.
 
 Source: SPARK-55304, org.apache.spark.sql.kafka010.{KafkaBatch, KafkaMicroBatchStream}.
 """
@@ -30,7 +33,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 
 from kafkacore import errors
 from kafkacore.spark import clients, offsets, workers
-from kafkacore.spark.offsets import OffsetRange, Partition
+from kafkacore.spark.offsets import Loss, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions, sink_options, source_options
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ IDLE_POLL_MS = 50
 IDLE_SHARE = 0.1
 GROUP_COMMIT_TIMEOUT_S = 5.0
 GROUP_COMMIT_PAUSE_S = 30.0
+UNLIMITED = (1 << 63) - 1
+"""Rows of a batch where no option limits them: ReadAllAvailable is how Trigger.Once is recognized."""
 KAFKA_SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -217,10 +222,15 @@ class _Refused(DataSourceStreamReader):
 
 
 class _Reading:
-    """What batch and stream share: planning and reading ranges."""
+    """What batch and stream share: planning and reading ranges.
+
+    Attributes:
+        tolerated: how many losses the query has tolerated since it started, each of one partition.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
+        self.tolerated = 0
         if options.emit == "ranges" and schema != RANGES_SCHEMA:
             raise errors.ConfigError(f"with emit=ranges the columns are {RANGES_SCHEMA.simpleString()}, not {schema.simpleString()}")
         self.columns = () if options.emit == "ranges" else wanted_columns(schema, options)
@@ -258,7 +268,13 @@ class _Reading:
                 partition=lost[0].partition,
                 offset=lost[0].wanted,
             )
-        log.warning("records have been lost, the query goes on with onDataLoss=%s: %s", self.options.on_data_loss, text)
+        self.tolerated += len(lost)
+        log.warning(
+            "records have been lost, the query goes on with onDataLoss=%s: %s (%d losses since it started)",
+            self.options.on_data_loss,
+            text,
+            self.tolerated,
+        )
         return offsets.repaired(start, lost, skip=self.options.on_data_loss == "skip")
 
 
@@ -270,7 +286,7 @@ class KafkaBatchReader(_Reading, DataSourceReader):
         options, source = self.options, clients.OffsetSource(self.options)
         try:
             parts = source.partitions()
-            start, end = source.starting(parts), source.ending(parts)
+            (start, _), end = source.starting(parts), source.ending(parts)
             latest = source.latest(parts)
             # An offset asked for that has aged out is a loss; what "earliest" or a timestamp found is not, though it may age out since.
             asked = {} if options.starting_timestamps_ms is not None or isinstance(options.starting, str) else options.starting
@@ -298,6 +314,11 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._source = clients.OffsetSource(options)
         self._admission = offsets.Admission(options.min_offsets, options.max_delay_ms)
         self._initial: dict[Partition, int] | None = None
+        self._at_end: set[Partition] = set()                      # those whose initial offset is the end at that moment
+        self._looked_up: set[Partition] = set()                   # those whose initial offset is not the number that was given
+        self._fresh = False                                       # batch 0 is next, and not in Spark's log
+        self._moved: dict[str, Any] | None = None                 # where the last loss has moved the query
+        self._planned: tuple[Any, Any] | None = None              # the batch last planned: foreachBatch may plan it several times
         self._newest: dict[Partition, int] = {}
         self._asked_at = self._news_at = 0.0
         self._idle = False
@@ -308,13 +329,20 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     # ---- what Spark asks
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Where a new query begins, or batch 0 of one that has none behind it."""
         if self._initial is None:
+            given = self.options.starting
             parts = self._source.partitions()
-            initial = self._source.starting(parts)
-            if self.options.starting_timestamps_ms is None and not isinstance(self.options.starting, str):
-                initial = self._within(initial, self._source.latest(parts))
-            self._initial = initial
+            initial, self._at_end = self._source.starting(parts)
+            if self.options.starting_timestamps_ms is not None or isinstance(given, str):
+                given = {}
+            else:
+                wanted, initial = initial, self._within(initial, self._source.latest(parts))
+                self._at_end |= {each for each, offset in initial.items() if offset < wanted[each]}
+            self._looked_up = {each for each, offset in initial.items() if given.get(each) != offset}
+            if not ADMISSION_CONTROL:                             # it has asked for the end first: batch 0 must not begin behind that
+                initial.update({each: min(initial[each], self._newest.get(each, initial[each])) for each in self._at_end})
+            self._initial, self._fresh = initial, True
         return offsets.to_json(self._initial)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -323,9 +351,10 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     def getDefaultReadLimit(self) -> Any:
         """How much one batch may take. Spark hands it back to `latestOffset`, except with Trigger.Once, which takes everything."""
-        if self.options.max_offsets is not None:
-            return ReadMaxRows(self.options.max_offsets)
-        return ReadAllAvailable() if self.options.min_offsets is None else ReadMinRows(self.options.min_offsets)
+        options = self.options
+        if options.max_offsets is None and options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadMaxRows(UNLIMITED if options.max_offsets is None else options.max_offsets)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
         """Where the next batch ends.
@@ -334,16 +363,25 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             start: where it begins; None from a Spark before 4.2, which keeps that to itself.
             limit: from `getDefaultReadLimit`, or ReadAllAvailable.
         """
+        once = isinstance(limit, ReadAllAvailable)
+        fresh, self._fresh = self._fresh, False
         if start is None:
             self._look(())
-            return offsets.to_json(self._newest)
+            return offsets.to_json({**self._newest, **(self._pinned(once) if fresh else {})})
         begin = offsets.from_json(start)
         self._commit_to_group(begin)
         self._look(begin)
-        if (moved := self._moved_by_loss(begin)) is not None:
-            return offsets.to_json(moved)
+        newest = self._newest
+        if fresh and begin == self._initial:
+            pinned = self._pinned(once)
+            if pinned.keys() == begin.keys():
+                return start
+            newest = {each: pinned.get(each, offset) for each, offset in newest.items() if each in begin}
+        if (moved := self._moved_by_loss(begin, newest)) is not None:
+            self._moved = offsets.to_json(moved)
+            return self._moved
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._admission.end(begin, self._newest, most, not isinstance(limit, ReadAllAvailable), round(time.monotonic() * 1000))
+        end = self._admission.end(begin, newest, most, not once, round(time.monotonic() * 1000))
         self._idle = end == begin
         return start if self._idle else offsets.to_json(end)
 
@@ -357,18 +395,18 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         So nothing is asked, but where loss is tolerated, and of a topic that the batch is the first to have.
         """
         begin, until = offsets.from_json(start), offsets.from_json(end)
-        added = self._added(begin, until) if self.options.on_data_loss == "fail" else []
-        begin = {each: begin.get(each, 0) for each in until}
-        begin |= {each: min(first, until[each]) for each, first in self._source.earliest(added).items()}
+        # Where loss is tolerated a number may have been behind the end when the query first started.
+        of_start: Collection[Partition] = self._looked_up if self.options.on_data_loss == "fail" else until
+        looked_up = of_start if begin == self._initial else ()
+        added = self._source.earliest(self._added(begin, until))
+        begin = {each: min(added[each], offset) if each in added else begin.get(each, 0) for each, offset in until.items()}
+        self._fresh = False
+        known, self._planned = self._planned == (start, end), (start, end)
+        lost = [] if end == self._moved else self._not_forward(begin, until, looked_up)
         if self.options.on_data_loss != "fail":
-            there = set(self._source.partitions({topic for topic, _ in until}))
-            for each, first in self._source.earliest(sorted(there & set(until))).items():
-                begin[each] = max(begin[each], first)
-            for each in until:
-                if each not in there or self._skipped.get(each) == until[each]:
-                    begin[each] = until[each]
-        elif not ADMISSION_CONTROL:
-            self._within(begin, until)
+            begin, missing = self._there(begin, until)
+            lost = [] if known else lost + missing
+        self.tolerate(begin, lost)
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -404,20 +442,24 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         known = {topic for topic, _ in begin}
         return sorted(each for each in until if each[0] not in known)
 
-    def _moved_by_loss(self, begin: dict[Partition, int]) -> dict[Partition, int] | None:
+    def _moved_by_loss(self, begin: dict[Partition, int], newest: Mapping[Partition, int]) -> dict[Partition, int] | None:
         """The end of a batch without records, where the query goes on after a loss; None when nothing is lost.
+
+        Args:
+            begin: where the query stands.
+            newest: the ends of the partitions that the next batch may read.
 
         Raises:
             errors.OffsetOutOfRange: something is lost, with onDataLoss=fail.
         """
-        if self._newest == begin and not self._source.renewed:
+        if newest == begin and not self._source.renewed:
             return None
-        earliest = self._source.earliest(sorted(self._newest))
-        fresh = dict.fromkeys(self._newest.keys() - begin.keys(), 0)
-        added = {each: earliest[each] for each in self._added(begin, self._newest) if earliest[each]}
+        earliest = self._source.earliest(sorted(newest))
+        fresh = dict.fromkeys(newest.keys() - begin.keys(), 0)
+        added = {each: earliest[each] for each in self._added(begin, newest) if earliest[each]}
         fresh |= added
-        lost = offsets.losses(begin, earliest, self._newest, self._source.renewed, self.options.names)
-        lost += offsets.losses(fresh, earliest, self._newest)
+        lost = offsets.losses(begin, earliest, newest, self._source.renewed, self.options.names)
+        lost += offsets.losses(fresh, earliest, newest)
         self._source.renewed.clear()
         if not lost:
             return {**begin, **added} if added else None
@@ -425,6 +467,50 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         if self.options.on_data_loss == "skip":
             self._skipped = {(each.topic, each.partition): moved[each.topic, each.partition] for each in lost if each.latest is not None}
         return moved
+
+    def _pinned(self, once: bool) -> dict[Partition, int]:
+        """Partitions in which batch 0 of a new query ends where it begins, and the offsets.
+
+        Args:
+            once: Trigger.Once, the one batch of which reads what is there. Sparks before 4.2 do not say that it is the only one.
+        """
+        pinned = self._at_end if once or not ADMISSION_CONTROL else self._looked_up
+        return {each: offset for each, offset in (self._initial or {}).items() if each in pinned}
+
+    def _not_forward(self, begin: Offsets, until: Offsets, looked_up: Collection[Partition]) -> list[Loss]:
+        """What is lost of a batch that would begin behind its end.
+
+        Args:
+            begin, until: of the batch.
+            looked_up: partitions whose begin this process has looked up: the batch is batch 0, and is replayed.
+        """
+        back = [each for each in sorted(until) if begin[each] > until[each]]
+        earliest = self._source.earliest([each for each in back if each in looked_up])
+        lost = []
+        for each in back:
+            first, end = earliest.get(each, until[each]), until[each]
+            if each not in earliest:
+                why = f"the batch begins at offset {begin[each]} and ends at {end}: the topic was created again, or lost records"
+            elif first > end:
+                why = f"the query first started at offset {end}; the offsets {end} to {first - 1} have aged out or were deleted since"
+            else:                                                 # as it was pinned; batch 1 begins there
+                log.warning("%s-%d: batch 0 is replayed and holds no records: the query began at offset %d", *each, end)
+                continue
+            lost.append(Loss(*each, begin[each], first, end, why))
+        return lost
+
+    def _there(self, begin: Mapping[Partition, int], until: Offsets) -> tuple[dict[Partition, int], list[Loss]]:
+        """Where a batch begins where loss is tolerated, and what is lost of it since it was planned."""
+        begin, lost = dict(begin), []
+        there = set(self._source.partitions({topic for topic, _ in until}))
+        earliest = self._source.earliest(sorted(there & set(until)))
+        for each, end in until.items():
+            low, first = begin[each], earliest.get(each, end)
+            if low < end and low < first and self._skipped.get(each) != end:
+                fault = "have aged out or were deleted" if each in earliest else "are not available: the partition was deleted"
+                lost.append(Loss(*each, low, first, end, f"the offsets {low} to {min(first, end) - 1} of a batch {fault}"))
+            begin[each] = end if self._skipped.get(each) == end else max(low, first)
+        return begin, lost
 
     def _within(self, begin: dict[Partition, int], until: Mapping[Partition, int]) -> dict[Partition, int]:
         """Offsets no later than others.

@@ -1,4 +1,4 @@
-"""A schema registry for the tests: real HTTP on loopback, with Confluent's paths."""
+"""What the tests of this room share: a broker with its clients, and a schema registry (real HTTP on loopback, with Confluent's paths)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer
+from kafkacore.testing import EmbeddedCluster
 
 
 class RegistryServer:
@@ -87,3 +90,36 @@ def registry_server() -> Iterator[RegistryServer]:
     server = RegistryServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as embedded:
+        yield embedded
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: EmbeddedCluster) -> Iterator[KafkaAdminClient]:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as client:
+        yield client
+
+
+@pytest.fixture
+def driven_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests that use `driven`: no pauses, and nothing stays open."""
+    from kafkacore.spark import clients, source
+    from tests.spark.driven import running
+
+    monkeypatch.setattr(source, "IDLE_POLL_MS", 0)
+    yield
+    while running:
+        running.pop().stop()
+    for consumers in clients._kept.values():
+        while consumers:
+            consumers.pop().close()

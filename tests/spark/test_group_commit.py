@@ -38,6 +38,7 @@ def test_offsets_show_in_the_group_and_a_missing_coordinator_is_a_warning(
                 return None if found is None else found.offset
 
         start = reader.initialOffset()
+        assert reader.latestOffset(start, limit) == start           # batch 0 pins it
         first = reader.latestOffset(start, limit)
         assert (first, committed()) == ({"t": {"0": 4}}, 0)
         cluster.control(FIND_COORDINATOR, lambda request: Disconnect())

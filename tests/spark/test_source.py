@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -12,104 +10,14 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from kafkacore import KafkaAdminClient, KafkaProducer, errors
-from kafkacore.spark import clients, source
+from kafkacore import KafkaProducer, errors
+from kafkacore.spark import source
 from kafkacore.spark.source import KAFKA_SCHEMA, WITH_HEADERS, KafkaSource
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import NewPartitions
+from tests.spark.driven import Query, numbers, read, rows, send, stream_reader
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster() as embedded:
-        yield embedded
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedCluster) -> Iterator[KafkaAdminClient]:
-    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as client:
-        yield client
-
-
-running: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(source, "IDLE_POLL_MS", 0)
-    yield
-    while running:
-        running.pop().stop()
-    for consumers in clients._kept.values():
-        while consumers:
-            consumers.pop().close()
-
-
-def stream_reader(given: dict[str, str], schema: Any = WITH_HEADERS) -> Any:
-    running.append(KafkaSource(given).streamReader(schema))
-    return running[-1]
-
-
-class Query:
-    """A stream driven as Spark 4.3 does it; `offset` is what the checkpoint would hold."""
-
-    def __init__(self, cluster: EmbeddedCluster, offset: dict[str, Any] | None = None, **options: str) -> None:
-        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "startingOffsets": "earliest", **options}
-        self.reader = stream_reader(given)
-        self.offset = self.reader.initialOffset() if offset is None else offset
-
-    def plan(self, limit: Any = None) -> list[Any] | None:
-        """The tasks of the next batch; None if there is none. The batch is taken as done."""
-        end = self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit())
-        if end == self.offset:
-            return None
-        start, self.offset = self.offset, end
-        self.last = start, end
-        return list(self.reader.partitions(start, end))
-
-    def batch(self, limit: Any = None) -> list[bytes | None] | None:
-        """The values of the next batch, sorted by where they are from."""
-        plan = self.plan(limit)
-        return None if plan is None else read(self.reader, plan)
-
-    def batches(self) -> list[list[bytes | None]]:
-        """All batches until there is none."""
-        found = []
-        while (batch := self.batch()) is not None:
-            found.append(batch)
-        return found
-
-
-def read(reader: Any, plan: list[Any]) -> list[bytes | None]:
-    """As executors do it: reader and tasks arrive pickled."""
-    values = []
-    for task in pickle.loads(pickle.dumps(plan)):
-        for batch in reader.read(task):
-            values += batch.column("value").to_pylist()
-    return values
-
-
-def rows(cluster: EmbeddedCluster, **options: str) -> list[bytes | None]:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, **options}
-    reader: Any = KafkaSource(given).reader(KAFKA_SCHEMA)
-    return read(reader, list(reader.partitions()))
-
-
-def send(producer: KafkaProducer, topic: str, values: Iterator[int] | range | list[int], partition: int = 0) -> None:
-    for i in values:
-        producer.send(topic, b"%d" % i, partition=partition)
-    producer.flush()
-
-
-def numbers(values: list[bytes | None] | None) -> list[int]:
-    assert values is not None
-    return [int(value or b"-1") for value in values]
+pytestmark = pytest.mark.usefixtures("driven_readers")
 
 
 # ---- what a batch takes
@@ -464,10 +372,13 @@ def test_a_loss_that_was_decided_is_replayed_as_it_was(cluster, admin, producer)
     send(producer, "moved", range(8))
     assert query.batch() == []
     assert query.last == ({"moved": {"0": 5}}, {"moved": {"0": 0}})
-    for what in ("true", "false"):
-        again = Query(cluster, query.offset, subscribe="moved", failOnDataLoss=what)
-        assert read(again.reader, again.reader.partitions(*query.last)) == []
-        assert numbers(again.batch()) == list(range(8))
+    again = Query(cluster, query.offset, subscribe="moved", failOnDataLoss="false")
+    assert read(again.reader, again.reader.partitions(*query.last)) == []
+    assert again.reader.tolerated == 1
+    assert numbers(again.batch()) == list(range(8))
+    strict = Query(cluster, query.offset, subscribe="moved")
+    with pytest.raises(errors.OffsetOutOfRange, match=r"moved-0: the batch begins at offset 5 and ends at 0: .*With the option onDataLoss"):
+        strict.reader.partitions(*query.last)
 
 
 # ---- Spark before 4.2
@@ -488,7 +399,7 @@ def test_older_sparks_ask_without_limits(cluster, producer, monkeypatch):
     end = reader.latestOffset()
     assert (start, end) == ({"older": {"0": 0}}, {"older": {"0": 3}})
     assert numbers(read(reader, reader.partitions(start, end))) == [0, 1, 2]
-    with pytest.raises(errors.OffsetOutOfRange, match=r"begin at offset 9, and the log ends at 3"):
+    with pytest.raises(errors.OffsetOutOfRange, match=r"begins at offset 9 and ends at 3"):
         reader.partitions({"older": {"0": 9}}, end)
     refused = stream_reader({**given, "maxOffsetsPerTrigger": "5"})
     with pytest.raises(errors.ConfigError, match=r"maxOffsetsPerTrigger and minOffsetsPerTrigger need pyspark 4\.2"):

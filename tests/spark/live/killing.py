@@ -1,14 +1,17 @@
-"""A query from topic to topic with planted kill points, in a process of its own: `format("killing")` is kafkacore that dies on order.
+"""A query from topics to a topic with planted kill points, in a process of its own: `format("killing")` is kafkacore that dies on order.
 
-Run by test_killed as `python -m tests.spark.live.killing MASTER SERVERS DIRECTORY`. What it obeys, by environment variables:
+Run by test_killed as `python -m tests.spark.live.killing MASTER SERVERS DIRECTORY SOURCES`, the options of each source as JSON. What it
+obeys, by environment variables:
 
-- KILL_AT: the point to die at, KILL_RUN: the number of this run. It dies in the first batch after one that this run has finished.
+- KILL_AT: the point to die at, KILL_RUN: the number of this run. It dies in the first batch after one that this run has finished,
+  or with KILL_FIRST in the first batch of all.
 - KILL_WHAT: "driver" (the process, its JVM and the worker that meets the point) or "executor" (an executor's JVM, once per point).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -28,6 +31,7 @@ PARTITIONS = 2
 BATCH = 100
 DRIVER_POINTS = ("asked", "planned", "split", "read", "writing", "written", "commit", "committed")
 EXECUTOR_POINTS = ("read", "writing", "written")
+FIRST = bool(os.environ.get("KILL_FIRST"))
 
 
 def _directory() -> Path:
@@ -55,7 +59,7 @@ def _claimed(path: Path) -> bool:
 
 def point(name: str) -> None:
     """Dies here, if this is where."""
-    if name not in os.environ.get("KILL_AT", "").split(",") or not _finished().exists():
+    if name not in os.environ.get("KILL_AT", "").split(",") or not (FIRST or _finished().exists()):
         return
     if os.environ["KILL_WHAT"] == "driver":
         note(killed=name)
@@ -76,7 +80,7 @@ class KillingReader(KafkaStreamReader):
         """`asked`: the batch before is in Spark's commit log; `planned`: this one is not yet in its offset log."""
         point("asked")
         end = super().latestOffset(start, limit)
-        if end != start:
+        if end != start or FIRST:
             point("planned")
         return end
 
@@ -143,8 +147,8 @@ class KillingSource(KafkaSource):
         return KillingWriter(super().streamWriter(schema, overwrite))
 
 
-def main(master: str, servers: str, directory: str) -> None:
-    """Reads what there is of the topic `in` and writes it to `out`."""
+def main(master: str, servers: str, directory: str, sources: str) -> None:
+    """Reads what there is of all sources and writes it to the topic `out`."""
     os.environ["KILL_GROUP"] = str(os.getpgrp())
     os.environ["KILL_DIRECTORY"] = directory
     ensure_java()
@@ -155,9 +159,10 @@ def main(master: str, servers: str, directory: str) -> None:
     spark = SparkSession.builder.master(master).getOrCreate()
     spark.dataSource.register(killing.KillingSource)
     options = {"kafka.bootstrap.servers": servers}
-    read = spark.readStream.format("killing").options(**options, subscribe="in", startingOffsets="earliest")
-    read = read.option("minPartitions", PARTITIONS)  # tasks of their own, though the batches are small
-    rows = read.option("maxOffsetsPerTrigger", BATCH).load().select("key", "value")
+    limits = {"minPartitions": PARTITIONS, "maxOffsetsPerTrigger": BATCH}  # tasks of their own, though the batches are small
+    readers = [spark.readStream.format("killing").options(**options, **limits, **source) for source in json.loads(sources)]
+    frames = [reader.load().select("key", "value") for reader in readers]
+    rows = functools.reduce(lambda one, other: one.union(other), frames)
     write = rows.writeStream.format("killing").options(**options, topic="out")
     write.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start().awaitTermination()
     spark.stop()
