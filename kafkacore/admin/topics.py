@@ -25,6 +25,8 @@ from kafkacore.protocol import (
     DeleteRecordsTopic,
     DeleteTopicsRequest,
     DeleteTopicState,
+    MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponseTopic,
 )
 from kafkacore.types import NewPartitions, NewTopic, TopicPartition
@@ -49,6 +51,13 @@ class TopicDescription(NamedTuple):
     topic_id: bytes
     is_internal: bool
     partitions: list[PartitionInfo]
+
+
+class TopicsSeen(NamedTuple):
+    """What one broker says of topics: by name and by id, the topic or the error it answers."""
+
+    by_name: dict[str, TopicDescription | errors.KafkaError]
+    by_id: dict[bytes, TopicDescription | errors.KafkaError]
 
 
 class TopicsAdmin(AdminBase):
@@ -196,6 +205,59 @@ class TopicsAdmin(AdminBase):
             if name not in found and name not in failed:
                 failed[name] = errors.UnknownTopicOrPartition("the broker said nothing about it", topic=name, api="Metadata")
         return ItemResults(found, failed)
+
+    def describe_topics_by_broker(
+        self, names: Iterable[str], *, topic_ids: Iterable[bytes] = (), brokers: Iterable[int] | None = None, timeout: float | None = None
+    ) -> ItemResults[int, TopicsSeen]:
+        """What each of several brokers says of topics. Brokers apply metadata one by one, so their answers may differ for a while.
+
+        Args:
+            names: the topics.
+            topic_ids: further topics, by id (KIP-516). Brokers before Kafka 2.8 cannot look them up and say nothing of them.
+            brokers: their ids; None for all.
+            timeout: seconds.
+
+        Returns:
+            By broker. Typical errors of a topic: UnknownTopicOrPartition, UnknownTopicId, TopicAuthorization. A broker that cannot be
+            reached has an error of its own.
+        """
+        deadline_ms = self._deadline_ms(timeout)
+        wanted, ids = names_of(names), list(dict.fromkeys(topic_ids))
+        nodes = [node.id for node in self._nodes(self._left_ms(deadline_ms))] if brokers is None else list(dict.fromkeys(brokers))
+
+        def by_name(version: int) -> MetadataRequest:
+            return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=version < 4)
+
+        def by_id(version: int) -> MetadataRequest:
+            topics = [MetadataRequestTopic(topic_id=each, name=None) for each in ids] if version >= 12 else []
+            return MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4)
+
+        found: dict[int, TopicsSeen] = {node: TopicsSeen({}, {}) for node in nodes}
+        failed: dict[int, errors.KafkaError] = {}
+        for build in (by_name, by_id) if ids else (by_name,):
+            requests = dict.fromkeys(nodes, (MetadataRequest, build))
+            for node, asked in self._ask_brokers(requests, self._left_ms(deadline_ms), may_move=True).items():
+                if asked.error is not None:
+                    failed[node] = asked.error
+                    continue
+                if asked.response.error_code:
+                    failed[node] = errors.from_code(asked.response.error_code, api="Metadata", broker=node)
+                    continue
+                for topic in asked.response.topics:
+                    answer: TopicDescription | errors.KafkaError
+                    if topic.error_code:
+                        answer = errors.from_code(topic.error_code, topic=topic.name, api="Metadata", broker=node)
+                    else:
+                        answer = _describe(topic)
+                    if build is by_id:
+                        found[node].by_id[bytes(topic.topic_id)] = answer
+                    else:
+                        found[node].by_name[topic.name or ""] = answer
+        for node, seen in found.items():
+            for name in wanted:
+                silent = errors.UnknownTopicOrPartition("the broker said nothing about it", topic=name, api="Metadata", broker=node)
+                seen.by_name.setdefault(name, silent)
+        return ItemResults({node: seen for node, seen in found.items() if node not in failed}, failed)
 
     def list_offsets(
         self, partitions: Mapping[tuple[str, int], str | int], *, read_committed: bool = False, timeout: float | None = None

@@ -22,6 +22,7 @@ from kafkacore.spark import secrets, workers
 from kafkacore.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
+from kafkacore.spark.topics import Topics
 
 if TYPE_CHECKING:                                               # a task that needs them loads them: together half of a worker's start
     from kafkacore.admin import KafkaAdminClient
@@ -120,10 +121,8 @@ def _behind_loss(consumer: KafkaConsumer, options: SourceOptions, wanted: Offset
     timeout = min(options.poll_timeout_ms / 1000, 10)
     first = last = -1
     try:
-        if wanted.partition in consumer.partitions_for(wanted.topic, timeout):
+        if _exists(options, wanted):
             [first], [last] = consumer.beginning_offsets([key], timeout).values(), consumer.end_offsets([key], timeout).values()
-    except errors.UnknownTopicOrPartition:
-        pass
     except errors.KafkaError:
         raise error from None
     if last < 0:
@@ -141,11 +140,28 @@ def _behind_loss(consumer: KafkaConsumer, options: SourceOptions, wanted: Offset
     return first if at < first else wanted.end
 
 
+def _exists(options: SourceOptions, wanted: OffsetRange) -> bool:
+    """Whether there is a partition that the driver has planned to read.
+
+    Raises:
+        errors.KafkaError: brokers do not answer, or refuse to.
+    """
+    source = OffsetSource(options)
+    try:
+        found, failed = Topics(source.admin).look([wanted.topic], {wanted.topic: wanted.partition + 1})
+    finally:
+        source.close()
+    for error in failed.values():
+        if not isinstance(error, errors.UnknownTopicOrPartition):
+            raise error
+    return wanted.partition < found.get(wanted.topic, 0)
+
+
 class OffsetSource:
     """What a query's driver asks Kafka: which partitions there are, and their offsets. Connects when first asked.
 
     Attributes:
-        renewed: topics that were deleted and created again since they were first looked at.
+        topics: what is known of the topics that are read.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -159,9 +175,8 @@ class OffsetSource:
         self._admin: KafkaAdminClient | None = None
         self._partitions: list[Partition] | None = None
         self._asked_ms = 0
-        self._topic_ids: dict[str, bytes] = {}
         self._seen: set[str] = set()
-        self.renewed: set[str] = set()
+        self.topics = Topics(self.admin)
         self._clock = SystemClock()
 
     def close(self) -> None:
@@ -200,51 +215,48 @@ class OffsetSource:
             time.sleep(self._options.retry_interval_ms / 1000)
         raise AssertionError
 
-    def partitions(self, known: Collection[str] = ()) -> list[Partition]:
+    def partitions(self, known: Collection[Partition] = ()) -> list[Partition]:
         """The partitions that are read now, sorted.
 
         Args:
-            known: topics that the query has read; they may be gone, and others too if it tolerates loss.
+            known: partitions that the query has read; they may be deleted, and others too if it tolerates loss.
 
         Raises:
             errors.UnknownTopicOrPartition: a topic or partition named by subscribe or assign does not exist.
         """
         now_ms = self._clock.now_ms()
         if self._partitions is None or now_ms - self._asked_ms >= self._options.metadata_ttl_ms:
-            self._seen.update(known)
-            try:
-                self._partitions = self._retrying(lambda: self._look_up(may_be_gone=False))
-            except errors.UnknownTopicOrPartition:
-                if not self._seen:
-                    raise
-                self._partitions = self._look_up(may_be_gone=True)
+            self._seen.update(topic for topic, _ in known)
+            self._partitions = self._retrying(lambda: self._look_up(known))
             self._seen.update(topic for topic, _ in self._partitions)
             self._asked_ms = now_ms
         return self._partitions
 
-    def _look_up(self, may_be_gone: bool) -> list[Partition]:
+    def _look_up(self, known: Collection[Partition]) -> list[Partition]:
         options = self._options
         option = "assign" if options.assign else "subscribe"
+        begun: dict[str, int] = {}
+        for topic, partition in known:
+            if options.names(topic, partition):
+                begun[topic] = max(begun.get(topic, 0), partition + 1)
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
-            names = [name for name in self.admin().list_topics() if pattern.fullmatch(name)]
+            listed = [name for name in self.admin().list_topics() if pattern.fullmatch(name)]
+            names = sorted({*listed, *begun, *self.topics.known()})         # what the list lacks is asked for by name
         else:
             names = sorted(set(options.subscribe) or {topic for topic, _ in options.assign})
-        described = self.admin().describe_topics(names)
-        for name, error in described.errors.items():
+        counts, failed = self.topics.look(names, begun)
+        for name, error in failed.items():
+            if options.pattern is not None and options.on_data_loss != "fail" and isinstance(error, errors.TopicAuthorization):
+                continue                                        # for a pattern, what may not be seen does not exist
             if not isinstance(error, errors.UnknownTopicOrPartition):
                 raise error
-            self._topic_ids.pop(name, None)                     # one of that name that comes later is not "renewed" but new
-            if options.pattern is None and not (may_be_gone and self._tolerated(name)):
+            if options.pattern is None and not self._tolerated(name):
                 raise errors.UnknownTopicOrPartition(f"the option {option} names a topic that does not exist", topic=name)
-        for name, topic in described.succeeded.items():
-            if self._topic_ids.setdefault(name, topic.topic_id) != topic.topic_id:
-                self.renewed.add(name)
-                self._topic_ids[name] = topic.topic_id
-        found = {(name, each.index) for name, topic in described.succeeded.items() for each in topic.partitions}
+        found = {(name, partition) for name, count in counts.items() for partition in range(count)}
         if options.assign:
             for topic_name, partition in sorted(set(options.assign) - found):
-                if not (may_be_gone and self._tolerated(topic_name)):
+                if not self._tolerated(topic_name):
                     fault = "the option assign names a partition that does not exist"
                     raise errors.UnknownTopicOrPartition(fault, topic=topic_name, partition=partition)
             found &= set(options.assign)
@@ -252,7 +264,7 @@ class OffsetSource:
 
     def _tolerated(self, topic: str) -> bool:
         """Whether a topic may be gone without its name being a mistake: that it is a loss is said where the query's offsets are known."""
-        return topic in self._seen or self._options.on_data_loss != "fail"
+        return bool(self._seen) and (topic in self._seen or self._options.on_data_loss != "fail")
 
     def earliest(self, partitions: list[Partition]) -> dict[Partition, int]:
         """First offsets."""

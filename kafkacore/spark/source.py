@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from kafkacore import errors
+from kafkacore.metadata import ZERO_ID
 from kafkacore.spark import clients, offsets, workers
 from kafkacore.spark.offsets import Loss, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions, sink_options, source_options
@@ -322,7 +323,8 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         self._newest: dict[Partition, int] = {}
         self._asked_at = self._news_at = 0.0
         self._idle = False
-        self._skipped: dict[Partition, int] = {}                  # where onDataLoss=skip goes on, also if records lie before that
+        self._skipped: dict[Partition, int] = {}                  # where the query goes on, also if records lie before that
+        self._left_at: dict[tuple[bytes, int], int] = {}          # offsets of what is not available now, by topic id and partition
         self._committed: dict[Partition, int] = {}                # in the group of commitOffsetsToGroup
         self._commit_again_at = 0.0
 
@@ -426,7 +428,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         wait_s = min(IDLE_POLL_MS / 1000, (now - self._news_at) * IDLE_SHARE) - (now - self._asked_at)
         if self._idle and wait_s > 0:
             time.sleep(wait_s)
-        before, self._newest = self._newest, self._source.latest(self._source.partitions({topic for topic, _ in begin}))
+        before, self._newest = self._newest, self._source.latest(self._source.partitions(begin))
         self._asked_at = time.monotonic()
         if self._newest != before:
             self._news_at = self._asked_at
@@ -452,20 +454,30 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         Raises:
             errors.OffsetOutOfRange: something is lost, with onDataLoss=fail.
         """
-        if newest == begin and not self._source.renewed:
+        topics = self._source.topics
+        if newest == begin and not topics.renewed:
             return None
         earliest = self._source.earliest(sorted(newest))
         fresh = dict.fromkeys(newest.keys() - begin.keys(), 0)
-        added = {each: earliest[each] for each in self._added(begin, newest) if earliest[each]}
-        fresh |= added
-        lost = offsets.losses(begin, earliest, newest, self._source.renewed, self.options.names)
+        resumed = {each: self._left_at[key] for each in fresh if (key := (topics.topic_id(each[0]), each[1])) in self._left_at}
+        added = {each: earliest[each] for each in self._added(begin, newest) if earliest[each] and each not in resumed}
+        fresh |= {**resumed, **added}
+        lost = offsets.losses(begin, earliest, newest, topics.renewed, self.options.names)
         lost += offsets.losses(fresh, earliest, newest)
-        self._source.renewed.clear()
-        if not lost:
+        topics.renewed.clear()
+        if not lost and not resumed:
             return {**begin, **added} if added else None
         moved = self.tolerate({**fresh, **begin}, lost)
-        if self.options.on_data_loss == "skip":
-            self._skipped = {(each.topic, each.partition): moved[each.topic, each.partition] for each in lost if each.latest is not None}
+        if resumed:
+            text = ", ".join(f"{topic}-{partition} at offset {moved[topic, partition]}" for topic, partition in sorted(resumed))
+            log.warning("partitions are available again, and the query goes on where it stood: %s", text)
+        skipped = [each for each in lost if each.latest is not None] if self.options.on_data_loss == "skip" else []
+        self._skipped = {each: moved[each] for each in [*resumed, *((each.topic, each.partition) for each in skipped)]}
+        for each in (each for each in lost if each.latest is None):
+            if (topic_id := topics.topic_id(each.topic)) != ZERO_ID:
+                self._left_at[topic_id, each.partition] = each.wanted
+        for name in resumed:
+            self._left_at.pop((topics.topic_id(name[0]), name[1]))
         return moved
 
     def _pinned(self, once: bool) -> dict[Partition, int]:
@@ -502,7 +514,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     def _there(self, begin: Mapping[Partition, int], until: Offsets) -> tuple[dict[Partition, int], list[Loss]]:
         """Where a batch begins where loss is tolerated, and what is lost of it since it was planned."""
         begin, lost = dict(begin), []
-        there = set(self._source.partitions({topic for topic, _ in until}))
+        there = set(self._source.partitions(until))
         earliest = self._source.earliest(sorted(there & set(until)))
         for each, end in until.items():
             low, first = begin[each], earliest.get(each, end)

@@ -113,10 +113,11 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
 @pytest.fixture
 def driven_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For tests that use `driven`: no pauses, and nothing stays open."""
-    from kafkacore.spark import clients, source
+    from kafkacore.spark import clients, source, topics
     from tests.spark.driven import running
 
     monkeypatch.setattr(source, "IDLE_POLL_MS", 0)
+    monkeypatch.setattr(topics, "CONFIRM_PAUSES_S", (0, 0, 0))
     yield
     while running:
         running.pop().stop()
