@@ -19,6 +19,7 @@ from kafkacore.producer import KafkaProducer
 from kafkacore.records import RecordColumns
 from kafkacore.spark import secrets
 from kafkacore.spark.decode import formats
+from kafkacore.spark.decode.base import RowFailed
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import MAX_BATCH_BYTES, MAX_BATCH_ROWS, RowBuilder
 
@@ -93,7 +94,12 @@ class DecodedRows:
         found: dict[str, Any] = {}
         mask = None
         if self._decoder is not None:
-            decoded = self._decoder.decode(values)
+            try:
+                decoded = self._decoder.decode(values)
+            except RowFailed as failed:
+                error = failed.error
+                error.topic, error.partition, error.offset = self._topic, self._partition, int(columns.offsets[start + failed.row])
+                raise error from None
             found = dict(zip(self._names, decoded.columns, strict=True))
             mask = decoded.mask
             if decoded.faults:

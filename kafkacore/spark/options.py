@@ -198,6 +198,7 @@ _KNOWN: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "schema.registry.bearer.auth.token": (_text, _READ),
     "mode": (_choice(*CORRUPT_MODES), _READ),
     "deadLetterTopic": (_text, _READ),
+    "onUnusableSchema": (_choice("fail", "corrupt"), _READ),
     "emit": (_choice("rows", "ranges"), _READ),
     "topic": (_text, ("sink",)),
     "partitioner": (_choice("murmur2", "sticky", "round_robin"), ("sink",)),
@@ -349,6 +350,7 @@ class SourceOptions:
         value_format, value_schema, value_message, delimiter: how values are decoded.
         framed: values begin with the schema registry's prefix.
         registry_url, registry_user_info, registry_token, registry_subject: where schemas are; secrets are references still.
+        on_unusable_schema: "fail", or "corrupt": values whose schema the registry lacks, or that cannot be read as the columns.
         mode, dead_letter_topic: what becomes of values that cannot be decoded.
         emit: "rows", or "ranges" for the fast path.
     """
@@ -386,6 +388,7 @@ class SourceOptions:
     registry_subject: str | None = None
     mode: str = "permissive"
     dead_letter_topic: str | None = None
+    on_unusable_schema: str = "fail"
     emit: str = "rows"
 
     def names(self, topic: str, partition: int) -> bool:
@@ -480,6 +483,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         registry_subject=found.get("schema.registry.subject"),
         mode=found.get("mode", "dropmalformed" if "deadLetterTopic" in found else "permissive"),
         dead_letter_topic=found.get("deadLetterTopic"),
+        on_unusable_schema=found.get("onUnusableSchema", "fail"),
         emit=found.get("emit", "rows"),
     )
 
@@ -491,6 +495,7 @@ _DECODES: dict[str, tuple[str, ...]] = {
     "value.delimiter": ("csv",),
     "value.framing": ("json", "avro", "protobuf"),
     **dict.fromkeys(_REGISTRY, ("json", "avro", "protobuf")),
+    "onUnusableSchema": ("avro", "protobuf"),
     **dict.fromkeys(("mode", "deadLetterTopic"), tuple(each for each in READ_FORMATS if each != "binary")),
 }
 """Options of decoding and the formats for which they mean something."""
@@ -510,8 +515,8 @@ def _check_decoding(found: Mapping[str, Any]) -> None:
             raise ConfigError("with schema.registry.url each value names its schema: value.framing=plain contradicts it")
         if "value.message" in found:
             raise ConfigError("option value.message has no effect with schema.registry.url: each value names its message")
-    elif any(name in found for name in _REGISTRY):
-        raise ConfigError(f"option {next(name for name in _REGISTRY if name in found)} has no effect without schema.registry.url")
+    elif given := [name for name in (*_REGISTRY, "onUnusableSchema") if name in found]:
+        raise ConfigError(f"option {given[0]} has no effect without schema.registry.url")
     if kind == "avro" and "value.schema" not in found and "schema.registry.url" not in found:
         raise ConfigError("value.format=avro needs value.schema (the writer's schema as JSON) or schema.registry.url")
     if kind == "protobuf" and "schema.registry.url" not in found and not ("value.schema" in found and "value.message" in found):

@@ -92,6 +92,13 @@ def registry_server() -> Iterator[RegistryServer]:
     server.close()
 
 
+@pytest.fixture
+def other_registry() -> Iterator[RegistryServer]:
+    server = RegistryServer()
+    yield server
+    server.close()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster() as embedded:

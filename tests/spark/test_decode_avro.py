@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import io
 import json
+import re
 import struct
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +24,7 @@ from google.protobuf import descriptor_pb2, message_factory  # noqa: E402
 
 from kafkacore.errors import ConfigError  # noqa: E402
 from kafkacore.spark import ddl  # noqa: E402
-from kafkacore.spark.decode import avro, protobuf, registry  # noqa: E402
+from kafkacore.spark.decode import avro, base, protobuf, registry  # noqa: E402
 from tests.spark.support import rows  # noqa: E402
 
 UTC = dt.UTC
@@ -386,7 +387,7 @@ def test_each_value_is_read_with_the_schema_it_names(registry_server: Any) -> No
     first, second = registry_server.add("t-value", json.dumps(old)), registry_server.add("t-value", json.dumps(new))
     other = registry_server.add("u-value", json.dumps(record_of("string")))
     schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
-    decoder = avro.AvroDecoder(list(ddl.parse("a BIGINT, b STRING", "o")), None, schemas, framed=True)
+    decoder = avro.AvroDecoder(list(ddl.parse("a BIGINT, b STRING", "o")), None, schemas, framed=True, lenient=True)
     values = [
         framed(first, written(old, {"a": 5})),
         framed(second, written(new, {"b": "x", "a": 2**40})),
@@ -403,13 +404,48 @@ def test_each_value_is_read_with_the_schema_it_names(registry_server: Any) -> No
     assert sorted(faults) == [3, 4, 5, 6, 7]
     assert (
         "field a is of the Avro type string and cannot be read as bigint" in faults[3]
-        and faults[4] == "the schema registry has no schema 77"
+        and faults[4] == f"the schema registry {registry_server.url} has no schema 77"
     )
     assert faults[5] == faults[6] == registry.NOT_FRAMED
     rows(decoder, values)
     assert [each for each in registry_server.asked if "/schemas/ids/" in each] == [
         f"/schemas/ids/{number}" for number in (first, second, other, 77)
     ]
+    schemas.close()
+
+
+def test_a_schema_that_cannot_be_used_is_an_error_of_the_row(registry_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only values that do not begin like the wire format, or that the schema cannot read, are corrupt."""
+    monkeypatch.setattr(registry, "BACKOFF_S", 0)
+    good = registry_server.add("t-value", json.dumps(record_of("int")))
+    other = registry_server.add("u-value", json.dumps(record_of("string")))
+    proto = registry_server.add("v-value", "", kind="PROTOBUF")
+    text = base64.b64encode(proto_file().SerializeToString()).decode()
+    message, plain = (registry_server.add("w-value", each, kind="PROTOBUF") for each in (text, 'syntax = "proto3";'))
+    schemas = registry.Registry(registry.RegistryOptions(registry_server.url.replace("//", "//me:hush@")))
+    url = registry_server.url
+
+    def check(decoder: Any, number: int, says: str) -> None:
+        values = [None, b"", None, framed(good, b"\x00"), framed(number, b"\x00"), framed(number, b"\x00")]
+        for _ in range(2):
+            with pytest.raises(base.RowFailed) as caught:
+                decoder.decode(pa.array(values, pa.binary()))
+            assert caught.value.row == 4 and re.search(says, str(caught.value.error)) and "hush" not in str(caught.value.error)
+            assert isinstance(caught.value.error, registry.UnusableSchema) and "onUnusableSchema=corrupt" in str(caught.value.error)
+
+    for number, says in (
+        (77, f"the schema registry {url} has no schema 77"),
+        (proto, f"schema {proto} of the schema registry {url} is of the type PROTOBUF, not AVRO"),
+        (other, f"schema {other} of the registry: field a is of the Avro type string and cannot be read as bigint .{url}, schema {other}."),
+    ):
+        check(avro.AvroDecoder(list(ddl.parse("a BIGINT", "o")), None, schemas, framed=True), number, says)
+    good = message
+    for columns, number, says in (
+        ("i INT", 77, f"the schema registry {url} has no schema 77"),
+        ("i INT", other, f"schema {other} of the schema registry {url} is of the type AVRO, not PROTOBUF"),
+        ("i INT", plain, f"schema {plain} of the registry: .*as text only.*{url}"),
+    ):
+        check(protobuf.ProtobufDecoder(list(ddl.parse(columns, "o")), None, schemas, framed=True), number, says)
     schemas.close()
 
 
@@ -428,7 +464,7 @@ def test_protobuf_of_the_registry(registry_server: Any) -> None:
     number = registry_server.add("t-value", text, kind="PROTOBUF")
     plain = registry_server.add("u-value", 'syntax = "proto3";', kind="PROTOBUF")
     schemas = registry.Registry(registry.RegistryOptions(registry_server.url))
-    decoder = protobuf.ProtobufDecoder(list(ddl.parse("i INT, x DOUBLE, z BIGINT", "o")), None, schemas, framed=True)
+    decoder = protobuf.ProtobufDecoder(list(ddl.parse("i INT, x DOUBLE, z BIGINT", "o")), None, schemas, framed=True, lenient=True)
     found, faults = rows(
         decoder,
         [

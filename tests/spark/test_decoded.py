@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 
 from kafkacore import KafkaConsumer, KafkaProducer, errors  # noqa: E402
 from kafkacore.spark import clients, ddl, decoded  # noqa: E402
-from kafkacore.spark.decode import formats  # noqa: E402
+from kafkacore.spark.decode import formats, registry  # noqa: E402
 from kafkacore.spark.offsets import OffsetRange  # noqa: E402
 from kafkacore.spark.options import source_options  # noqa: E402
 from kafkacore.testing import EmbeddedCluster  # noqa: E402
@@ -217,3 +217,54 @@ def test_what_the_modes_make_of_a_value_with_a_bad_field(cluster: EmbeddedCluste
     assert rows_with("dropmalformed") == []
     with pytest.raises(errors.CorruptDataError, match="field a: 'bad' is no int"):
         rows_with("failfast")
+
+
+@pytest.mark.parametrize("mode", ["permissive", "dropmalformed", "failfast"])
+def test_a_schema_that_the_registry_lacks_fails_the_task(
+    cluster: EmbeddedCluster, registry_server: Any, other_registry: Any, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """No mode makes rows of nulls of values that another registry could read; and what was unknown once is asked for again."""
+    monkeypatch.setattr(registry, "BACKOFF_S", 0)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    registry_server.add("first", "{}")
+    number = registry_server.add("t-value", json.dumps(schema))
+    topic = f"framed-{mode}"
+    cluster.create_topic(topic)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for value in (None, bytes([0, 0, 0, 0, number, 10])):
+            producer.send(topic, value)
+
+    def forget() -> None:
+        while registry._kept:
+            registry._kept.popitem()[1].close()
+
+    def tried(url: str, **more: str) -> list[Any]:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic, "value.format": "avro", "mode": mode}
+        options = source_options({**given, "schema.registry.url": url, **more}, streaming=False)
+        return [row for batch in clients.read(options, OffsetRange(topic, 0, 0, 2), ddl.parse("a INT", "o")) for row in batch.to_pylist()]
+
+    login = other_registry.url.replace("//", "//me:hush@")
+    for _ in range(2):
+        with pytest.raises(registry.UnusableSchema, match=f"the schema registry {other_registry.url} has no schema {number}") as caught:
+            tried(login)
+        error = caught.value
+        assert (error.topic, error.partition, error.offset) == (topic, 0, 1)
+        assert f"[topic {topic}, partition 0, offset 1]" in str(error) and "hush" not in str(error)
+    other_registry.add("first", "{}")
+    other_registry.add("t-value", json.dumps(schema))
+    assert tried(login) == tried(registry_server.url) == [{"a": None}, {"a": 5}]
+    for more in ({}, {"onUnusableSchema": "corrupt"}):
+        forget()
+        registry_server.answers = [(404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}')]
+        says = f"there is no schema registry at {registry_server.url}/typo.*{topic}, partition 0, offset 1"
+        with pytest.raises(errors.ConfigError, match=says):
+            tried(registry_server.url + "/typo", **more)
+    forget()
+    registry_server.answers = [(404, b'{"error_code": 40403}')]
+    lenient = {"onUnusableSchema": "corrupt"}
+    if mode == "failfast":
+        with pytest.raises(errors.CorruptDataError, match=f"has no schema {number}"):
+            tried(registry_server.url, **lenient)
+    else:
+        assert tried(registry_server.url, **lenient) == [{"a": None}] * (2 if mode == "permissive" else 1)
+    forget()

@@ -14,7 +14,7 @@ pytest.importorskip("httpx")
 pytest.importorskip("pyarrow")
 
 from kafkacore import errors
-from kafkacore.spark.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnknownSchema
+from kafkacore.spark.decode.registry import BACKOFF_S, TRIES, UNKNOWN_S, Registry, RegistryOptions, UnusableSchema
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -42,19 +42,72 @@ def test_a_schema_is_asked_for_once(registry_server: Any, asking: Asking) -> Non
     assert registry_server.asked == [f"/schemas/ids/{number}", "/subjects/t-value/versions/latest"]
 
 
-def test_an_unknown_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
-    for _ in range(3):
-        with pytest.raises(UnknownSchema, match=r"has no schema 1"):
+UNKNOWN = (404, b'{"error_code": 40403, "message": "Schema not found"}')
+
+
+def test_an_unknown_id_is_asked_for_as_a_registry_that_does_not_answer_and_then_an_error(registry_server: Any, asking: Asking) -> None:
+    for again in (1, 2):                                                  # nothing is remembered
+        with pytest.raises(UnusableSchema, match=f"the schema registry {registry_server.url} has no schema 1"):
             asking.registry.by_id(1, "AVRO")
+        assert len(registry_server.asked) == again * TRIES
+    assert asking.slept == [BACKOFF_S * 2**i for i in range(TRIES - 1)] * 2
+    assert 2 <= sum(asking.slept) / 2 <= 10
+    registry_server.add("t-value", '"int"')
+    assert asking.registry.by_id(1, "AVRO").text == '"int"'
+
+
+@pytest.mark.parametrize("answers", [[UNKNOWN], [(503, b""), UNKNOWN], [UNKNOWN, (503, b""), UNKNOWN, (500, b"")]])
+def test_a_follower_that_lags_is_asked_again(registry_server: Any, asking: Asking, answers: list[tuple[int, bytes]]) -> None:
+    number = registry_server.add("t-value", '"int"')
+    registry_server.answers = list(answers)
+    assert asking.registry.by_id(number, "AVRO").text == '"int"'
+    assert len(registry_server.asked) == len(answers) + 1
+    again = Asking(registry_server.url)                                   # and after a try that failed
+    registry_server.answers = [UNKNOWN] * TRIES
+    with pytest.raises(UnusableSchema):
+        again.registry.by_id(number, "AVRO")
+    registry_server.answers = list(answers)
+    assert again.registry.by_id(number, "AVRO").text == '"int"'
+    again.registry.close()
+
+
+def test_an_address_that_does_not_know_the_id_is_not_the_last_word(registry_server: Any, other_registry: Any) -> None:
+    number = registry_server.add("t-value", '"int"')
+    asking = Asking(f"{other_registry.url},{registry_server.url}")
+    assert asking.registry.by_id(number, "AVRO", patient=False).text == '"int"' and asking.slept == []
+    with pytest.raises(UnusableSchema, match=f"{other_registry.url}, {registry_server.url} has no schema 9"):
+        asking.registry.by_id(9, "AVRO", patient=False)
+    asking.registry.close()
+
+
+def test_where_unknown_schemas_are_taken_for_corrupt_an_id_is_asked_for_again_after_a_while(registry_server: Any, asking: Asking) -> None:
+    for _ in range(3):
+        with pytest.raises(UnusableSchema, match=r"has no schema 1"):
+            asking.registry.by_id(1, "AVRO", patient=False)
     assert len(registry_server.asked) == 1
     registry_server.add("t-value", '"int"')
     asking.now += UNKNOWN_S
-    assert asking.registry.by_id(1, "AVRO").text == '"int"'
+    assert asking.registry.by_id(1, "AVRO", patient=False).text == '"int"'
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b'{"error_code": 40401}'])
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_path_that_is_wrong_is_an_error_of_the_option(registry_server: Any, body: bytes, patient: bool) -> None:
+    asking = Asking(registry_server.url.replace("//", "//me:hush@") + "/registri?x=hush")
+    registry_server.answers = [(404, body)]
+    says = f"option schema.registry.url: there is no schema registry at {registry_server.url}/registri: HTTP status 404 for .*/ids/1"
+    with pytest.raises(errors.ConfigError, match=says) as caught:
+        asking.registry.by_id(1, "AVRO", patient=patient)
+    assert not isinstance(caught.value, UnusableSchema) and "hush" not in str(caught.value) and asking.slept == []
+    registry_server.answers = [(404, b"<html>")]
+    with pytest.raises(errors.ConfigError, match=r"there is no schema registry at"):
+        asking.registry.latest("t-value", "AVRO")
+    asking.registry.close()
 
 
 def test_a_schema_of_another_type(registry_server: Any, asking: Asking) -> None:
     number = registry_server.add("t-value", "{}", kind="JSON")
-    with pytest.raises(UnknownSchema, match=f"schema {number} is of the type JSON, not AVRO"):
+    with pytest.raises(UnusableSchema, match=f"schema {number} of the schema registry {registry_server.url} is of the type JSON, not AVRO"):
         asking.registry.by_id(number, "AVRO")
     with pytest.raises(errors.ConfigError, match=r"subject 't-value' is of the type JSON, and value.format wants AVRO"):
         asking.registry.latest("t-value", "AVRO")
@@ -81,7 +134,6 @@ def test_another_address_is_tried_at_once(registry_server: Any) -> None:
         ([(500, b"")] * TRIES, errors.KafkaTimeoutError, f"could not be asked, {TRIES} tries: .*HTTP status 500 for /schemas/ids/1"),
         ([(401, b"")], errors.AuthenticationFailedError, "does not let us in: .*HTTP status 401"),
         ([(302, b"")], errors.UsageError, "the schema registry refuses: .*HTTP status 302"),
-        ([(404, b"<html>")], errors.CorruptDataError, "something else than a schema registry's JSON"),
         ([(200, b"[]")], errors.CorruptDataError, "something else than a schema registry's JSON"),
         ([(200, b"{}")], errors.CorruptDataError, "answer for schema 1 holds no schema"),
     ],

@@ -335,13 +335,15 @@ def _flat(references: Sequence[tuple[str, registry.Schema]]) -> list[tuple[str, 
 class AvroDecoder(SchemaDecoder):
     """Values that are Avro, of one schema or each of the one its prefix names."""
 
-    def __init__(self, fields: Sequence[Any], writer: AvroSchema | None, schemas: registry.Registry | None, framed: bool) -> None:
+    def __init__(
+        self, fields: Sequence[Any], writer: AvroSchema | None, schemas: registry.Registry | None, framed: bool, lenient: bool = False
+    ) -> None:
         """Plans the columns; `writer` is the schema of all values, None with a registry.
 
         Raises:
             ConfigError: the schema has no such field, or one that cannot become the column.
         """
-        super().__init__(fields, schemas, framed)
+        super().__init__(fields, schemas, framed, lenient)
         self._read = None
         self._readers: dict[int, Callable[[bytes], Sequence[Any]]] = {}
         if writer is not None:
@@ -356,15 +358,18 @@ class AvroDecoder(SchemaDecoder):
             return self._read(data)
         reader = self._readers.get(number)
         if reader is None:
-            assert self._schemas is not None
-            found = self._schemas.by_id(number, "AVRO")
-            try:
-                reader = AvroSchema(found.text, found.references, f"schema {number} of the registry").reader(self.fields)
-            except ConfigError as error:
-                why = error.message or str(error)
-
-                def reader(_: bytes) -> Sequence[Any]:
-                    raise v.Undecodable(why)
-
-            self._readers[number] = reader
+            reader = self._readers[number] = self._reader(number)
         return reader(data)
+
+    def _reader(self, number: int) -> Callable[[bytes], Sequence[Any]]:
+        try:
+            return self._of_schema(
+                number, "AVRO", lambda found, what: AvroSchema(found.text, found.references, what).reader(self.fields)
+            )
+        except v.Undecodable as error:
+            why = error
+
+            def refuse(_: bytes) -> Sequence[Any]:
+                raise why
+
+            return refuse

@@ -5,8 +5,8 @@ A decoder makes columns of values and a note for every value that it cannot deco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 import pyarrow as pa
@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from kafkacore import errors
 from kafkacore.spark.decode import registry
 from kafkacore.spark.decode import values as v
+
+T = TypeVar("T")
 
 PIECES = 16
 SMALL = 256
@@ -45,6 +47,14 @@ class Decoded(NamedTuple):
         return pa.array(flags)
 
 
+class RowFailed(Exception):
+    """What is not the value's fault, and at which row it came up."""
+
+    def __init__(self, row: int, error: errors.KafkaError) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+
 class Decoder:
     """Values of one format as columns. Holds no state of a batch; one thread at a time.
 
@@ -62,7 +72,7 @@ class Decoder:
             values: a binary array; null is a tombstone, which is a row of nulls and no fault.
 
         Raises:
-            errors.KafkaError: the schema registry cannot be asked. Bytes never raise.
+            RowFailed: the schema registry cannot be asked, or has no schema that can be used. Bytes never raise.
         """
         count = len(values)
         faults: dict[int, str] = {}
@@ -70,7 +80,12 @@ class Decoder:
         if values.null_count:
             where = numpy.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
             values = values.drop_null()
-        structs = self._structs(values, faults)
+        try:
+            structs = self._structs(values, faults)
+        except RowFailed as failed:
+            if where is not None:
+                failed.row = int(where[failed.row])
+            raise
         if where is not None:
             faults = {int(where[row]): why for row, why in faults.items()}
             structs = v.placed(structs, where, count)
@@ -88,8 +103,8 @@ class Decoder:
         for at, value in enumerate(values.to_pylist()):
             try:
                 rows.append(self._row(value))
-            except errors.KafkaError:                          # not the value's fault, though some are ValueErrors too
-                raise
+            except errors.KafkaError as error:                 # not the value's fault, though some are ValueErrors too
+                raise RowFailed(base + at, error) from None
             except v.PartlyDecodable as error:
                 rows.append(error.rest)
                 here[at] = v.reason(error)
@@ -112,16 +127,43 @@ class Decoder:
 class SchemaDecoder(Decoder):
     """For formats whose values are read one by one, all with one schema, or each with the one that its prefix names."""
 
-    def __init__(self, fields: Sequence[Any], schemas: registry.Registry | None, framed: bool) -> None:
+    def __init__(self, fields: Sequence[Any], schemas: registry.Registry | None, framed: bool, lenient: bool = False) -> None:
         """Prepares.
 
         Args:
             fields: the columns wanted.
             schemas: where the schemas are that values name; None where one is known for all.
             framed: values begin with the registry's prefix.
+            lenient: a value whose schema cannot be used is corrupt. Otherwise that is an error, since it is hardly ever the value's fault.
         """
         super().__init__(fields)
-        self._schemas, self._framed = schemas, framed
+        self._schemas, self._framed, self._lenient = schemas, framed, lenient
+
+    def _of_schema(self, number: int, kind: str, make: Callable[[registry.Schema, str], T]) -> T:
+        """Something made of a schema of the registry and its name.
+
+        Raises:
+            Undecodable: it cannot be used, and values of it count as corrupt.
+            registry.UnusableSchema: it cannot be used.
+            errors.KafkaError: the registry does not answer.
+        """
+        schemas = self._schemas
+        assert schemas is not None
+        what = f"schema {number} of the registry"
+        return self._usable(number, lambda: make(schemas.by_id(number, kind, patient=not self._lenient), what))
+
+    def _usable(self, number: int, make: Callable[[], T]) -> T:
+        try:
+            return make()
+        except registry.WrongPlace:
+            raise
+        except errors.ConfigError as error:
+            why = error.message or str(error)
+            if self._lenient:
+                raise v.Undecodable(why) from None
+            place = "" if self._schemas is None or self._schemas.places in why else f" ({self._schemas.places}, schema {number})"
+            hint = "; with the option onUnusableSchema=corrupt such values are taken for corrupt"
+            raise registry.UnusableSchema(why + place + hint) from None
 
     def _structs(self, values: Any, faults: dict[int, str]) -> Any:
         return self._by_rows(values, 0, faults)

@@ -102,11 +102,12 @@ def decoder(options: SourceOptions, fields: Sequence[Any]) -> Decoder:
         made = JsonDecoder(fields, keeps_good_fields=options.mode == "permissive")
         return Unframed(made) if options.framed else made
     schemas = None if options.registry_url is None else registry.shared(_where(options))
+    lenient = options.on_unusable_schema == "corrupt"
     if kind == "avro":
         writer = None if options.value_schema is None else avro.AvroSchema(options.value_schema, (), LOCAL)
-        return avro.AvroDecoder(fields, writer, schemas, options.framed)
+        return avro.AvroDecoder(fields, writer, schemas, options.framed, lenient)
     if kind == "protobuf":
-        return protobuf.ProtobufDecoder(fields, _local_message(options), schemas, options.framed)
+        return protobuf.ProtobufDecoder(fields, _local_message(options), schemas, options.framed, lenient)
     raise AssertionError(kind)
 
 

@@ -137,13 +137,13 @@ def by_indexes(file: Any, indexes: Sequence[int]) -> Any:
     """The message that a value's indexes name: the first among the file's, the next among the messages in that one.
 
     Raises:
-        registry.UnknownSchema: there is none.
+        v.Undecodable: there is none.
     """
     found: Any = None
     level = list(file.message_types_by_name.values())
     for each in indexes:
         if not 0 <= each < len(level):
-            raise registry.UnknownSchema(f"the schema has no message {list(indexes)}")
+            raise v.Undecodable(f"the schema has no message {list(indexes)}")
         found = level[each]
         level = list(found.nested_types)
     return found
@@ -153,7 +153,7 @@ def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """The message indexes before a value's data.
 
     Raises:
-        registry.UnknownSchema: they break off, or are too many to be.
+        v.Undecodable: they break off, or are too many to be.
     """
     from kafkacore.codec import decode_varint
 
@@ -162,15 +162,15 @@ def split_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
         if count == 0:
             return (0,), data[at:]
         if not 0 < count <= MAX_INDEXES:
-            raise registry.UnknownSchema(f"{count} message indexes before a Protobuf value")
+            raise v.Undecodable(f"{count} message indexes before a Protobuf value")
         found = []
         for _ in range(count):
             index, at = decode_varint(data, at)
             found.append(index)
-    except registry.UnknownSchema:
+    except v.Undecodable:
         raise
     except Exception as error:
-        raise registry.UnknownSchema(f"the message indexes before a Protobuf value break off: {error}") from None
+        raise v.Undecodable(f"the message indexes before a Protobuf value break off: {error}") from None
     return tuple(found), data[at:]
 
 
@@ -308,13 +308,15 @@ def _mismatch(path: str, field: Any, wanted: pa.DataType) -> ConfigError:
 class ProtobufDecoder(SchemaDecoder):
     """Values that are Protobuf messages, all of one type or each of the one its prefix names."""
 
-    def __init__(self, fields: Sequence[Any], message: Any, schemas: registry.Registry | None, framed: bool) -> None:
+    def __init__(
+        self, fields: Sequence[Any], message: Any, schemas: registry.Registry | None, framed: bool, lenient: bool = False
+    ) -> None:
         """Plans the columns; `message` is the descriptor of all values, None with a registry.
 
         Raises:
             ConfigError: the message has no such field, or one that cannot become the column.
         """
-        super().__init__(fields, schemas, framed)
+        super().__init__(fields, schemas, framed, lenient)
         self._files: dict[int, Any] = {}
         self._readers: dict[Any, Callable[[bytes], Sequence[Any]]] = {}
         self._read = None if message is None else self._reader(message, absent=False)
@@ -350,11 +352,7 @@ class ProtobufDecoder(SchemaDecoder):
         return reader(data)
 
     def _of_registry(self, number: int, indexes: tuple[int, ...]) -> Callable[[bytes], Sequence[Any]]:
-        assert self._schemas is not None
-        what = f"schema {number} of the registry"
-        try:
-            if number not in self._files:
-                self._files[number] = from_registry(self._schemas.by_id(number, "PROTOBUF"), what)
-            return self._reader(by_indexes(self._files[number], indexes), absent=True)
-        except ConfigError as error:
-            raise v.Undecodable(error.message or str(error)) from None
+        if number not in self._files:
+            self._files[number] = self._of_schema(number, "PROTOBUF", from_registry)
+        message = by_indexes(self._files[number], indexes)
+        return self._usable(number, lambda: self._reader(message, absent=True))

@@ -19,17 +19,23 @@ from kafkacore.spark import secrets
 from kafkacore.spark.decode.values import Undecodable
 
 PREFIX_BYTES = 5
-TRIES = 4
+TRIES = 5
 BACKOFF_S = 0.2
 TIMEOUT_S = 10.0
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 UNKNOWN_IDS = 10_000
 UNKNOWN_S = 30.0
+NO_SCHEMA = 40403
+NO_SUBJECT = (40401, 40402)
 NOT_FRAMED = "not in the schema registry's wire format: a zero byte and a schema's id are expected first"
 
 
-class UnknownSchema(Undecodable):
-    """The registry has no such id: the bytes are not what they claim to be."""
+class WrongPlace(errors.ConfigError):
+    """There is no schema registry at the URL."""
+
+
+class UnusableSchema(errors.ConfigError):
+    """A value's schema is not in the registry, is of another type, or cannot be read as the columns: the wrong registry, or columns."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Registry:
         Args:
             options: where it is.
             sleep: waits between tries, in seconds.
-            clock: seconds; an id that was unknown is asked for again after UNKNOWN_S, since it may be registered then.
+            clock: seconds; where values of an unknown schema are taken for corrupt, it is asked for again after UNKNOWN_S.
 
         Raises:
             errors.ConfigError: a URL is not http or https, or a secret is not there.
@@ -106,32 +112,40 @@ class Registry:
             self._client.close()
             self._client = None
 
-    def by_id(self, number: int, kind: str) -> Schema:
+    def by_id(self, number: int, kind: str, *, patient: bool = True) -> Schema:
         """The schema behind an id; asked once.
 
         Args:
             number: from a value.
             kind: AVRO, PROTOBUF or JSON: what it must be.
+            patient: a registry that does not know the id may be a follower that lags: it is asked again as one that does not answer, and
+                what it said is forgotten. Otherwise it is asked once, and not again before UNKNOWN_S have passed.
 
         Raises:
-            UnknownSchema: there is none, or it is of another kind.
+            UnusableSchema: there is none, or it is of another kind.
             errors.KafkaError: the registry does not answer, or refuses.
         """
         with self._lock:
             found = self._by_id.get((number, kind))
             if found is None:
-                if self._clock() - self._unknown.get(number, -UNKNOWN_S) < UNKNOWN_S:
-                    raise UnknownSchema(f"the schema registry has no schema {number}")
-                answer = self._get(f"/schemas/ids/{number}{_form(kind)}")
+                answer = None
+                if patient or self._clock() - self._unknown.get(number, -UNKNOWN_S) >= UNKNOWN_S:
+                    answer = self._get(f"/schemas/ids/{number}{_form(kind)}", (NO_SCHEMA,), tries=TRIES if patient else 1)
                 if answer is None:
                     if len(self._unknown) >= UNKNOWN_IDS:
                         self._unknown.clear()
-                    self._unknown[number] = self._clock()
-                    raise UnknownSchema(f"the schema registry has no schema {number}")
+                    if not patient:
+                        self._unknown[number] = self._clock()
+                    raise UnusableSchema(f"the schema registry {self.places} has no schema {number}")
                 found = self._by_id[number, kind] = self._schema(answer, kind, f"schema {number}")
             if found.kind != kind:
-                raise UnknownSchema(f"schema {number} is of the type {found.kind}, not {kind}")
+                raise UnusableSchema(f"schema {number} of the schema registry {self.places} is of the type {found.kind}, not {kind}")
             return found
+
+    @property
+    def places(self) -> str:
+        """The addresses, without who asks."""
+        return ", ".join(base for base, _ in self._bases)
 
     def latest(self, subject: str, kind: str) -> Schema:
         """The newest schema of a subject; asked every time.
@@ -140,7 +154,7 @@ class Registry:
             errors.ConfigError: there is no such subject, or its schema is of another kind.
             errors.KafkaError: as `by_id`.
         """
-        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}")
+        answer = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest{_form(kind)}", NO_SUBJECT)
         if answer is None:
             raise errors.ConfigError(
                 f"the schema registry has no subject {subject!r}: use the option schema.registry.subject, or .schema(...)"
@@ -158,20 +172,31 @@ class Registry:
         references = []
         for each in answer.get("references") or ():
             name, subject, version = each["name"], each["subject"], each["version"]
-            found = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{int(version)}{_form(kind)}")
+            found = self._get(f"/subjects/{quote(str(subject), safe='')}/versions/{int(version)}{_form(kind)}", NO_SUBJECT, tries=TRIES)
             if found is None:
                 raise errors.CorruptDataError(f"{what} refers to subject {subject!r} version {version}, which the schema registry lacks")
             references.append((str(name), self._schema(found, kind, f"subject {subject!r}", depth + 1)))
         return Schema(str(answer.get("schemaType") or "AVRO"), answer["schema"], tuple(references))
 
-    def _get(self, path: str) -> Any:
-        """Asks; None when the registry knows no such thing. Tries again what may pass, at each address."""
+    def _get(self, path: str, absent: tuple[int, ...], tries: int = 1) -> Any:
+        """Asks; None when the registry knows no such thing. Tries again what may pass, at each address.
+
+        Args:
+            path: of the question.
+            absent: the registry's codes for that there is no such thing. Another 404 is not a registry's.
+            tries: how often it may say so before it is believed.
+
+        Raises:
+            WrongPlace: there is no schema registry at this URL.
+            errors.KafkaError: it does not answer, or refuses.
+        """
         import httpx
 
         if self._client is None:
             self._client = httpx.Client(timeout=TIMEOUT_S, headers=self._headers, follow_redirects=False)
         why = ""
         for attempt in range(TRIES):
+            unknown = 0
             if attempt:
                 self._sleep(BACKOFF_S * 2 ** (attempt - 1))
             for base, auth in self._bases:
@@ -182,18 +207,34 @@ class Registry:
                     continue
                 if answer.status_code == 200:
                     return _json(answer, base)
-                if answer.status_code == 404 and _json(answer, base).get("error_code") in (40401, 40402, 40403, 404):
-                    return None
+                if answer.status_code == 404:
+                    if not _says(answer, absent):
+                        raise WrongPlace(
+                            f"option schema.registry.url: there is no schema registry at {base}: HTTP status 404 for {base}{path}, "
+                            f"without the code of one ({' or '.join(map(str, absent))})"
+                        )
+                    unknown += 1
+                    continue
                 why = f"{base}: HTTP status {answer.status_code} for {path}"
                 if answer.status_code in (401, 403):
                     raise errors.AuthenticationFailedError(f"the schema registry does not let us in: {why}")
                 if answer.status_code not in RETRIED:
                     raise errors.UsageError(f"the schema registry refuses: {why}")
+            if unknown and (attempt + 1 == TRIES or (unknown == len(self._bases) and attempt + 1 >= tries)):
+                return None
         raise errors.KafkaTimeoutError(f"the schema registry could not be asked, {TRIES} tries: {why}")
 
 
 def _form(kind: str) -> str:
     return "?format=serialized" if kind == "PROTOBUF" else ""
+
+
+def _says(answer: Any, codes: tuple[int, ...]) -> bool:
+    try:
+        data = answer.json()
+    except ValueError:
+        return False
+    return isinstance(data, dict) and data.get("error_code") in codes
 
 
 def _json(answer: Any, base: str) -> Any:
@@ -223,8 +264,8 @@ def split(value: bytes) -> tuple[int, bytes]:
     """A value's schema id and data.
 
     Raises:
-        UnknownSchema: it does not begin like the wire format.
+        Undecodable: it does not begin like the wire format.
     """
     if len(value) < PREFIX_BYTES or value[0]:
-        raise UnknownSchema(NOT_FRAMED)
+        raise Undecodable(NOT_FRAMED)
     return int.from_bytes(value[1:PREFIX_BYTES], "big"), value[PREFIX_BYTES:]
