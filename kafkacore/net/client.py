@@ -65,7 +65,7 @@ _AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, bu
 # How much of a session's life passes before the next authentication: not all connections of all clients at once.
 _SESSION_PARTS = (0.85, 0.95)
 
-# So long a name may be looked up before another node is asked for metadata instead (the delay of RFC 8305, section 5).
+# So long a name may be looked up before another node is asked instead, where any will do (the delay of RFC 8305, section 5).
 _RESOLUTION_DELAY_MS = 250
 
 # So many connections in a row that the peer closes so soon after the attempt began, an answer being owed, are no accident.
@@ -168,12 +168,15 @@ class NetworkClient(ClientCore):
 
     def connection_delay(self, node: Node, now_ms: int) -> int:
         """Returns how long to wait before it makes sense to look at the node again: the rest of its back-off while disconnected, of its
-        set-up time-out while connecting, and without end (NEVER_MS) once connected."""
+        set-up time-out while connecting, and without end (NEVER_MS) once connected. While its name is being resolved it is 250 ms at first:
+        who can do with another node then asks that."""
         connection = self._connections.get(node.id)
         if connection is None:
             return 0
         if connection.disconnected:
             return max(0, connection.backoff_until_ms - now_ms)
+        if connection.state == RESOLVING and now_ms < connection.last_attempt_ms + _RESOLUTION_DELAY_MS:
+            return connection.last_attempt_ms + _RESOLUTION_DELAY_MS - now_ms
         if connection.state in (CONNECTING, RESOLVING):
             return max(0, connection.setup_deadline_ms - now_ms)
         return NEVER_MS
@@ -434,8 +437,7 @@ class NetworkClient(ClientCore):
             connection.state = REAUTHENTICATING
             connection.reauthenticate_ms = NEVER_MS
             self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
-        login_due = self._login is not None and self._login.deadline_ms <= now_ms
-        if login_due:
+        if self._login is not None and self._login.deadline_ms <= now_ms:
             self._advance_login(now_ms)
         for node_id, connection in list(self._opening.items()):
             if connection.setup_deadline_ms <= now_ms:
@@ -447,7 +449,7 @@ class NetworkClient(ClientCore):
                 error = NetworkError(f"{what} within {took_ms} ms", broker=_broker(node_id))
                 self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
         self._recompute_setup_deadline()
-        if ended or login_due:
+        if ended:
             self._handle_initiate_api_version_requests(now_ms)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:

@@ -9,10 +9,11 @@ import threading
 
 import pytest
 
-from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.clock import ManualClock
 from kafkacore.config_security import RefreshWindow, TokenEndpoint
 from kafkacore.errors import AuthenticationFailedError, RequestTimedOut, SaslAuthentication
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net import oauth
 from kafkacore.net.oauth import (
     ASK_TIMEOUT_MS,
     MAX_ANSWER_BYTES,
@@ -367,11 +368,13 @@ def test_an_answer_that_drips_is_bounded_as_a_whole():
         assert not thread.is_alive()
 
 
-def test_closing_ends_an_ask_that_hangs_and_no_thread_is_left():
+@pytest.mark.parametrize("end", ["close", "deadline"])
+def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, monkeypatch):
     pytest.importorskip("httpx")
+    monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)  # httpx is to be ended, not to end by itself
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
-        clock = SystemClock()
+        clock = ManualClock(0, T0)
         login = TokenLogin(ClientCredentials(TokenEndpoint(url, "me", "hush", None), clock), clock)
         answered = threading.Event()
         login.on_answer = answered.set
@@ -382,7 +385,11 @@ def test_closing_ends_an_ask_that_hangs_and_no_thread_is_left():
         sock, _ = listener.accept()
         with sock:
             assert sock.recv(65_536).startswith(b"POST /token")
-            login.close()
+            if end == "close":
+                login.close()
+            else:
+                clock.advance(3_600_000)
+                login.advance(clock.now_ms())
             assert answered.wait(WAIT_S)
             thread.join(WAIT_S)
             assert not thread.is_alive()

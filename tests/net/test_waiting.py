@@ -8,17 +8,20 @@ import threading
 import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, protocol
-from kafkacore.config_security import SaslSettings
+from kafkacore.clock import SystemClock
+from kafkacore.config_security import SaslSettings, TokenEndpoint, sasl_listener
 from kafkacore.errors import AuthenticationFailedError, NetworkError
 from kafkacore.metadata import NEVER_MS
+from kafkacore.net import oauth
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import AWAITING_TOKEN, REAUTHENTICATING, RESOLVING
 from kafkacore.net.oauth import ASK_TIMEOUT_MS, read_unsecured_token, unsecured_token
 from kafkacore.net.sasl import OAuthBearerServer
+from kafkacore.net.selector import Selector
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
-from tests.net.net_support import Cluster
+from tests.net.net_support import Cluster, CountingPoller
 from tests.net.test_authentication import SaslBroker
 
 WAIT_S = 30
@@ -139,7 +142,10 @@ def test_a_resolver_that_hangs_for_one_broker_does_not_keep_another_from_being_a
         assert not cluster.client.ready(node, cluster.now_ms)
         assert produce(cluster, 1) == [None]
     assert cluster.client._connections[2].state == RESOLVING
-    assert 0 < cluster.client.connection_delay(node, cluster.now_ms) <= 12_000
+    assert cluster.client.connection_delay(node, cluster.now_ms) == 250
+    assert cluster.client.least_loaded_node(cluster.now_ms).id == 1
+    cluster.clock.advance(250)
+    assert 5_000 < cluster.client.connection_delay(node, cluster.now_ms) <= 12_000
     resolver.answer("broker-2", "broker-2")
     cluster.until_ready(2)
     assert produce(cluster, 2) == [None]
@@ -152,18 +158,23 @@ def test_a_name_that_is_not_resolved_in_time_fails_its_own_broker_and_its_late_a
     node = cluster.node(2)
     cluster.client.ready(node, cluster.now_ms)
     assert resolver.asked.acquire(timeout=WAIT_S)
-    for _ in range(3):
-        cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
-        cluster.poll()
+    for attempt in range(3):
+        for _ in range(2):
+            cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+            cluster.poll()
         assert cluster.client.connection_failed(node)
         error = cluster.client.connection_errors(node)[-1]
         assert isinstance(error, NetworkError)
         assert "cannot resolve host 'broker-2': there was no answer within" in str(error)
         cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
-        assert not cluster.client.ready(node, cluster.now_ms)
+        if attempt < 2:
+            assert not cluster.client.ready(node, cluster.now_ms)
     assert resolver.calls.count("broker-2") == 1  # one thread, however many attempts
     assert produce(cluster, 1) == [None]
     resolver.answer("broker-2", "broker-2")
+    while cluster.client._lookups._running:  # it comes when no one waits for it
+        assert cluster.woken.acquire(timeout=WAIT_S)
+        cluster.poll()
     cluster.until_ready(2)
     assert resolver.calls.count("broker-2") == 1
 
@@ -497,6 +508,39 @@ def test_a_session_whose_token_has_expired_waits_for_the_next_one_without_stoppi
     assert len([peer for peer in secured.peers if peer.address.host == "broker-1"]) == 1
 
 
+def test_a_session_that_waits_for_a_token_ends_with_the_ask(secured):
+    secured.session_ms = 100_000
+    secured.wait_for_ready(1)
+    expire(secured)
+    secured.tokens.hang()
+    connection = secured.client._connections[1]
+    secured.clock.advance(connection.reauthenticate_ms - secured.now_ms)
+    secured.client.poll(0, secured.now_ms)
+    assert connection.state == REAUTHENTICATING
+    secured.clock.advance(ASK_TIMEOUT_MS)
+    secured.client.poll(0, secured.now_ms)
+    assert "gave no answer within 10000 ms" in str(secured.client.authentication_exception(secured.node(1)))
+
+
+def test_closing_ends_the_question_to_an_endpoint(monkeypatch):
+    pytest.importorskip("httpx")
+    monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)  # httpx is to be ended, not to end by itself
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = TokenEndpoint(f"http://127.0.0.1:{listener.getsockname()[1]}/token", "me", "hush", None)
+        cluster = Cluster()
+        cluster.selector._authenticator = authenticators(SaslSettings("OAUTHBEARER", token_endpoint=endpoint), "me", cluster.clock)
+        cluster.client = cluster.make_client()
+        before = set(threading.enumerate())
+        assert not cluster.client.ready(cluster.node(), cluster.now_ms)
+        (thread,) = set(threading.enumerate()) - before
+        sock, _ = listener.accept()
+        with sock:
+            assert sock.recv(65_536).startswith(b"POST /token")
+            cluster.close()
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
 def test_a_session_that_gets_no_token_ends(secured):
     secured.session_ms = 100_000
     secured.wait_for_ready(1)
@@ -510,6 +554,62 @@ def test_a_session_that_gets_no_token_ends(secured):
     secured.tokens.error = None
     secured.clock.advance(20_000)
     secured.wait_for_ready(1)
+
+
+def test_a_second_network_client_takes_over_the_ask(secured):
+    """After Ctrl+C a driver goes on with new connections, and with the same login."""
+    secured.tokens.hang()
+    assert not secured.client.ready(secured.node(1), secured.now_ms)
+    assert secured.tokens.asked.acquire(timeout=WAIT_S)
+    authenticator = secured.selector.authenticator
+    secured.selector.close()
+    secured.selector = Selector(secured.clock, transports=secured, poller=CountingPoller(secured.serve), authenticator=authenticator)
+    secured.client = Cluster.make_client(secured)
+    secured.woken = noting_wakeups(secured.client)
+    assert not secured.client.ready(secured.node(1), secured.now_ms)
+    secured.tokens.release()
+    secured.wait_for_ready(1)
+    assert secured.tokens.calls == 1
+
+
+@pytest.mark.slow
+def test_records_flow_while_the_next_token_hangs_and_a_new_connection_waits_for_it():
+    """Real brokers, a real producer: one broker is connected, the other one comes when there is no token."""
+    clock, asked, release = SystemClock(), threading.Semaphore(0), threading.Event()
+    token = unsecured_token({"sub": "carol"}, clock.wall_ms(), 600)
+    expires = []
+
+    def provider():
+        if expires:
+            asked.release()
+            release.wait()
+            return token, clock.wall_ms() + 600_000
+        expires.append(clock.wall_ms() + 1_000)  # for the client; the brokers' sessions last longer
+        return token, expires[0]
+
+    config = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": provider,
+    }  # fmt: skip
+    with EmbeddedCluster(2, config=config) as cluster:
+        cluster.create_topic("t", 2, 1)
+        here, there = (next(n for n in range(2) if cluster.leader("t", n) == broker) for broker in (1, 2))
+        with KafkaProducer({"bootstrap.servers": cluster.bootstrap_servers, "metadata.max.age.ms": 100, **settings}) as producer:
+            try:
+                for partition in (here, there):
+                    producer.send("t", b"v", partition=partition).result(30)
+                assert asked.acquire(timeout=WAIT_S)
+                while clock.wall_ms() <= expires[0]:
+                    producer.send("t", b"v", partition=here).result(30)
+                cluster.stop_broker(2)
+                cluster.start_broker(2)
+                waits = producer.send("t", b"v", partition=there)
+                for _ in range(20):
+                    producer.send("t", b"v", partition=here).result(30)
+                assert not waits.done()
+            finally:
+                release.set()
+            assert waits.result(30).partition == there
 
 
 def test_closing_does_not_wait_for_a_token(secured):

@@ -327,10 +327,11 @@ def refresh(cluster: Any) -> None:
 
     def short() -> tuple[str, int]:
         asked_twice.release()
-        return token, SystemClock().wall_ms() + 1_000
+        return token, SystemClock().wall_ms() + 500
 
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_login_refresh_window_factor": 0.5}
-    with EmbeddedCluster(config=sasl_listener({})) as secured, producer(secured, **settings, sasl_oauthbearer_token_provider=short) as p:
+    brokers = {**sasl_listener({}), "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}
+    with EmbeddedCluster(config=brokers) as secured, producer(secured, **settings, sasl_oauthbearer_token_provider=short) as p:
         p.send("t", b"x").result(10)
         for _ in range(3):
             assert asked_twice.acquire(timeout=30)
