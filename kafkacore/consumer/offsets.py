@@ -189,7 +189,8 @@ class PositionKeeper:
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""
         waits = [q.next_wake_ms(now_ms) for q, _ in self._resets] + [q.next_wake_ms(now_ms) for q, _ in self._validations]
-        waits += [s.retry_at_ms - now_ms for s in self._subscription.unsettled.values() if s.retry_at_ms > now_ms]
+        # An answer that was just read may have asked for a reset: its question starts with the next step, and nothing else would wake it.
+        waits += [max(s.retry_at_ms - now_ms, 0) for s in self._subscription.unsettled.values() if s.question is None]
         known = [w for w in waits if w is not None]
         return min(known) if known else None
 

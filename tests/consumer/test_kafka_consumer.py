@@ -302,6 +302,21 @@ def test_nobody_there_is_said_with_the_reasons():
     assert "refused" in str(caught.value)
 
 
+def test_a_position_out_of_range_is_reset_within_the_call_that_finds_it(broker):
+    """With nothing else on the way, nothing but the reset itself ends the wait: a `for` loop stood still."""
+    produce(broker.address, "t", 0, numbered(0, 10))
+    with (
+        KafkaAdminClient(bootstrap_servers=broker.address) as admin,
+        KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer,
+    ):
+        admin.delete_records({A: 5})
+        consumer.assign([A])
+        consumer.seek(A, 0)
+        assert next(iter(consumer)).offset == 5
+        consumer.seek(A, 100)
+        assert consumer.poll(None)[A][0].offset == 5
+
+
 def test_closing_ends_the_fetch_session_and_the_connections(broker):
     others = broker.statistics()["connections"]
     consumer = KafkaConsumer("t", bootstrap_servers=broker.address, fetch_max_wait_ms=10)
