@@ -563,6 +563,9 @@ class BrokerConfig(_Config):
         log_message_timestamp_after_max_ms: how far ahead of the broker a producer's timestamp may be.
         log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
         log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
+        log_memory_max_bytes: what all logs of a broker in memory may hold together; beyond it the largest lose their oldest segments, and
+            a warning says so. 0 stands for no limit, -1 for a quarter of the machine's memory, shared by the brokers of an
+            EmbeddedCluster. Not a setting of Kafka.
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
         log_cleanup_policy: delete (old segments go), compact (of every key the last value stays), or both with a comma.
         log_cleaner_backoff_ms: how often is looked for something to compact.
@@ -668,6 +671,7 @@ class BrokerConfig(_Config):
     log_message_timestamp_after_max_ms: int = _between(3_600_000, 0, INT64_MAX)
     log_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
     log_retention_bytes: int = _between(-1, -1, INT64_MAX)
+    log_memory_max_bytes: int = _between(-1, -1, INT64_MAX)
     log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
     log_cleanup_policy: str = _one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
     log_cleaner_backoff_ms: int = _between(15_000, 0, INT64_MAX)

@@ -155,8 +155,17 @@ def request_memory_bytes(config: BrokerConfig) -> int:
     """What the requests of all connections may hold together: queued.max.request.bytes, or a quarter of the machine's memory."""
     if config.queued_max_request_bytes > 0:
         return config.queued_max_request_bytes
+    return max(machine_memory_bytes() // 4, config.socket_request_max_bytes)
+
+
+def log_memory_bytes(config: BrokerConfig) -> int:
+    """What the logs of a broker in memory may hold together: log.memory.max.bytes, or a quarter of the machine's memory; 0 for no limit."""
+    return config.log_memory_max_bytes if config.log_memory_max_bytes >= 0 else machine_memory_bytes() // 4
+
+
+def machine_memory_bytes() -> int:
+    """Bytes of the machine's memory; 0 on a system that does not say."""
     try:
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):  # a system that does not tell
-        machine = 0
-    return max(machine // 4, config.socket_request_max_bytes)
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0

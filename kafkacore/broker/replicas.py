@@ -24,8 +24,11 @@ from kafkacore.broker.assignments import DirectoryAssignments
 from kafkacore.broker.cluster import RESOURCE_TOPIC, ClusterImage, ImageDelta, ImageListener, PartitionRegistration, Topic
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.fetcher import ReplicaFetchers
+from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.isr import IsrProposals
+from kafkacore.broker.limits import log_memory_bytes
 from kafkacore.broker.log import LogManager
+from kafkacore.broker.log.memory import MemoryLimit
 from kafkacore.broker.partition import UNKNOWN_BROKER_EPOCH, Appended, Committed, Partition, Role
 from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
@@ -95,6 +98,12 @@ class ReplicaManager(ImageListener):
         self._on_change = on_change
         self._dirty: dict[PartitionKey, Partition] = {}
         self._settling = False
+        self.memory_limit: MemoryLimit | None = None
+        """Of logs in memory; None for logs on disk, and on a system that does not say how much memory it has."""
+        self._freeing: TimerTask | None = None
+        if not logs.on_disk and (limit_bytes := log_memory_bytes(config)):
+            self.memory_limit = MemoryLimit(limit_bytes, logs.logs, self._plan_to_free_memory)
+            logs.on_memory_growth = self.memory_limit.grew
         logs.high_watermarks = self._high_watermarks
         logs.last_stable_offset = lambda key: self.partitions[key].last_stable_offset
         self.started()
@@ -217,10 +226,10 @@ class ReplicaManager(ImageListener):
             if part is not None:
                 with contained("the end of %s", type(part).__name__):
                     part.close()
-        for task in (self._isr_check, self._retry):
+        for task in (self._isr_check, self._retry, self._freeing):
             if task is not None:
                 task.cancel()
-        self._isr_check = self._retry = None
+        self._isr_check = self._retry = self._freeing = None
         self._to_retry.clear()
         for partition in list(self.partitions.values()):
             with contained("the end of partition %s-%d", *partition.key):
@@ -485,6 +494,22 @@ class ReplicaManager(ImageListener):
                 except errors.KafkaError as error:            # also a damaged segment
                     logger.warning("retention of %s-%d: %s", *partition.key, error)
                 partition.producers.expire(wall_ms, producer_id_expiration_ms)
+
+    def _plan_to_free_memory(self) -> None:
+        """In the loop's next turn: the append that noticed is still under way."""
+        if self._freeing is None:
+            self._freeing = TimerTask(0, self._free_memory)
+            self._timer.add(self._freeing)
+
+    def _free_memory(self) -> None:
+        self._freeing = None
+        assert self.memory_limit is not None
+
+        def may_delete(partition: Partition) -> bool:
+            return "delete" in partition.config.cleanup_policy and not is_internal(partition.topic.name)
+
+        for partition in self.memory_limit.free(self.partitions.values(), may_delete, self._clock.wall_ms()):
+            self.changed(partition)
 
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""

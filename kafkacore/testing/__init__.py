@@ -23,7 +23,7 @@ from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.emulation import capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
-from kafkacore.broker.limits import raise_descriptor_limit
+from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
@@ -152,6 +152,8 @@ class EmbeddedCluster:
         if users is not None:
             config = _with_users(config, users)
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
+        if self.config.log_memory_max_bytes < 0:
+            self.config = self.config.replace(log_memory_max_bytes=log_memory_bytes(self.config) // brokers)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
         directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
         self._controller = ControllerHost(

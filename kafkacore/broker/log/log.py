@@ -118,19 +118,28 @@ class MemoryStorage(Storage):
     writing fresh memory.
     """
 
-    def __init__(self, rolled: Callable[[Log], None] = lambda log: None, truncated: Callable[[int], None] = lambda offset: None) -> None:
+    def __init__(
+        self,
+        rolled: Callable[[Log], None] = lambda log: None,
+        truncated: Callable[[int], None] = lambda offset: None,
+        grew: Callable[[int], None] = lambda nbytes: None,
+    ) -> None:
         """Holds nothing itself.
 
         Args:
-            rolled: told that a log got a new segment.
-            truncated: told where a log ends now that was cut.
+            rolled: called with a log that got a new segment.
+            truncated: called with the new end of a log that was cut.
+            grew: called with the bytes of a new segment.
         """
         self._rolled = rolled
         self._truncated = truncated
+        self._grew = grew
 
     def create(self, base_offset: int, needed_bytes: int, previous: Segment | None, config: LogSettings, wall_ms: int) -> Segment:
         capacity = previous.capacity * 2 if isinstance(previous, MemorySegment) else SEGMENT_MIN_BYTES
-        return MemorySegment(base_offset, max(min(capacity, config.segment_bytes, SEGMENT_MAX_BYTES), needed_bytes), wall_ms)
+        capacity = max(min(capacity, config.segment_bytes, SEGMENT_MAX_BYTES), needed_bytes)
+        self._grew(capacity)
+        return MemorySegment(base_offset, capacity, wall_ms)
 
     def drop(self, segments: Sequence[Segment], delay_ms: int) -> None:
         return None

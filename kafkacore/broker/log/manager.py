@@ -90,6 +90,8 @@ class LogManager:
         self.logs: dict[Key, Log] = {}
         self.high_watermarks: Callable[[], Mapping[Key, int]] = lambda: {key: log.end_offset for key, log in self.logs.items()}
         """Where `replication-offset-checkpoint` gets its offsets; a partition that is replicated knows better."""
+        self.on_memory_growth: Callable[[int], None] = lambda nbytes: None
+        """Called with the bytes of each new segment in memory."""
         self.on_dir_failure: Callable[[list[Key]], None] = lambda keys: None
         """Told which partitions went offline with their directory."""
         self.is_open = dirs is None
@@ -318,7 +320,8 @@ class LogManager:
         if log is not None:
             return log
         if not self.on_disk:
-            log = self.logs[key] = Log(config, MemoryStorage(self.compactor.look_soon, functools.partial(self.compactor.truncated, key)))
+            truncated = functools.partial(self.compactor.truncated, key)
+            log = self.logs[key] = Log(config, MemoryStorage(self.compactor.look_soon, truncated, self.on_memory_growth))
             return log
         log_dir, path = self._place(topic, index, is_new)
         with log_dir.io():
