@@ -14,6 +14,7 @@ Source: org.apache.kafka.common.security.authenticator.SaslClientAuthenticator; 
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ from kafkacore.config_security import SaslSettings
 from kafkacore.errors import AuthenticationFailedError, Code, CorruptDataError, KafkaError
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.oauth import TokenLogin, token_login
-from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient
+from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
 from kafkacore.net.transport import Transport
 from kafkacore.protocol import (
     APIS,
@@ -254,7 +255,9 @@ def new_clients(settings: SaslSettings, clock: Clock, login: TokenLogin | None =
         PlainClient(settings.username, settings.password)
         return lambda: PlainClient(settings.username, settings.password)
     ScramClient(settings.mechanism, settings.username, settings.password)
-    return lambda: ScramClient(settings.mechanism, settings.username, settings.password)
+    # Brokers of a cluster share a user's salt: hashing, which takes milliseconds of the I/O thread, is done for the first connection only.
+    salted = functools.lru_cache(maxsize=4)(functools.partial(salted_password, settings.mechanism, settings.password))
+    return lambda: ScramClient(settings.mechanism, settings.username, settings.password, salted=salted)
 
 
 def no_token(error: KafkaError) -> AuthenticationFailedError:

@@ -1,5 +1,6 @@
 """SASL on a connection: its requests over a stream, its refusals, and authenticating again before a session ends."""
 
+import hashlib
 import struct
 
 import pytest
@@ -90,6 +91,25 @@ def test_to_its_end_over_any_pieces(settings, step_bytes):
     assert broker.asked == [(18, 0), (17, 1), *[(36, 2)] * tokens]
     assert broker.machine.user == "alice"
     assert authenticator.session_lifetime_ms == 5_000
+
+
+def test_the_password_is_hashed_once_per_salt_and_not_for_every_connection(monkeypatch):
+    hashed, real = [], hashlib.pbkdf2_hmac
+
+    def counting(name, password, salt, iterations):
+        hashed.append((salt, iterations))
+        return real(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
+    new_client = new_clients(SCRAM, ManualClock())
+    other = scram_credential("SCRAM-SHA-512", salted_password("SCRAM-SHA-512", PASSWORD, b"pepper", 5000), b"pepper", 5000)
+    hashed.clear()
+    for credential in (CREDENTIAL, CREDENTIAL, other, CREDENTIAL, other):
+        near, far = memory_pair()
+        machine = ScramServer("SCRAM-SHA-512", {"alice": credential}.get)
+        run(SaslAuthenticator(new_client, "me"), near, SaslBroker(Peer(far, None), machine=machine))
+        assert machine.done
+    assert hashed == [(b"salt", 4096), (b"pepper", 5000)]
 
 
 def test_bytes_behind_the_last_answer_stay_for_the_channel():

@@ -153,6 +153,7 @@ FIRST = RFC7677[1].decode()
         (FIRST.replace("i=4096", "i=1"), "1 SCRAM-SHA-256 iterations"),
         (FIRST.replace("i=4096", "i=4095"), "iterations"),
         (FIRST.replace("i=4096", "i=1000000000"), "1000000000 SCRAM-SHA-256 iterations"),
+        (FIRST.replace("i=4096", "i=100001"), "100001 SCRAM-SHA-256 iterations; 4096 to 100000 are accepted"),
         (FIRST.replace("i=4096", "i=" + "9" * 5000), "form"),
         (FIRST.replace("i=4096", "i=-4096"), "form"),
         (FIRST.replace("i=4096", "i=4096,"), "form"),
