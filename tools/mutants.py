@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+_NO_TESTS = 5  # pytest's exit code
 # A room: its files, and the tests that run for each mutant.
 ROOMS = {
     "producer": (["kafkacore/producer"], ["tests/producer"]),
@@ -67,11 +68,11 @@ def sample(copy: Path, files: list[str], count: int, seed: int) -> list[Any]:
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
-def test_command(copy: Path, tests: list[str], limit_s: int) -> str:
+def test_command(copy: Path, tests: list[str], limit_s: int, marks: str) -> str:
     names = [str(path) for pattern in tests for path in sorted(copy.glob(pattern))]
     return (
         f"env PYTHONPATH={copy} PYTHONDONTWRITEBYTECODE=1 {sys.executable} -m pytest -x -q -n 0 -p no:cacheprovider --benchmark-disable"
-        f" --timeout {limit_s} -m 'not kafka' {' '.join(names)}"
+        f" --timeout {limit_s} -m 'not kafka and {marks}' {' '.join(names)}"
     )
 
 
@@ -87,16 +88,23 @@ def run(room: str, count: int, seed: int, limit_s: int) -> Iterator[dict[str, An
     with tempfile.TemporaryDirectory(prefix="kafkacore-mutants-") as directory:
         copy = Path(directory)
         copy_of_the_checkout(copy)
-        command = test_command(copy, tests, limit_s)
-        began = time.monotonic()
-        unchanged = subprocess.run(command, shell=True, cwd=copy, capture_output=True, text=True)
-        if unchanged.returncode:
-            raise SystemExit(f"{room}: the tests fail without a mutant\n{unchanged.stdout[-3000:]}")
-        # A mutant may loop without end outside of any test. Three times the whole run, and a minute, is enough for all others.
-        whole_s = 3 * (time.monotonic() - began) + 60
+        # First the quick tests; what survives them meets the slow ones. Each run has a limit, since a mutant may loop outside of any test:
+        # three times the run without a mutant, and a minute, is enough for all others.
+        runs: list[tuple[str, float]] = []
+        for marks in ("not slow", "slow"):
+            command = test_command(copy, tests, limit_s, marks)
+            began = time.monotonic()
+            unchanged = subprocess.run(command, shell=True, cwd=copy, capture_output=True, text=True)
+            if unchanged.returncode not in (0, _NO_TESTS):
+                raise SystemExit(f"{room}: the tests fail without a mutant\n{unchanged.stdout[-3000:]}")
+            if unchanged.returncode == 0:
+                runs.append((command, 3 * (time.monotonic() - began) + 60))
         for mutation in sample(copy, files, count, seed):
             began = time.monotonic()
-            result = mutate_and_test([mutation], command, whole_s)
+            for command, most_s in runs:
+                result = mutate_and_test([mutation], command, most_s)
+                if result.test_outcome is None or result.test_outcome.value != "survived":
+                    break
             yield {
                 "room": room,
                 "file": str(mutation.module_path.relative_to(copy)),
