@@ -2,7 +2,7 @@
 
 Rules:
 
-1. One thread owns a client. Only `wakeup`, `initiate_close` and `active` may be called from others.
+1. One thread owns a client. Only `wakeup`, `initiate_close` and `active` may be called from others, and `_post` by its helper threads.
 2. `poll` does, in this order: aborted sends, metadata refresh, I/O; then completed sends, completed receives, disconnections, connections,
    ApiVersions requests, timed-out connections, timed-out requests; and last the callbacks, so a callback sees a settled state.
 3. Every wait ends at a real deadline (metadata age, back-off, set-up time-out, request time-out). An idle client does not wake up.

@@ -5,9 +5,11 @@ import json
 import queue
 import random
 import socket
+import ssl
 import threading
 
 import pytest
+import trustme
 
 from kafkacore.clock import ManualClock
 from kafkacore.config_security import RefreshWindow, TokenEndpoint
@@ -369,11 +371,17 @@ def test_an_answer_that_drips_is_bounded_as_a_whole():
 
 
 @pytest.mark.parametrize("end", ["close", "deadline"])
-def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, monkeypatch):
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, scheme, monkeypatch, tmp_path):
     pytest.importorskip("httpx")
     monkeypatch.setattr(oauth, "ASK_TIMEOUT_MS", 3_600_000)  # httpx is to be ended, not to end by itself
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/token"
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/token"
         clock = ManualClock(0, T0)
         login = TokenLogin(ClientCredentials(TokenEndpoint(url, "me", "hush", None), clock), clock)
         answered = threading.Event()
@@ -383,6 +391,8 @@ def test_an_ask_that_hangs_is_ended_and_no_thread_is_left(end, monkeypatch):
         (thread,) = set(threading.enumerate()) - before
         assert thread.daemon
         sock, _ = listener.accept()
+        if scheme == "https":
+            sock = context.wrap_socket(sock, server_side=True)
         with sock:
             assert sock.recv(65_536).startswith(b"POST /token")
             if end == "close":

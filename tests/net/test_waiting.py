@@ -1,8 +1,11 @@
 """What may hang without stopping anything else: the resolver for one broker's name, the place where OAuth tokens come from."""
 
+import os
 import queue
 import random
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -279,6 +282,47 @@ def test_closing_does_not_wait_for_a_resolver_that_hangs(what, monkeypatch):
             alone.close(0)
     finally:
         release.set()
+
+
+FORKS = """
+import os, socket, sys, threading
+from kafkacore import KafkaProducer
+from kafkacore.errors import ForkedClientError
+
+real, asked, release = socket.getaddrinfo, threading.Event(), threading.Event()
+
+def getaddrinfo(host, *args, flags=0, **options):
+    if host == "hangs.example" and not flags & socket.AI_NUMERICHOST:
+        asked.set()
+        release.wait()
+        host = "127.0.0.1"
+    return real(host, *args, flags=flags, **options)
+
+socket.getaddrinfo = getaddrinfo
+with KafkaProducer(bootstrap_servers="hangs.example:" + sys.argv[1]) as producer:
+    asked.wait()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            producer.send("t", b"v")
+        except ForkedClientError:
+            producer.close()
+            code = 0
+        finally:
+            os._exit(code)
+    print(os.waitpid(child, 0)[1])
+    release.set()
+    print(producer.send("t", b"v").result(30).offset)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_leaves_a_lookup_to_its_parent():
+    with EmbeddedCluster(1) as cluster:
+        port = cluster.bootstrap_servers.rpartition(":")[2]
+        done = subprocess.run([sys.executable, "-c", FORKS, port], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "0"], done.stderr
 
 
 # ---- tokens
