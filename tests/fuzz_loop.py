@@ -1,5 +1,4 @@
-"""Feeds mutated and random bytes to everything that reads bytes; only CorruptDataError may come out (and
-DecompressedTooLarge, where something was compressed).
+"""Feeds mutated and random bytes to everything that reads bytes; only CorruptDataError or DecompressedTooLarge may come out.
 
     python tests/fuzz_loop.py --seconds 60 --seed 1 --target batches
 
