@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import Disk, topic_config
 
-from kafkacore.broker.log import Log, LogManager
+from kafkacore.broker.log import Log, LogManager, compactor
 from kafkacore.broker.log.cleaner import cleanable
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
+from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder, control_batch, read_batches
 
 KEY = ("t", 0)
@@ -366,3 +367,81 @@ def committed(log) -> dict[bytes, bytes | None]:
         for record in each.records():
             seen[record.key] = record.value
     return {key: value for key, value in seen.items() if value is not None}
+
+
+class Damaged:
+    """Reads of a log's segments fail, as many as the test says: bad memory, or a bug."""
+
+    def __init__(self, monkeypatch, error):
+        self.left, self.error, self.tries = 0, error, 0
+        real = compactor.clean
+
+        def clean(plan, make):
+            self.tries += 1
+            if self.left:
+                self.left -= 1
+                raise self.error
+            return real(plan, make)
+
+        monkeypatch.setattr(compactor, "clean", clean)
+
+
+@pytest.mark.parametrize("error", [CorruptDataError("a bad read"), ZeroDivisionError("a bug")], ids=["damage", "bug"])
+def test_a_log_that_could_not_be_compacted_is_tried_again_later_and_later(store, monkeypatch, caplog, error):
+    log = store.log(**COMPACT, min_cleanable_dirty_ratio=0.0)
+    damage = Damaged(monkeypatch, error)
+    damage.left = 3
+    for nth in range(20):
+        put(log, (b"k", b"%d" % nth * 150))
+    wait(store)
+    assert (damage.tries, store.manager.compactor.uncleanable) == (1, 1)
+    waits = []
+    while KEY not in store.manager.compactor.cleaned_to:
+        before = store.clock.now_ms()
+        store.clock.advance(store.manager.compactor.next_deadline_ms() - before)
+        store.manager.advance_clock()
+        waits.append(store.clock.now_ms() - before)
+    assert [each for each in waits if each] == [60_000, 120_000, 240_000]  # 0: whether another log can be compacted
+    assert store.manager.compactor.cleaned_to[KEY] == log.segments[-1].base_offset
+    assert (damage.tries, store.manager.compactor.uncleanable) == (4, 0)
+    assert "t-0 cannot be compacted (try 3, the next one in 240 s)" in caplog.text
+    damage.left = 1
+    for nth in range(20):
+        put(log, (b"k", b"%d" % nth * 150))
+    wait(store)
+    assert "(try 1, the next one in 60 s)" in caplog.records[-1].getMessage()  # it was fixed in between
+    assert store.manager.compactor.uncleanable == 1
+
+
+def test_a_log_that_stays_damaged_is_tried_once_an_hour_keeps_no_other_waiting_and_is_forgotten_with_its_topic(monkeypatch):
+    store = Memory()
+    damaged, healthy = store.log(**COMPACT), store.manager.open("h", bytes(16), 0, topic_config(**COMPACT))
+    real = compactor.cleanable
+
+    def cleanable_or_not(log, *args):
+        if log is damaged:
+            raise CorruptDataError("a bad index")
+        return real(log, *args)
+
+    monkeypatch.setattr(compactor, "cleanable", cleanable_or_not)
+    for log in (damaged, healthy):
+        for nth in range(20):
+            put(log, (b"k", b"%d" % nth * 150))
+    wait(store)
+    assert store.manager.compactor.cleaned_to == {("h", 0): healthy.segments[-1].base_offset}
+    gaps = []
+    for _ in range(10):
+        before = store.clock.now_ms()
+        store.clock.advance(store.manager.compactor.next_deadline_ms() - before)
+        store.manager.advance_clock()
+        gaps.append(store.clock.now_ms() - before)
+    assert gaps[-3:] == [3_600_000] * 3
+    for nth in range(20):
+        put(healthy, (b"k", b"%d" % nth * 150))
+    assert store.manager.compactor.next_deadline_ms() == store.clock.now_ms() + 15_000  # not the next try of the other
+    wait(store)
+    assert store.manager.compactor.cleaned_to[("h", 0)] == healthy.segments[-1].base_offset
+    store.manager.delete(*KEY)
+    store.clock.advance(3_600_000)
+    store.manager.advance_clock()
+    assert (store.manager.compactor.uncleanable, store.manager.compactor.next_deadline_ms()) == (0, None)

@@ -2,7 +2,7 @@
 
 Looks at the logs when one of them has got a segment that can be cleaned, and then every log.cleaner.backoff.ms as long as there is
 something that time or the end of a transaction may make cleanable. The log with the largest dirty part, relatively, comes first; one at a
-time.
+time. A log that cannot be cleaned is left alone for a while, longer each time (Kafka: until it is restarted): what damaged a read may pass.
 
 Source: org.apache.kafka.storage.internals.log.{LogCleaner, LogCleanerManager}.
 """
@@ -32,6 +32,8 @@ from kafkacore.config import INT64_MAX, BrokerConfig
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, int]
+RETRY_MS, RETRY_MAX_MS = 60_000, 3_600_000
+"""When a log that could not be cleaned is tried again, the first time and at most."""
 
 
 class Settings(LogSettings, CompactionSettings, Protocol):
@@ -41,6 +43,13 @@ class Settings(LogSettings, CompactionSettings, Protocol):
     def cleanup_policy(self) -> str: ...
     @property
     def delete_retention_ms(self) -> int: ...
+
+
+class _Refused(NamedTuple):
+    """A log that could not be cleaned: how often, and when it is tried again."""
+
+    tries: int
+    retry_at_ms: int
 
 
 class _Candidate(NamedTuple):
@@ -81,13 +90,22 @@ class Compactor:
         self._changed = changed
         self._due_ms: int | None = None
         self._running = False
-        self._refused: set[Log] = set()
+        self._refused: dict[Log, _Refused] = {}
         self._cancelled = threading.Event()
 
     def look_soon(self, log: Log) -> None:
         """A log that is compacted got a new segment, or other settings."""
-        if self._due_ms is None and is_compacted(log):
-            self._due_ms = self._clock.now_ms() + self._config.log_cleaner_backoff_ms
+        if is_compacted(log):
+            self._look_at(self._clock.now_ms() + self._config.log_cleaner_backoff_ms)
+
+    def _look_at(self, time_ms: int) -> None:
+        if self._due_ms is None or self._due_ms > time_ms:
+            self._due_ms = time_ms
+
+    @property
+    def uncleanable(self) -> int:
+        """How many logs could not be cleaned and wait to be tried again. Kafka: uncleanable-partitions-count."""
+        return len(self._refused)
 
     def cancel(self) -> None:
         """Gives up a cleaning that runs: the broker stops. The next one begins with the next segment, or the next start."""
@@ -116,33 +134,47 @@ class Compactor:
         if chosen is not None:
             try:
                 self._start(chosen.key, chosen.log, chosen.part)
-            except OSError as error:
+            except Exception as error:
                 self._failed(chosen.key, chosen.log, error)
+                self._look_at(now_ms + self._config.log_cleaner_backoff_ms)
         elif any(_may_become(each) for each in candidates):
-            self._due_ms = now_ms + self._config.log_cleaner_backoff_ms
+            self._look_at(now_ms + self._config.log_cleaner_backoff_ms)
+        retry_at_ms = min((each.retry_at_ms for each in self._refused.values() if each.retry_at_ms > now_ms), default=None)
+        if retry_at_ms is not None:
+            self._look_at(retry_at_ms)
 
     def _candidates(self) -> list[_Candidate]:
         found = []
-        wall_ms = self._clock.wall_ms()
+        wall_ms, now_ms = self._clock.wall_ms(), self._clock.now_ms()
+        if self._refused:
+            held = set(self._logs.values())
+            self._refused = {log: refused for log, refused in self._refused.items() if log in held}
         for key, log in self._logs.items():
-            if is_compacted(log) and log.segments and log not in self._refused:
+            if is_compacted(log) and log.segments and (log not in self._refused or self._refused[log].retry_at_ms <= now_ms):
                 try:
                     log.storage.check()
                     part = cleanable(log, _settings(log), self.cleaned_to.get(key, 0), self._last_stable_offset(key), wall_ms)
                     found.append(_Candidate(key, log, part))
-                except (OSError, errors.KafkaError) as error:
+                except Exception as error:                    # the others are looked at
                     self._failed(key, log, error)
         return found
 
     def _failed(self, key: Key, log: Log, error: Exception) -> None:
-        """A log cannot be cleaned: because of its directory, or of itself, and then never again."""
+        """A log cannot be cleaned: because of its directory, or of itself, and then not for a while."""
         if isinstance(error, errors.KafkaStorage):
-            return  # told by the directory
+            self._refused.pop(log, None)                      # the directory has reported it
+            return
         if isinstance(error, OSError):
+            self._refused.pop(log, None)
             log.storage.failed(error)
             return
-        self._refused.add(log)
-        logger.error("%s-%d is not compacted any more: %s", *key, error)
+        tries = self._refused[log].tries + 1 if log in self._refused else 1
+        wait_ms = min(RETRY_MS << min(tries - 1, 16), RETRY_MAX_MS)
+        self._refused[log] = _Refused(tries, self._clock.now_ms() + wait_ms)
+        self._look_at(self._clock.now_ms() + wait_ms)
+        trace = None if isinstance(error, errors.KafkaError) else error
+        wait_s = wait_ms // 1000
+        logger.error("%s-%d cannot be compacted (try %d, the next one in %d s): %s", *key, tries, wait_s, error, exc_info=trace)
 
     def compact(self, key: Key) -> None:
         """Has a log cleaned now, whatever its dirty ratio; nothing if another one is being cleaned."""
@@ -168,8 +200,7 @@ class Compactor:
             held.clear()
             if isinstance(outcome, Cancelled):
                 return
-            if self._due_ms is None:
-                self._due_ms = self._clock.now_ms()           # there may be more to do
+            self._look_at(self._clock.now_ms())               # there may be more to do
             if self._logs.get(key) is not log:                # deleted: its directory has another name, or is gone
                 if isinstance(outcome, Cleaned):
                     _forget(outcome)
@@ -222,6 +253,7 @@ class Compactor:
             return                                            # told by the directory
         if not all_placed:
             return                                            # what is left of that group is as dirty as before: once more
+        self._refused.pop(log, None)
         self.cleaned_to[key] = cleaned.end_offset
         self._changed()
         logger.info(
