@@ -69,12 +69,13 @@ def creation_of(cluster: ClusterImage, config: BrokerConfig, name: str) -> Creat
 def creatable(cluster: ClusterImage, config: BrokerConfig, name: str) -> CreatableTopic:
     """A topic that is made because a client asks for it: an internal one has its own settings, others those of the broker.
 
-    With fewer brokers than its replication factor an internal topic gets a replica on each, and needs no more than those in sync.
+    In a cluster of fewer brokers than its replication factor an internal topic gets a replica on each, and needs no more than those in sync.
+    A broker that is down for now counts: its replica is in sync when it is back.
     """
     if not is_internal(name):
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     wanted = internal_topics(config)[name]
-    replicas = max(min(wanted.replication_factor, len(cluster.nodes)), 1)
+    replicas = max(min(wanted.replication_factor, len(cluster.brokers)), 1)
     configs = dict(wanted.configs)
     if "min.insync.replicas" in configs:
         configs["min.insync.replicas"] = str(min(config.transaction_state_log_min_isr, replicas))

@@ -4,13 +4,15 @@ import logging
 
 import pytest
 from brokering import T0
+from test_controller import Stage
 from test_handlers import Bench
 from wire import produce_request
 
 from kafkacore import protocol as p
 from kafkacore.broker.coordinator import ReplayedRecord
-from kafkacore.broker.internal_topics import GROUP_TOPIC, METADATA_TOPIC, TRANSACTION_TOPIC
+from kafkacore.broker.internal_topics import GROUP_TOPIC, METADATA_TOPIC, TRANSACTION_TOPIC, creation_of
 from kafkacore.broker.txns.state import Transaction, TransactionState
+from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 from kafkacore.records import BatchBuilder
 
@@ -223,3 +225,20 @@ def test_produce_request_of_an_internal_topic_that_does_not_exist_is_refused_ali
     bench = Bench()
     answer = bench.ask(produce_request(keyed((b"k", b"v")), topic=GROUP_TOPIC), 9).responses[0].partition_responses[0]
     assert answer.error_code == Code.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_broker_that_is_down_when_an_internal_topic_is_made_gets_its_replica():
+    stage = Stage(brokers=3)
+    stage.lose(2)
+    stage.lose(3)
+    for name, min_isr in ((GROUP_TOPIC, None), (TRANSACTION_TOPIC, "2")):
+        request = creation_of(stage.image, BrokerConfig(), name)
+        (topic,) = stage.ask(request).topics
+        assert (topic.error_code, topic.replication_factor) == (Code.NONE, 3)
+        made = stage.image.topics[name]
+        assert {(tuple(sorted(part.replicas)), tuple(part.isr), part.leader) for part in made.partitions} == {((1, 2, 3), (1,), 1)}
+        assert made.config.overrides.get("min.insync.replicas") == min_isr
+    alone = Stage(brokers=1)
+    (topic,) = alone.ask(creation_of(alone.image, BrokerConfig(), TRANSACTION_TOPIC)).topics
+    assert (topic.error_code, topic.replication_factor) == (Code.NONE, 1)
+    assert alone.image.topics[TRANSACTION_TOPIC].config.overrides["min.insync.replicas"] == "1"
