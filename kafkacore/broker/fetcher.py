@@ -26,6 +26,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from kafkacore.broker.fault_handler import contained, handle
 from kafkacore.broker.partition import Partition
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -259,6 +260,9 @@ class LeaderFetcher:
             except KafkaError as error:
                 logger.warning("%s-%d: what broker %d sent cannot be taken: %s", *each.partition.key, self.leader, error)
                 self._failed(each)
+            except Exception as error:                        # the other partitions of the answer are taken
+                handle(error, "what broker %d sent for partition %s-%d", self.leader, *each.partition.key)
+                self._failed(each)
         return all_taken
 
     def _take_partition(self, each: Followed, asked: Asked, answer: PartitionData) -> None:
@@ -316,6 +320,9 @@ class LeaderFetcher:
                     self._go_on_from(each, asked, timestamp, answer.offset)
                 except KafkaError as error:
                     logger.warning("%s-%d: cannot follow broker %d: %s", *partition.key, self.leader, error)
+                    self._failed(each)
+                except Exception as error:
+                    handle(error, "following broker %d in partition %s-%d", self.leader, *partition.key)
                     self._failed(each)
         self.wake()
 
@@ -415,7 +422,8 @@ class ReplicaFetchers:
     def close(self) -> None:
         """The broker stops."""
         for fetcher in self._leaders.values():
-            fetcher.close()
+            with contained("the end of the fetcher of leader %d", fetcher.leader):
+                fetcher.close()
         self._leaders.clear()
         self._leader_of.clear()
 

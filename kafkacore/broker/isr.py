@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.partition import Partition
 from kafkacore.clock import Clock
 from kafkacore.errors import Code, KafkaError
@@ -134,7 +135,8 @@ class IsrProposals:
             for answer in topic.partitions:
                 proposal = sent.pop((topic.topic_id, answer.partition_index), None)
                 if proposal is not None:
-                    self._take(proposal, answer)
+                    with contained("the ISR of partition %s-%d", *proposal.partition.key):
+                        self._take(proposal, answer)
         for proposal in sent.values():  # left out of the answer
             if proposal.stands:
                 proposal.partition.isr_refused(proposal.leader_epoch)

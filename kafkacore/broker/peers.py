@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kafkacore.broker.controller.log import CONTROLLER_ID
+from kafkacore.broker.fault_handler import contained
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import CorruptDataError, DisconnectError, KafkaError, NetworkError, RequestTimedOut
@@ -348,7 +349,8 @@ class PeerClient:
         selector, self._selector = self._selector, None
         connections, self.connections = list(self.connections.values()), {}
         for connection in connections:
-            if selector is not None:
-                selector.close(connection.id)
-            self._failed(connection, DisconnectError("this broker stops", broker=connection.node_id))
+            with contained("the end of connection %s", connection.id):
+                if selector is not None:
+                    selector.close(connection.id)
+                self._failed(connection, DisconnectError("this broker stops", broker=connection.node_id))
         self.timer.advance_clock()

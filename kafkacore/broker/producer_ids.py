@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from kafkacore import errors
 from kafkacore.broker.controller.link import ControllerLink
+from kafkacore.broker.fault_handler import contained
 from kafkacore.errors import KafkaError, from_code
 from kafkacore.protocol import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kafkacore.protocol.schema import Response
@@ -44,7 +45,8 @@ class ProducerIds:
     def _serve(self) -> None:
         while self._waiting and self._next < self._end:
             producer_id, self._next = self._next, self._next + 1
-            self._waiting.popleft()(producer_id)
+            with contained("a request for a producer id"):
+                self._waiting.popleft()(producer_id)
         if self._waiting and not self._asking:
             self._asking = True
             request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._controller.broker_epoch)
@@ -64,4 +66,5 @@ class ProducerIds:
             response = errors.UnknownServer("the controller gave no producer ids")
         waiting, self._waiting = self._waiting, deque()
         for done in waiting:
-            done(response)
+            with contained("a request for a producer id"):
+                done(response)

@@ -486,6 +486,17 @@ def test_the_offsets_of_a_topic_that_was_deleted_while_nothing_could_be_written_
     assert bench.fetch(A0, A1) == {A0: -1, A1: 9}
 
 
+def test_an_offset_without_a_topic_id_is_that_of_the_deleted_topic_only_if_it_was_committed_before():
+    bench = GroupBench()
+    store = bench.shard.offsets
+    for partition, commit_ms in ((0, T0), (1, T0 + 1)):  # as transactions commit them
+        key = OffsetCommitKey(group="g", topic="a", partition=partition)
+        store.replay(partition, -1, key, OffsetCommitValue(offset=5, metadata="", commit_timestamp=commit_ms))
+    result = bench.shard.topic_deleted("a", bytes(range(16)), T0)
+    assert [record.value for record in result.records] == [None]
+    assert result.records[0].key.endswith(b"\0\0\0\0")
+
+
 def test_records_that_count_one_by_one_are_written_in_several_batches_and_the_others_in_one():
     stage = Stage(partitions=1)
     limit = stage.replicas.partition(GROUP_TOPIC, 0).config.max_message_bytes

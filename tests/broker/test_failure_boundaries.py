@@ -2,6 +2,7 @@
 
 import errno
 import logging
+from types import SimpleNamespace
 
 import pytest
 from brokering import batch
@@ -14,10 +15,15 @@ from kafkacore import protocol as p
 from kafkacore.broker import fault_handler
 from kafkacore.broker.cluster import ImageListener
 from kafkacore.broker.fault_handler import contained
+from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.log import checkpoints
+from kafkacore.broker.partition import Partition
 from kafkacore.broker.server import Broker
+from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.timer import LoopTimer
 
 
 def test_what_is_contained_is_logged_with_its_traceback_and_counted(caplog):
@@ -160,15 +166,22 @@ def test_a_role_that_the_disk_refused_leaves_the_high_watermark(monkeypatch):
     topic = bench.topic()
     bench.produce()
     partition = bench.state.replicas.partition("t", 0)
-    monkeypatch.setattr(type(partition.log.storage), "epochs_changed", lambda *args: (_ for _ in ()).throw(errors.KafkaStorage("full")))
+    written, is_full = [], True
+
+    def epochs_changed(storage, epochs):
+        if is_full:
+            raise errors.KafkaStorage("full")
+        written.append(list(epochs))
+
+    monkeypatch.setattr(type(partition.log.storage), "epochs_changed", epochs_changed)
     bench.elect(topic, epoch=5)
     assert bench.state.logs.high_watermarks()["t", 0] == 3
     assert bench.produce().error_code == Code.KAFKA_STORAGE_ERROR
-    monkeypatch.undo()
+    is_full = False
     bench.clock.advance(1_000)
     bench.state.timer.advance_clock()
     assert bench.produce().base_offset == 3
-    assert partition.log.epochs[-1] == (5, 3)
+    assert written == [[(0, 0), (5, 3)]]
     assert bench.state.replicas.partition("t", 0).high_watermark == 6
 
 
@@ -187,3 +200,59 @@ def test_a_listener_that_fails_keeps_no_coordinator_from_leading():
     assert sorted(bench.state.groups.runtime.partitions()) == [0, 1]
     bench.state.stopping()
     assert not bench.state.groups.runtime.held()
+
+
+@pytest.mark.slow
+def test_a_bug_met_with_one_partition_of_a_leaders_answer_keeps_no_other_from_being_copied(monkeypatch, caplog):
+    with EmbeddedCluster(brokers=2, config={"min.insync.replicas": 2, "replica.fetch.backoff.ms": 10}) as cluster:
+        cluster.create_topic("t", partitions=3, replication_factor=2)
+        append, is_broken = Partition.append_as_follower, True
+
+        def broken(partition, data, *rest):
+            if is_broken and partition.key == ("t", 1) and data:
+                raise ZeroDivisionError("a bug")
+            return append(partition, data, *rest)
+
+        monkeypatch.setattr(Partition, "append_as_follower", broken)
+        wires = [Wire(cluster._broker(cluster.leader("t", index)).address) for index in range(3)]
+        wires[1].send(produce_request(batch(), partition=1)._replace(timeout_ms=30_000), 9)
+        for index in (0, 2, 0, 2):
+            answer = wires[index].ask(produce_request(batch(), partition=index)._replace(timeout_ms=30_000), 9)
+            assert answer.responses[0].partition_responses[0].error_code == Code.NONE
+        is_broken = False
+        _, answer = wires[1].receive(p.ProduceRequest, 9)
+        assert answer.responses[0].partition_responses[0].error_code == Code.NONE  # it is tried again
+        assert "for partition t-1 failed; the others go on" in caplog.text
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_a_bug_met_with_one_answer_of_the_controller_keeps_no_other_isr_from_changing(caplog):
+    clock = ManualClock()
+    asked, changed = [], []
+
+    class Replica:
+        def __init__(self, index, is_broken):
+            self.key, self.index, self.topic = ("t", index), index, SimpleNamespace(topic_id=bytes(16))
+            self.leader_epoch = self.partition_epoch = 0
+            self.is_leader, self.is_broken, self.remotes, self.pending_isr = True, is_broken, {}, (1,)
+
+        def isr_committed(self, *news):
+            if self.is_broken:
+                raise ZeroDivisionError("a bug")
+            return True
+
+    parts = [Replica(index, index == 0) for index in range(3)]
+    proposals = IsrProposals(1, lambda *request: asked.append(request), lambda: 1, clock, LoopTimer(clock=clock), changed.append)
+    proposals.propose(parts[0], parts[0].pending_isr)
+    for part in parts[1:]:
+        proposals.propose(part, part.pending_isr)
+
+    def answer(*indexes):
+        found = [p.AlterPartitionResponsePartition(partition_index=index, leader_id=1, isr=[1], partition_epoch=1) for index in indexes]
+        return p.AlterPartitionResponse(topics=[p.AlterPartitionResponseTopic(topic_id=bytes(16), partitions=found)])
+
+    asked.pop()[2](answer(0))
+    assert "the ISR of partition t-0 failed" in caplog.text
+    asked.pop()[2](answer(1, 2))
+    assert changed == parts[1:]
