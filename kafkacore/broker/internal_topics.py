@@ -69,8 +69,8 @@ def creation_of(cluster: ClusterImage, config: BrokerConfig, name: str) -> Creat
 def creatable(cluster: ClusterImage, config: BrokerConfig, name: str) -> CreatableTopic:
     """A topic that is made because a client asks for it: an internal one has its own settings, others those of the broker.
 
-    In a cluster of fewer brokers than its replication factor an internal topic gets a replica on each, and needs no more than those in sync.
-    A broker that is down for now counts: its replica is in sync when it is back.
+    In a cluster of fewer brokers than its replication factor an internal topic gets a replica on each, and needs no more than those in
+    sync. A broker that is down for now counts: its replica is in sync when it is back.
     """
     if not is_internal(name):
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
