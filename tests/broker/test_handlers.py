@@ -375,6 +375,28 @@ def test_fetch_gives_whole_batches(bench, version):
         assert answer.responses[0].topic_id == topic_id
 
 
+def test_an_offset_before_the_log_is_out_of_range_whether_epochs_diverge_or_not(bench):
+    """Source: kafka.cluster.Partition.readRecords, "regardless of whether epochs are diverging"."""
+    topic = bench.topic()
+    bench.produce()
+    bench.elect(topic, epoch=2)
+    bench.produce()
+
+    def ask(offset, last_fetched_epoch):
+        request = fetch_request([(0, offset)])
+        wanted = request.topics[0].partitions[0]._replace(last_fetched_epoch=last_fetched_epoch)
+        return only(bench.ask(request._replace(topics=[request.topics[0]._replace(partitions=[wanted])]), 12))
+
+    diverging = ask(0, 1)
+    assert (diverging.error_code, diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (0, 0, 3)
+    bench.state.replicas.delete_records("t", 0, 1)
+    assert bench.state.replicas.partition("t", 0).log.end_offset_for_epoch(1) == (0, 3)  # they still diverge
+    outside = ask(0, 1)
+    assert (outside.error_code, outside.diverging_epoch.epoch) == (Code.OFFSET_OUT_OF_RANGE, -1)
+    inside = ask(1, 1)
+    assert (inside.error_code, inside.diverging_epoch.epoch, inside.diverging_epoch.end_offset) == (0, 0, 3)
+
+
 def test_fetch_errors(bench):
     topic = bench.topic()
     bench.produce()

@@ -98,12 +98,21 @@ UNKNOWN_PARTITION = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID, Cod
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> FetchEpochEndOffset | None:
-    """Where the fetcher's log stops being this one; None if it does not (KIP-595)."""
+    """Where the fetcher's log stops being this one; None if it does not (KIP-595).
+
+    Raises:
+        OffsetOutOfRange: the log does not know the epoch, or begins after the fetch offset.
+
+    Source: kafka.cluster.Partition.readRecords.
+    """
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch < 0:
         raise errors.OffsetOutOfRange(f"the log knows no epoch {wanted.last_fetched_epoch}", offset=wanted.fetch_offset)
+    if wanted.fetch_offset < partition.log.start_offset:
+        # Whether the epochs diverge or not: a follower that truncated first would only find this out one fetch later.
+        raise errors.OffsetOutOfRange(f"the log begins at offset {partition.log.start_offset}", offset=wanted.fetch_offset)
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
         return FetchEpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
