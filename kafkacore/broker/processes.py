@@ -91,7 +91,8 @@ class Nursery:
         path = os.pathsep.join(each or os.getcwd() for each in sys.path)
         # Libraries with threads of their own must not have them when children are forked.
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", "from kafkacore.broker.processes import nurse; nurse()"]
+        # Without -P the working directory would come first, and a json.py there would run in every broker (CWE-426).
+        command = [sys.executable, "-P", "-c", "from kafkacore.broker.processes import nurse; nurse()"]
         self._process = subprocess.Popen(command, stdin=theirs.fileno(), start_new_session=True, env=environment)
         theirs.close()
         self._control, self._owner_pid = ours, os.getpid()

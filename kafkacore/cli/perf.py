@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -56,8 +57,10 @@ def run_case(kind: str, outstanding: int) -> dict[str, Any] | None:
             import uvloop  # noqa: F401
         except ImportError:
             return None
-    command = [sys.executable, "-m", "kafkacore.cli.timer_cases", kind, str(outstanding)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # The child finds the package where this process found it, and nothing in the working directory (-P, CWE-426).
+    command = [sys.executable, "-P", "-m", "kafkacore.cli.timer_cases", kind, str(outstanding)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(directory or os.getcwd() for directory in sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise Failure(f"{kind} with {outstanding:,} timers failed: {last}")

@@ -240,6 +240,26 @@ def test_the_shell_s_cluster_tells_of_a_broker_that_ended_and_starts_it_again():
             assert process.wait(30) == 0
 
 
+FOREIGN = 'import pathlib; pathlib.Path("executed").touch(); raise SystemExit("a file of the working directory was executed")'
+START = "from kafkacore.testing import EmbeddedCluster; EmbeddedCluster(processes=True).start().close(); print('served')"
+
+
+def test_children_execute_no_file_of_the_working_directory(tmp_path):
+    for module in ("json", "logging", "kafkacore"):  # of the standard library, and the package itself
+        (tmp_path / f"{module}.py").write_text(FOREIGN)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", START],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not (tmp_path / "executed").exists()
+    assert done.stdout == "served\n", done.stderr
+
+
 def test_a_nursery_that_was_killed_is_replaced():
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
         first = _nursery._process.pid

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from kafkacore.cli import purgatory_load, timer_cases
 from kafkacore.cli.app import run
 from kafkacore.cli.purgatory_load import Load
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("kind", timer_cases.KINDS)
@@ -36,6 +41,22 @@ def test_expiring_takes_them_all_in_the_end(kind: str) -> None:
     assert timers.expire(100) == 3
     assert timers.expire(1) == 0
     timers.close()
+
+
+def test_the_child_executes_no_file_of_the_working_directory(tmp_path: Path) -> None:
+    for module in ("json", "statistics", "kafkacore"):
+        (tmp_path / f"{module}.py").write_text('import pathlib; pathlib.Path("executed").touch(); raise SystemExit(1)')
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from kafkacore.cli.perf import run_case; print(sorted(run_case('heapq', 10)))"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert not (tmp_path / "executed").exists()
+    assert "add_ns" in done.stdout, done.stderr
 
 
 def test_the_load_is_what_it_says() -> None:
