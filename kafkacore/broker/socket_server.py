@@ -31,6 +31,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from types import GeneratorType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from kafkacore import errors
@@ -39,6 +40,7 @@ from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient
+from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
@@ -72,15 +74,24 @@ _BACKLOG = 1024
 _HEADER = struct.Struct(">hhi")
 
 
-Handler = Callable[[Any, Call, Any], Response | Outcome]
+Handler = Callable[[Any, Call, Any], Response | Outcome | Steps]
 
 
 class Served(NamedTuple):
-    """One API: the versions that can be advertised, and its handler, which is called with the server's state, the call and the request."""
+    """One API.
+
+    Attributes:
+        min_version, max_version: the versions that can be advertised.
+        handler: is called with the server's state, the call and the request.
+        parts: how a long request is cut.
+        max_elements: how many elements the arrays of a request may have together.
+    """
 
     min_version: int
     max_version: int
     handler: Handler
+    parts: tuple[Parts, ...] = ()
+    max_elements: int = MAX_REQUEST_ELEMENTS
 
 
 class Server:
@@ -151,7 +162,7 @@ class Server:
         self._stopping = False
         self._sweep_ms = 0
         self._deadlines: list[Callable[[], int | None]] = []  # of the delays and of `clocked`, in that order
-        self._plans: dict[tuple[int, int], Plan] = {}
+        self._plans: dict[tuple[int, int], tuple[Plan, int]] = {}
         self._owner_pid = os.getpid()
         self._memory = ReceiveMemory(request_memory_bytes(config))
         self._reset_connections()
@@ -184,6 +195,7 @@ class Server:
 
     def _reset_connections(self) -> None:
         self._calls: dict[ConnectionId, Call] = {}
+        self._slices = Slices()
         self._muted: set[ConnectionId] = set()
         self._silenced: set[ConnectionId] = set()
         self._delays = LoopTimer(clock=self.clock)
@@ -446,6 +458,8 @@ class Server:
                 self._forget(connection)
                 level = logging.WARNING if isinstance(reason, CorruptDataError | errors.KafkaStorage) else logging.DEBUG
                 logger.log(level, "%s: connection %s is closed: %s", self.name, connection, reason)
+            if self._slices.ready:
+                self._slices.run(self.clock.now_ms)
 
     def _advance(self, selector: Selector) -> int:
         """Runs what is due, and says how long the poll may wait; -1 for ever."""
@@ -465,6 +479,8 @@ class Server:
         if not self._memory.available:
             selector.fail_stalled(now_ms - STALLED_REQUEST_MS)
             earliest_ms = min(earliest_ms, now_ms + STALLED_REQUEST_MS)
+        if self._slices.ready:
+            return 0
         return -1 if earliest_ms == NEVER_MS else max(earliest_ms - now_ms, 0)
 
     def _run_due(self, now_ms: int) -> int:
@@ -491,6 +507,7 @@ class Server:
             self._message_event.clear()
 
     def _close(self, selector: Selector) -> None:
+        self._slices.clear()
         self._ending()
         if self.peers is not None:
             self.peers.close()
@@ -517,8 +534,8 @@ class Server:
             if len(payload) < _HEADER.size:
                 raise CorruptDataError(f"a request has at least {_HEADER.size} bytes, not {len(payload)}")
             api_key, version, correlation_id = _HEADER.unpack_from(payload)
-            plan = self._plans.get((api_key, version))
-            if plan is None:  # of a request that is not served, or comes for the first time
+            known = self._plans.get((api_key, version))
+            if known is None:  # of a request that is not served, or comes for the first time
                 versions = self.api_versions.get(api_key)
                 if versions is None or not versions[0] <= version <= versions[1]:
                     if api_key == ApiVersionsRequest.API_KEY:
@@ -526,10 +543,12 @@ class Server:
                         return
                     name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
                     raise errors.UnsupportedVersion(f"{name} v{version} is not served")
-                plan = self._plans[api_key, version] = APIS[api_key].request.plan(version)
+                known = APIS[api_key].request.plan(version), self.served[api_key].max_elements
+                self._plans[api_key, version] = known
             if self.authentication is not None and not self.authentication.session(connection).admits(api_key, now_ms):
                 raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
-            client_id, request, _ = decode_request_body(plan, payload, MAX_REQUEST_ELEMENTS)
+            plan, max_elements = known
+            client_id, request, elements = decode_request_body(plan, payload, max_elements)
         except KafkaError as error:
             self._refuse(connection, error)
             return
@@ -537,6 +556,7 @@ class Server:
         respond = functools.partial(self._respond, connection, version, correlation_id)
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
+        call.connection, call.elements, call.slice = connection, elements, self._slice
         if self.authentication is not None:
             call.session = self.authentication.session(connection)
         try:
@@ -556,14 +576,50 @@ class Server:
         return ApiVersionsResponse(error_code=errors.Code.UNSUPPORTED_VERSION, api_keys=[entry])
 
     def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
-        result = self.served[api_key].handler(self.state, call, request)
-        if not isinstance(result, Outcome):
+        served = self.served[api_key]
+        for parts in served.parts if call.elements >= SMALLEST_PARTS else ():
+            if parts.is_for(call):
+                finish = functools.partial(self._finish, connection, call)
+                job = PartsJob(parts, served.handler, self.state, call, request, self._slices, self._now, finish)
+                self._begin_job(connection, call, job)
+                return
+        result = served.handler(self.state, call, request)
+        if isinstance(result, GeneratorType):
+            self._slice(call, result)
+        elif isinstance(result, Response):
             call.respond(result)
         elif result is Outcome.CLOSE:
             self._drop_connection(connection)
         elif result is Outcome.LATER and call.operation is not None and not call.operation.is_completed():
             self._calls[connection] = call
             self._mute(connection)
+
+    def _slice(self, call: Call, steps: Steps) -> None:
+        connection = call.connection
+        assert connection is not None  # a call of this server's
+        self._begin_job(connection, call, StepsJob(steps, call, functools.partial(self._finish, connection, call)))
+
+    def _begin_job(self, connection: ConnectionId, call: Call, job: PartsJob | StepsJob) -> None:
+        if self._selector is None or connection not in self._selector.channels:
+            job.abandon()
+            return
+        self._calls[connection] = call
+        self._mute(connection)
+        self._slices.add(job)
+
+    def _now(self) -> tuple[int, int]:
+        return self.clock.now_ms(), self.clock.wall_ms()
+
+    def _finish(self, connection: ConnectionId, call: Call, result: Response | Outcome) -> None:
+        """A request that was carried out in slices has its result."""
+        if isinstance(result, Response):
+            call.respond(result)
+        elif result is Outcome.CLOSE:
+            self._drop_connection(connection)
+        elif result is Outcome.SILENT:
+            self._calls.pop(connection, None)
+            self._unmute(connection)
+        # else it waits now, or what it waited for has come and is answered
 
     def _ask(self, control: Control, request: Request, version: int) -> Any:
         return control(request)
@@ -581,7 +637,9 @@ class Server:
         elif isinstance(answer, Drop | Disconnect):
             if answer.handle:
                 call.respond = _lose
-                self.served[api_key].handler(self.state, call, request)
+                result = self.served[api_key].handler(self.state, call, request)
+                if isinstance(result, GeneratorType):
+                    deque(result, 0)
             if isinstance(answer, Drop):
                 self._silenced.add(connection)
             else:

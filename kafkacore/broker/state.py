@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 from kafkacore.broker.assignments import DirectoryAssignments
@@ -301,9 +301,26 @@ class Call:
         operation: what the request waits in; ended when its connection goes away.
         fail: closes the connection because of a bug met while answering late.
         session: the authentication of the connection; None where everybody is let in.
+        connection: the id of the connection; None where there is none.
+        elements: how many elements the arrays of the request have together.
+        slice: slice(call, steps) runs what is left to do in steps, between which other connections are served: a generator that returns
+            what a handler returns. None where nothing else is to be served.
     """
 
-    __slots__ = ("client_host", "client_id", "fail", "now_ms", "operation", "respond", "session", "version", "wall_ms")
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "connection",
+        "elements",
+        "fail",
+        "now_ms",
+        "operation",
+        "respond",
+        "session",
+        "slice",
+        "version",
+        "wall_ms",
+    )
 
     def __init__(
         self,
@@ -324,6 +341,9 @@ class Call:
         self.fail = fail
         self.operation: Operation | None = None
         self.session: Session | None = None
+        self.connection: int | str | None = None
+        self.elements = 0
+        self.slice: Callable[[Call, Generator[None, None, Response | Outcome]], None] | None = None
 
     def answer(self, make: Callable[[], Response]) -> None:
         """Makes and sends a late response. A failure must not reach who completed the wait: another connection's request, or the loop."""

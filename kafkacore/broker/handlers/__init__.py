@@ -19,11 +19,13 @@ from kafkacore.broker.handlers import (
     txn,
     voters,
 )
-from kafkacore.broker.socket_server import Served
+from kafkacore.broker.handlers.parts import PARTS, SLICED_BY_HANDLER
+from kafkacore.broker.slices import MAX_WHOLE_ELEMENTS
+from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, Served
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
 
-SERVED: dict[int, Served] = {
+_HANDLERS: dict[int, Served] = {
     0: Served(0, 13, produce.produce),
     1: Served(4, 18, fetch.fetch),
     2: Served(1, 11, offsets.list_offsets),
@@ -86,6 +88,15 @@ SERVED: dict[int, Served] = {
     80: Served(0, 1, voters.add_raft_voter),
     81: Served(0, 0, voters.remove_raft_voter),
 }
+
+SERVED: dict[int, Served] = {
+    key: served._replace(
+        parts=PARTS.get(key, ()),
+        max_elements=MAX_REQUEST_ELEMENTS if key in PARTS or key in SLICED_BY_HANDLER else MAX_WHOLE_ELEMENTS,
+    )
+    for key, served in _HANDLERS.items()
+}
+"""What a broker serves, by API key."""
 
 API_VERSIONS: dict[int, tuple[int, int]] = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}
 """The table a broker advertises unless it is started with another."""

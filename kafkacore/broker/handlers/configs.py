@@ -65,7 +65,8 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
         except KafkaError as error:
             code, message = code_of(error), error.message
         if wanted.configuration_keys:
-            found = [each for each in found if each.name in wanted.configuration_keys]
+            keys = frozenset(wanted.configuration_keys)
+            found = [each for each in found if each.name in keys]
         if not request.include_synonyms:
             found = [each._replace(synonyms=[]) for each in found]
         results.append(

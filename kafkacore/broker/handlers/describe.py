@@ -5,10 +5,13 @@ Source: kafka.server.KafkaApis, kafka.server.handlers.DescribeTopicPartitionsReq
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkacore.broker.cluster import Topic, check_topic_name
 from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, code_of
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.log.manager import LogDirDescription, LogDirReplica
+from kafkacore.broker.slices import run_through
 from kafkacore.broker.state import BrokerState, Call
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -35,7 +38,9 @@ from kafkacore.protocol import (
     QuorumReplicaState,
     QuorumTopicData,
 )
+from kafkacore.protocol.schema import Response
 
+STEP_TOPICS = 200
 BROKER_ENDPOINT, CONTROLLER_ENDPOINT = 1, 2
 METADATA_TOPIC = "__cluster_metadata"
 UNKNOWN_PARTITION = "This server does not host this topic-partition."
@@ -74,9 +79,16 @@ def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterReq
 
 def describe_topic_partitions(
     state: BrokerState, call: Call, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Response | Generator[None, None, Response]:
     """DescribeTopicPartitions v0: topics in the order of their names from the cursor on, until max.request.partition.size.limit or the
     request's limit is reached; then the cursor of the rest."""
+    steps = _describe_topic_partitions(state, request)
+    return steps if call.elements > STEP_TOPICS else run_through(steps)
+
+
+def _describe_topic_partitions(
+    state: BrokerState, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     topics = state.cluster.topics
     names = sorted({each.name for each in request.topics} or topics)
     first, start = "", 0
@@ -89,7 +101,9 @@ def describe_topic_partitions(
             )
     left = max(min(request.response_partition_limit, state.config.max_request_partition_size_limit), 1)
     found = []
-    for name in names:
+    for nth, name in enumerate(names):
+        if nth % STEP_TOPICS == 0:
+            yield
         if name < first:
             continue
         topic = topics.get(name)

@@ -5,6 +5,7 @@ Source: kafka.server.KafkaApis.handleFetchRequest, kafka.server.ReplicaManager.f
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from kafkacore import errors
@@ -25,6 +26,8 @@ from kafkacore.protocol import (
     PartitionData,
 )
 
+STEP_PARTITIONS = 200
+"""A fetch of more partitions is read in steps of so many."""
 NO_REPLICA = -1
 # A client that tells its rack may be sent to a follower, and so may read from one (KIP-392).
 FIRST_VERSION_FROM_FOLLOWERS = 11
@@ -163,17 +166,52 @@ class _Reading:
         self.read_bytes = 0
         self.at_once = False  # something was found that is not to wait: an error, a divergence, a better replica
 
+    @property
+    def is_long(self) -> bool:
+        """Whether other connections are to be served in between."""
+        return len(self.context.partitions) > STEP_PARTITIONS
+
     def read(self, first: bool) -> list[tuple[TopicKey, PartitionData]]:
         """Reads every partition, in the session's order, until max_bytes are found; the first batch found comes whole (KIP-74).
 
         Args:
             first: the request has just come, and tells where a follower is; not so after a wait.
         """
+        self._begin()
+        answers: list[tuple[TopicKey, PartitionData]] = []
+        self._read_some(self.context.partitions, first, answers)
+        return answers
+
+    def read_in_steps(self, first: bool) -> Generator[None, None, list[tuple[TopicKey, PartitionData]]]:
+        """`read`, which yields between its steps."""
+        self._begin()
+        answers: list[tuple[TopicKey, PartitionData]] = []
+        partitions = self.context.partitions
+        for start in range(0, len(partitions), STEP_PARTITIONS):
+            yield
+            self._read_some(partitions[start : start + STEP_PARTITIONS], first, answers)
+        return answers
+
+    def answer_later(self, call: Call) -> None:
+        """The wait is over."""
+        if self.is_long and call.slice is not None:
+            call.slice(call, self._answer_in_steps())
+        else:
+            call.answer(lambda: self.response(self.read(first=False)))
+
+    def _answer_in_steps(self) -> Generator[None, None, FetchResponse]:
+        answers = yield from self.read_in_steps(first=False)
+        return self.response(answers)
+
+    def _begin(self) -> None:
         self.leaders.clear()
         self.read_bytes = 0
         self.at_once = False
-        answers: list[tuple[TopicKey, PartitionData]] = []
-        for (topic, index), wanted in self.context.partitions:
+
+    def _read_some(
+        self, partitions: list[tuple[tuple[TopicKey, int], FetchPartition]], first: bool, answers: list[tuple[TopicKey, PartitionData]]
+    ) -> None:
+        for (topic, index), wanted in partitions:
             try:
                 answer = self._read_partition(topic, wanted, first)
             except KafkaError as error:
@@ -193,7 +231,6 @@ class _Reading:
                     records=b"",
                 )
             answers.append((topic, answer))
-        return answers
 
     def _read_partition(self, topic: TopicKey, wanted: FetchPartition, first: bool) -> PartitionData:
         reader = self.reader
@@ -267,7 +304,9 @@ class _Reading:
         )
 
 
-def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchResponse | Outcome:
+def fetch(
+    state: BrokerState, call: Call, request: FetchRequest
+) -> FetchResponse | Outcome | Generator[None, None, FetchResponse | Outcome]:
     """Fetch v4-18 (topic ids from v13), with incremental sessions, min_bytes and max_wait. Brokers copy with it: a follower may read all
     there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if replica.selector.class
     says so, and may read from any replica. cluster_id is not compared."""
@@ -279,8 +318,21 @@ def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchRespons
     if isinstance(context, Code):
         return FetchResponse(error_code=context, session_id=0, responses=[])
     reading = _Reading(state, call, request, context)
-    reader = reading.reader
-    answers = reading.read(first=True)
+    if reading.is_long and call.slice is not None:
+        return _fetch_in_steps(state, call, reading)
+    return _answer(state, call, reading, reading.read(first=True))
+
+
+def _fetch_in_steps(state: BrokerState, call: Call, reading: _Reading) -> Generator[None, None, FetchResponse | Outcome]:
+    answers = yield from reading.read_in_steps(first=True)
+    return _answer(state, call, reading, answers)
+
+
+def _answer(
+    state: BrokerState, call: Call, reading: _Reading, answers: list[tuple[TopicKey, PartitionData]]
+) -> FetchResponse | Outcome:
+    """Answers with what was read, or waits for more."""
+    request, context, reader = reading.request, reading.context, reading.reader
     if reader.is_follower:
         # Its long Fetch waits on another connection while it has more to ask for: with the answer it can ask for all together.
         waiting_fetch = state.follower_fetches.pop(reader.replica_id, None)
@@ -291,9 +343,7 @@ def fetch(state: BrokerState, call: Call, request: FetchRequest) -> FetchRespons
 
     waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in context.partitions]
     keys = [(topic_name(state, topic), index) for (topic, index), _ in context.partitions]
-    operation = DelayedFetch(
-        request.max_wait_ms, reading.min_bytes, waiting, lambda: call.answer(lambda: reading.response(reading.read(first=False)))
-    )
+    operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: reading.answer_later(call))
     call.operation = operation
     if reader.is_follower:
         state.follower_fetches[reader.replica_id] = operation

@@ -97,7 +97,7 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
         answers.extend(_describe_topic(cluster, topic, operations) for topic in cluster.topics.values())
     else:
         described: set[bytes] = set()
-        for wanted in request.topics:
+        for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka
             by_id = wanted.topic_id != ZERO_ID
             try:
                 if by_id and call.version < 12:

@@ -245,10 +245,12 @@ def txn_offset_commit(state: BrokerState, call: Call, request: TxnOffsetCommitRe
     refused: list[TxnOffsetCommitResponseTopic] = []
     accepted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
-        there = [each for each in topic.partitions if state.transactions.leader_of(topic.name, each.partition_index) is not None]
+        known = {each.partition_index for each in topic.partitions}
+        known = {index for index in known if state.transactions.leader_of(topic.name, index) is not None}
+        there = [each for each in topic.partitions if each.partition_index in known]
         if there:
             accepted.append(topic._replace(partitions=there))
-        missing = [each for each in topic.partitions if each not in there]
+        missing = [each for each in topic.partitions if each.partition_index not in known]
         if missing:
             refused.append(_refused_offsets(topic._replace(partitions=missing), Code.UNKNOWN_TOPIC_OR_PARTITION))
     if not accepted:

@@ -1,0 +1,372 @@
+"""No request keeps the other clients of a broker waiting: long ones are carried out in slices."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from brokering import batch
+from controlling import create_topic
+from long_requests import Names, Shape, build, long_request
+from wire import Wire
+
+from kafkacore import protocol as p
+from kafkacore._codec import decode_request_body
+from kafkacore.broker import socket_server
+from kafkacore.broker.handlers import SERVED
+from kafkacore.broker.server import Broker, Delay
+from kafkacore.broker.slices import MAX_STEPS, Slices
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code
+
+VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+MAX_CALLS_PER_TURN = 120_000
+"""Calls of functions that one turn of the loop may take: some 100 ms. What a request of 1 MB takes as a whole is up to five million."""
+CONFIG = BrokerConfig(auto_create_topics_enable=False, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
+
+
+def elements_of(api_key: int, version: int) -> Callable[[bytes], int]:
+    plan = p.APIS[api_key].request.plan(version)
+    return lambda frame: decode_request_body(plan, memoryview(frame)[4:])[2]
+
+
+class TurnCounter:
+    """How many calls the turns of a broker's loop take: the same on a slow and on a quick machine."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = self.longest = self.turns = 0
+        advance = broker._advance
+
+        def next_turn(selector: Any) -> int:
+            self.longest, self.calls, self.turns = max(self.longest, self.calls), 0, self.turns + 1
+            return advance(selector)
+
+        monkeypatch.setattr(broker, "_advance", next_turn)
+        broker.call(lambda: sys.setprofile(self._count))
+        self._broker = broker
+
+    def _count(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls += 1
+
+    def stop(self) -> None:
+        self._broker.call(lambda: sys.setprofile(None))
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(CONFIG) as made:
+        made.call(lambda: create_topic(made.state.controller, "t", num_partitions=7))
+        with Wire(made.address) as wire:  # the coordinators' topics
+            for key_type in (0, 1):
+                wire.ask(p.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]), 4)
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api_key", sorted(SERVED), ids=lambda key: p.APIS[key].name)
+def test_no_request_of_a_megabyte_holds_up_others(broker: Broker, monkeypatch: pytest.MonkeyPatch, api_key: int) -> None:
+    version = broker.api_versions[api_key][1]
+    frames = [
+        long_request(api_key, version, shape, names, elements_of(api_key, version))
+        for shape, names in ((Shape.OUTER, Names.DIFFERENT), (Shape.INNER, Names.SAME))
+    ]
+    turns = TurnCounter(broker, monkeypatch)
+    with Wire(broker.address, 60) as other:
+        for frame in frames:
+            with Wire(broker.address, 60) as wire:
+                wire.sock.sendall(frame)
+                other.ask(VERSIONS, 3)
+                try:
+                    wire.receive_frame()
+                except (EOFError, ConnectionError):
+                    continue  # the request was refused, and its connection closed
+        other.ask(VERSIONS, 3)
+    turns.stop()
+    assert turns.longest < MAX_CALLS_PER_TURN, f"{turns.longest} calls in one turn"
+
+
+def test_another_client_is_served_between_the_slices(broker: Broker) -> None:
+    groups = [f"group {nth}" for nth in range(20_000)]
+    with Wire(broker.address) as busy, Wire(broker.address) as other:
+        served: list[str] = []
+        slices: Slices = broker._slices
+        run = slices.run
+
+        def counted(now_ms: Callable[[], int]) -> None:
+            served.append("slice")
+            run(now_ms)
+
+        broker.control(18, lambda request: served.append("other"))
+        broker.call(lambda: setattr(slices, "run", counted))
+        busy.send(p.DescribeGroupsRequest(groups=groups), 5)
+        while served.count("slice") < 2:
+            other.ask(VERSIONS, 3)
+        other.ask(VERSIONS, 3)
+        _, answer = busy.receive(p.DescribeGroupsRequest, 5)
+    first = served.index("slice")
+    last = len(served) - 1 - served[::-1].index("slice")
+    assert "other" in served[first:last]
+    assert [group.group_id for group in answer.groups] == groups
+
+
+def test_what_is_pipelined_behind_a_long_request_is_answered_after_it(broker: Broker) -> None:
+    names = [f"group {nth}" for nth in range(5_000)]
+    long, short = p.DescribeGroupsRequest(groups=names), p.DescribeGroupsRequest(groups=["last"])
+    with Wire(broker.address) as wire:
+        wire.sock.sendall(wire.frame(long, 5) + wire.frame(VERSIONS, 3) + wire.frame(long, 5) + wire.frame(short, 5))
+        kinds = [(p.DescribeGroupsRequest, 5), (p.ApiVersionsRequest, 3), (p.DescribeGroupsRequest, 5), (p.DescribeGroupsRequest, 5)]
+        answers = [wire.receive(kind, version) for kind, version in kinds]
+    assert [correlation_id for correlation_id, _ in answers] == [1, 2, 3, 4]
+    assert [len(answers[nth][1].groups) for nth in (0, 2, 3)] == [5_000, 5_000, 1]
+
+
+def stopped_after_a_slice(broker: Broker) -> tuple[threading.Event, Callable[[], None]]:
+    """Has the loop go through one slice of the next long request and then keep the others back; what lets them go on."""
+    begun = threading.Event()
+    slices: Slices = broker._slices
+    run = slices.run
+    kept = []
+
+    def once(now_ms: Callable[[], int]) -> None:
+        job = slices.ready[0]
+        for _ in range(2):
+            assert job.step()
+        kept.append(slices.ready.popleft())
+        begun.set()
+
+    def go_on() -> None:
+        slices.run = run  # type: ignore[method-assign]
+        slices.ready.extend(kept)
+
+    broker.call(lambda: setattr(slices, "run", once))
+    return begun, lambda: broker.call(go_on)
+
+
+@pytest.mark.parametrize("dropped", [True, False], ids=["by the broker", "by the client"])
+def test_a_connection_that_ends_in_the_middle_leaves_nothing(broker: Broker, dropped: bool, caplog: pytest.LogCaptureFixture) -> None:
+    begun, go_on = stopped_after_a_slice(broker)
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        other.ask(VERSIONS, 3)
+        wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
+        assert begun.wait(10)
+        if dropped:
+            broker.call(lambda: [broker._drop_connection(connection) for connection in list(broker._calls)])
+            assert wire.closed_by_peer
+        wire.sock.close()
+        go_on()
+        while broker.call(broker.num_connections) > 1:
+            other.ask(VERSIONS, 3)
+        assert broker.call(lambda: (len(broker._slices.ready), len(broker._calls), len(broker._muted))) == (0, 0, 0)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_broker_stops_in_the_middle_of_a_long_request(broker: Broker, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    begun, _ = stopped_after_a_slice(broker)
+    with Wire(broker.address) as wire:
+        wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
+        assert begun.wait(10)
+        broker.stop(clean)
+        assert wire.closed_by_peer
+    broker.start()
+    with Wire(broker.address) as wire:
+        assert len(wire.ask(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5).groups) == 5_000
+    assert not caplog.records
+
+
+def test_a_long_request_that_fails_in_the_middle_closes_its_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    describe, asked = broker.state.groups.describe, []
+
+    def fail(version: int, group_id: str, respond: Any) -> None:
+        asked.append(group_id)
+        if len(asked) == 1_000:
+            raise RuntimeError("a bug")
+        describe(version, group_id, respond)
+
+    monkeypatch.setattr(broker.state.groups, "describe", fail)
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        wire.send(p.DescribeGroupsRequest(groups=["g"] * 5_000), 5)
+        assert wire.closed_by_peer
+        other.ask(VERSIONS, 3)
+    assert len(asked) == 1_000
+    assert [record.getMessage() for record in caplog.records] == ["a request is given up and its connection closed"]
+
+
+def test_an_item_that_cannot_be_cut_has_a_limit_of_its_own(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    many = [p.AlterableConfig(name=f"x{nth}", value="1") for nth in range(10_001)]
+    with Wire(broker.address) as wire, Wire(broker.address) as other:
+        wire.send(p.AlterConfigsRequest(resources=[p.AlterConfigsResource(resource_type=2, resource_name="t", configs=many)]), 2)
+        assert wire.closed_by_peer
+        other.ask(VERSIONS, 3)
+    assert "resources.configs: more than 10000 elements in one item" in caplog.records[0].getMessage()
+
+
+def test_a_delayed_long_request_is_answered(broker: Broker) -> None:
+    delays = iter([Delay(1)])
+    broker.control(15, lambda request: next(delays, None))
+    with Wire(broker.address) as wire:
+        assert len(wire.ask(p.DescribeGroupsRequest(groups=["g"] * 1_000), 5).groups) == 1_000
+        wire.ask(VERSIONS, 3)
+
+
+def produce(partitions: list[int], acks: int, topic: str = "t") -> p.ProduceRequest:
+    parts = [p.PartitionProduceData(index=index, records=batch([b"v%d" % nth])) for nth, index in enumerate(partitions)]
+    return p.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[p.TopicProduceData(name=topic, partition_data=parts)])
+
+
+def test_a_long_produce_request_writes_the_last_batch_of_each_partition(broker: Broker) -> None:
+    broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=250))
+    wanted = [*range(250), *range(250)]
+    with Wire(broker.address) as wire:
+        (topic,) = wire.ask(produce(wanted, -1, "wide"), 9).responses
+        assert [(each.index, each.error_code, each.base_offset) for each in topic.partition_responses] == [(n, 0, 0) for n in range(250)]
+        ends = broker.call(lambda: [broker.state.replicas.partition("wide", index).log.end_offset for index in range(250)])
+        assert ends == [1] * 250
+
+
+def test_a_long_produce_request_without_acks_has_no_answer_and_closes_when_it_fails(broker: Broker) -> None:
+    broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=250))
+    with Wire(broker.address) as wire:
+        wire.send(produce([*range(250)], 0, "wide"), 9)
+        wire.ask(VERSIONS, 3)  # behind it, and the first to be answered
+        assert broker.call(lambda: broker.state.replicas.partition("wide", 249).log.end_offset) == 1
+        wire.send(produce([*range(260)], 0, "wide"), 9)
+        assert wire.closed_by_peer
+
+
+# ---- the answer is that to the whole request
+
+
+@contextmanager
+def cut_small(broker: Broker, elements: int) -> Iterator[None]:
+    """Has every request cut that can be, into parts of so few elements."""
+    before, smallest = broker.served, socket_server.SMALLEST_PARTS
+    socket_server.SMALLEST_PARTS = 0  # type: ignore[attr-defined]
+    broker.served = {
+        key: served._replace(parts=tuple(parts._replace(elements=elements) for parts in served.parts)) for key, served in before.items()
+    }
+    yield
+    broker.served, socket_server.SMALLEST_PARTS = before, smallest  # type: ignore[attr-defined]
+
+
+def plain(value: Any, *, repeated: bool) -> Any:
+    """An answer without the order of its lists; with repeated items, whether they are answered together or not, once or twice."""
+    if isinstance(value, p.Struct):
+        return type(value).__name__, tuple((name, plain(getattr(value, name), repeated=repeated)) for name in value.FIELDS)
+    if isinstance(value, list):
+        items = [plain(each, repeated=repeated) for each in value]
+        if repeated:
+            together: dict[Any, set[Any]] = {}
+            for item in items:
+                fields = item[1] if isinstance(item, tuple) else ()
+                lists = tuple(field for field in fields if isinstance(field[1], frozenset))
+                known = together.setdefault(tuple(field for field in fields if field not in lists) if fields else item, set())
+                known.update((name, each) for name, found in lists for each in found)
+            return frozenset((key, frozenset(found)) for key, found in together.items())
+        return tuple(sorted(items, key=repr))
+    return value
+
+
+LOOSE = {(8, Names.SAME), (27, Names.SAME)}
+"""OffsetCommit and WriteTxnMarkers: a topic or partition that is named twice is answered once or twice, as it falls."""
+WITH_PARTS = sorted(key for key, served in SERVED.items() if served.parts)
+
+
+@pytest.mark.parametrize("names", Names, ids=lambda names: names.name)
+@pytest.mark.parametrize("shape", Shape, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("api_key", WITH_PARTS, ids=lambda key: p.APIS[key].name)
+def test_the_answer_to_the_parts_is_that_to_the_whole(broker: Broker, api_key: int, shape: Shape, names: Names) -> None:
+    low, high = broker.api_versions[api_key]
+    kind = p.APIS[api_key].request
+    with Wire(broker.address) as wire:
+        for version in range(low, high + 1):
+            frame = build(kind, version, 23, shape, names)
+            answers = []
+            for elements in (1_000, 3, 2):
+                with cut_small(broker, elements):
+                    wire.sock.sendall(frame)
+                    _, answer = wire.receive(kind, version)
+                    answers.append(plain(answer, repeated=(api_key, names) in LOOSE))
+            assert answers[1] == answers[0], f"v{version} in parts of 3"
+            assert answers[2] == answers[0], f"v{version} in parts of 2"
+
+
+def test_no_part_is_smaller_than_the_loop_looks_at() -> None:
+    assert min(parts.elements for served in SERVED.values() for parts in served.parts) >= socket_server.SMALLEST_PARTS
+
+
+def test_a_group_that_is_cut_is_answered_once(broker: Broker) -> None:
+    topics = [p.OffsetFetchRequestTopics(name=name, partition_indexes=[*range(7)] * 100) for name in ("t", "u")]
+    groups = [p.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
+    with Wire(broker.address) as wire:
+        answer = wire.ask(p.OffsetFetchRequest(groups=groups), 9)
+    found = [(group.group_id, [(topic.name, len(topic.partitions)) for topic in group.topics]) for group in answer.groups]
+    assert found == [(name, [("t", 700), ("u", 700)]) for name in ("a", "b")]
+
+
+# ---- fetches
+
+
+def fetch(partitions: int, session_epoch: int = -1, session_id: int = 0, max_wait_ms: int = 0, topic: str = "wide") -> p.FetchRequest:
+    wanted = [p.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=100) for index in range(partitions)]
+    topics = [p.FetchTopic(topic=topic, partitions=wanted)] if wanted else []
+    return p.FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=session_epoch, topics=topics
+    )
+
+
+def test_ten_thousand_partitions_can_be_fetched_and_waited_for(broker: Broker) -> None:
+    count = 10_000
+    broker.call(lambda: create_topic(broker.state.controller, "wide", num_partitions=count))
+    with Wire(broker.address, 60) as wire, Wire(broker.address) as other:
+        answer = wire.ask(fetch(count, session_epoch=0), 12)
+        assert [each.partition_index for each in answer.responses[0].partitions] == [*range(count)]
+        assert not any(each.error_code for each in answer.responses[0].partitions)
+        wire.send(fetch(0, session_epoch=1, session_id=answer.session_id, max_wait_ms=60_000), 12)
+        while not broker.statistics()["waiting_fetches"]:
+            other.ask(VERSIONS, 3)
+        other.ask(produce([7_777], 1, "wide"), 9)
+        _, answer = wire.receive(p.FetchRequest, 12)
+        assert [(each.partition_index, bool(each.records)) for each in answer.responses[0].partitions] == [(7_777, True)]
+
+
+def test_fifty_thousand_topics_can_be_asked_for(broker: Broker) -> None:
+    names = [p.MetadataRequestTopic(name=f"n{nth}") for nth in range(50_000)]
+    with Wire(broker.address, 60) as wire:
+        answer = wire.ask(p.MetadataRequest(topics=[*names, p.MetadataRequestTopic(name="t")], allow_auto_topic_creation=False), 9)
+    assert len(answer.topics) == 50_001
+    assert {each.error_code for each in answer.topics[:-1]} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert len(answer.topics[-1].partitions) == 7
+    assert answer.brokers
+
+
+def test_steps_have_an_end_without_a_clock() -> None:
+    class Endless:
+        steps = 0
+
+        def step(self) -> bool:
+            self.steps += 1
+            return True
+
+        def is_completed(self) -> bool:
+            return False
+
+        def fail(self) -> None:
+            raise AssertionError
+
+    slices, one, two = Slices(), Endless(), Endless()
+    slices.add(one)
+    slices.add(two)
+    for _ in range(3):
+        slices.run(lambda: 0)
+    assert (one.steps, two.steps) == (2 * MAX_STEPS, MAX_STEPS)
+    times = iter(range(100))
+    slices.run(lambda: next(times))  # two's turn, for 5 ms
+    assert (one.steps, two.steps) == (2 * MAX_STEPS, MAX_STEPS + 5)
