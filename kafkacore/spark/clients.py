@@ -22,7 +22,7 @@ from kafkacore.spark import secrets, workers
 from kafkacore.spark.offsets import EARLIEST, LATEST, OffsetRange, Offsets, Partition
 from kafkacore.spark.options import SourceOptions
 from kafkacore.spark.rows import RowBuilder
-from kafkacore.spark.topics import Topics
+from kafkacore.spark.topics import CONFIRM_PAUSES_S, Topics
 
 if TYPE_CHECKING:                                               # a task that needs them loads them: together half of a worker's start
     from kafkacore.admin import KafkaAdminClient
@@ -273,6 +273,18 @@ class OffsetSource:
     def latest(self, partitions: list[Partition]) -> dict[Partition, int]:
         """End offsets: the high watermark, or the last stable offset with isolation.level=read_committed."""
         return self._offsets(partitions, lambda: self.consumer().end_offsets(partitions))
+
+    def latest_behind(self, partitions: list[Partition], begin: Offsets) -> dict[Partition, int]:
+        """End offsets. An end before the offset where a query stands is asked for again: a leader that was replaced may have given it."""
+        found = self.latest(partitions)
+        short = [each for each, end in found.items() if end < begin.get(each, 0) and each[0] not in self.topics.renewed]
+        for pause_s in CONFIRM_PAUSES_S if short else ():
+            time.sleep(pause_s)
+            found.update(self.latest(short))
+            short = [each for each in short if found[each] < begin[each]]
+            if not short:
+                break
+        return found
 
     def _offsets(self, partitions: list[Partition], ask: Callable[[], Mapping[Any, int]]) -> dict[Partition, int]:
         return {(tp[0], tp[1]): offset for tp, offset in self._retrying(ask).items()} if partitions else {}

@@ -279,6 +279,27 @@ class _Reading:
         return offsets.repaired(start, lost, skip=self.options.on_data_loss == "skip")
 
 
+    def _within(self, wanted: Mapping[Partition, int], latest: Mapping[Partition, int], what: str = "begin") -> dict[Partition, int]:
+        """Offsets no later than the ends of their partitions.
+
+        Args:
+            wanted: where reading is to begin or end.
+            latest: the ends.
+            what: "begin" or "end".
+
+        Raises:
+            errors.OffsetOutOfRange: one is later, with onDataLoss=fail.
+        """
+        for (topic, partition), offset in sorted(wanted.items()):
+            if offset > latest[topic, partition]:
+                fault = f"reading would {what} at offset {offset}, and the log ends at {latest[topic, partition]}"
+                if self.options.on_data_loss == "fail":
+                    raise errors.OffsetOutOfRange(fault, topic=topic, partition=partition, offset=offset)
+                self.tolerated += 1
+                log.warning("%s-%d: %s: with onDataLoss=%s it is read to its end", topic, partition, fault, self.options.on_data_loss)
+        return {each: min(offset, latest[each]) for each, offset in wanted.items()}
+
+
 class KafkaBatchReader(_Reading, DataSourceReader):
     """A batch read: offsets are looked up once, when the query is planned."""
 
@@ -298,8 +319,8 @@ class KafkaBatchReader(_Reading, DataSourceReader):
         lost = offsets.losses(exact, earliest, latest)
         start = self.tolerate(start, [each for each in lost if each.wanted < earliest[each.topic, each.partition]])
         if options.on_data_loss != "fail":
-            end = {each: min(offset, latest[each]) for each, offset in end.items()}
-            start = {each: min(offset, end[each]) for each, offset in start.items()}
+            end = self._within(end, latest, "end")
+            start = {each: min(offset, end[each]) for each, offset in self._within(start, latest, "begin").items()}
         return self.planned(clients.check_range(start, end, latest))
 
 
@@ -368,7 +389,7 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         once = isinstance(limit, ReadAllAvailable)
         fresh, self._fresh = self._fresh, False
         if start is None:
-            self._look(())
+            self._look({})
             return offsets.to_json({**self._newest, **(self._pinned(once) if fresh else {})})
         begin = offsets.from_json(start)
         self._commit_to_group(begin)
@@ -376,8 +397,6 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         newest = self._newest
         if fresh and begin == self._initial:
             pinned = self._pinned(once)
-            if pinned.keys() == begin.keys():
-                return start
             newest = {each: pinned.get(each, offset) for each, offset in newest.items() if each in begin}
         if (moved := self._moved_by_loss(begin, newest)) is not None:
             self._moved = offsets.to_json(moved)
@@ -404,11 +423,11 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         begin = {each: min(added[each], offset) if each in added else begin.get(each, 0) for each, offset in until.items()}
         self._fresh = False
         known, self._planned = self._planned == (start, end), (start, end)
-        lost = [] if end == self._moved else self._not_forward(begin, until, looked_up)
+        lost = self._not_forward(begin, until, looked_up)
         if self.options.on_data_loss != "fail":
             begin, missing = self._there(begin, until)
             lost = [] if known else lost + missing
-        self.tolerate(begin, lost)
+        self.tolerate(begin, [] if end == self._moved else lost)
         return self.planned([OffsetRange(*each, begin[each], max(begin[each], until[each])) for each in sorted(until)])
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -422,13 +441,13 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     # ---- how it is found out
 
-    def _look(self, begin: Collection[Partition]) -> None:
+    def _look(self, begin: Mapping[Partition, int]) -> None:
         """Asks Kafka; waits before that if what it said last time was not worth a batch."""
         now = time.monotonic()
         wait_s = min(IDLE_POLL_MS / 1000, (now - self._news_at) * IDLE_SHARE) - (now - self._asked_at)
         if self._idle and wait_s > 0:
             time.sleep(wait_s)
-        before, self._newest = self._newest, self._source.latest(self._source.partitions(begin))
+        before, self._newest = self._newest, self._source.latest_behind(self._source.partitions(begin), begin)
         self._asked_at = time.monotonic()
         if self._newest != before:
             self._news_at = self._asked_at
@@ -523,18 +542,6 @@ class KafkaStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
                 lost.append(Loss(*each, low, first, end, f"the offsets {low} to {min(first, end) - 1} of a batch {fault}"))
             begin[each] = end if self._skipped.get(each) == end else max(low, first)
         return begin, lost
-
-    def _within(self, begin: dict[Partition, int], until: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Offsets no later than others.
-
-        Raises:
-            errors.OffsetOutOfRange: one is later, with onDataLoss=fail.
-        """
-        for (topic, partition), offset in sorted(begin.items()):
-            if offset > until[topic, partition] and self.options.on_data_loss == "fail":
-                fault = f"reading would begin at offset {offset}, and the log ends at {until[topic, partition]}"
-                raise errors.OffsetOutOfRange(fault, topic=topic, partition=partition, offset=offset)
-        return {each: min(offset, until[each]) for each, offset in begin.items()}
 
     def _commit_to_group(self, done: dict[Partition, int]) -> None:
         """Shows finished offsets to Kafka's tools: what the query begins with has been finished before.

@@ -124,7 +124,8 @@ def driven_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from tests.spark.driven import running
 
     monkeypatch.setattr(source, "IDLE_POLL_MS", 0)
-    monkeypatch.setattr(topics, "CONFIRM_PAUSES_S", (0, 0, 0))
+    for module in (topics, clients):
+        monkeypatch.setattr(module, "CONFIRM_PAUSES_S", (0, 0, 0))
     yield
     while running:
         running.pop().stop()

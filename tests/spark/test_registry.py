@@ -53,7 +53,7 @@ def test_an_unknown_id_is_asked_for_as_a_registry_that_does_not_answer_and_then_
     assert asking.slept == [BACKOFF_S * 2**i for i in range(TRIES - 1)] * 2
     assert 2 <= sum(asking.slept) / 2 <= 10
     registry_server.add("t-value", '"int"')
-    assert asking.registry.by_id(1, "AVRO").text == '"int"'
+    assert asking.registry.by_id(1, "AVRO", patient=False).text == '"int"'
 
 
 @pytest.mark.parametrize("answers", [[UNKNOWN], [(503, b""), UNKNOWN], [UNKNOWN, (503, b""), UNKNOWN, (500, b"")]])

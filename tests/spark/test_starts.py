@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from kafkacore import errors
 from kafkacore.spark import source
-from tests.spark.driven import Query, numbers, read, send, stream_reader
+from tests.spark.driven import Query, numbers, read, rows, send, stream_reader
 
 pytestmark = pytest.mark.usefixtures("driven_readers")
 
@@ -151,6 +151,7 @@ def test_what_ages_out_before_the_first_batch_is_replayed_is_a_loss(cluster, adm
     assert again.replay == [] and again.reader.tolerated == 1
     assert f"the offsets {begin} to 7 have aged out" in caplog.text
     assert [numbers(batch) for batch in again.batches()] == [[], [8, 9, 10, 11]]
+    assert again.reader.tolerated == 2                                  # the batch that moves the offsets is reported once
 
 
 @pytest.mark.parametrize("loss", ["fail", "earliest"])
@@ -168,6 +169,42 @@ def test_a_batch_that_ends_before_it_begins_is_a_loss(cluster, producer, caplog,
         for _ in range(2):                                              # foreachBatch may read a batch twice
             assert read(reader, list(reader.partitions(*batch))) == []
         assert reader.tolerated == 1 and caplog.text.count(says) == 1
+
+
+@pytest.mark.parametrize("times", [1, 3, 4])
+def test_one_answer_of_a_leader_that_was_replaced_is_no_loss(cluster, producer, times):
+    """Its end may lie before what has been read of the next leader."""
+    topic = f"replaced-{times}"
+    cluster.create_topic(topic, partitions=1)
+    send(producer, topic, range(5))
+    query = Query(cluster, subscribe=topic)
+    query.batch()
+    consumer = query.reader._source.consumer()
+    real, asked = consumer.end_offsets, []
+
+    def end_offsets(partitions):
+        asked.append(partitions)
+        return dict.fromkeys(partitions, 3) if len(asked) <= times else real(partitions)
+
+    consumer.end_offsets = end_offsets
+    if times > 3:
+        with pytest.raises(errors.OffsetOutOfRange, match=f"{topic}-0: its end 3 lies before offset 5"):
+            query.batch()
+    else:
+        assert query.batch() is None and len(asked) == times + 1
+
+
+def test_an_end_that_is_cut_is_reported(cluster, producer, caplog):
+    cluster.create_topic("cut-short", partitions=1)
+    send(producer, "cut-short", range(3))
+    options = {"subscribe": "cut-short", "failOnDataLoss": "false"}
+    assert numbers(rows(cluster, **options, endingOffsets='{"cut-short":{"0":100}}')) == [0, 1, 2]
+    assert "cut-short-0: reading would end at offset 100, and the log ends at 3" in caplog.text
+    assert rows(cluster, **options, startingOffsets='{"cut-short":{"0":9}}') == []
+    assert "cut-short-0: reading would begin at offset 9, and the log ends at 3" in caplog.text
+    caplog.clear()
+    assert Query(cluster, **options, startingOffsets='{"cut-short":{"0":9}}').reader.tolerated == 1
+    assert "cut-short-0: reading would begin at offset 9, and the log ends at 3" in caplog.text
 
 
 def test_what_ages_out_of_a_planned_batch_is_reported_where_it_is_tolerated(cluster, admin, producer, caplog):

@@ -153,6 +153,14 @@ def test_the_only_broker_is_asked_over_a_while() -> None:
     assert brokers.rounds == 7
 
 
+def test_brokers_that_change_their_minds_are_not_believed() -> None:
+    brokers, found = known(T2, T2)
+    brokers.all(t=(B, 2))
+    brokers.script = lambda rounds: brokers.all() if rounds == 3 else None
+    assert found.look(["t"], {"t": 2}) == ({"t": 2}, {})
+    assert found.topic_id("t") == A and not found.renewed and brokers.rounds == 4
+
+
 def test_a_new_id_counts_when_the_old_one_is_unknown_to_all_and_the_old_one_never_again() -> None:
     brokers, found = known(T2, T2)
     brokers.views[0] = {"t": (B, 3)}

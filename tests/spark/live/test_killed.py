@@ -44,7 +44,7 @@ class Program:
         command = [sys.executable, "-m", "tests.spark.live.killing", master, self._servers, str(self._directory), self._sources]
         with open(self._directory / f"output-{number}", "wb") as output:
             process = subprocess.Popen(command, cwd=self._directory, env=env, stdout=output, stderr=output, start_new_session=True)
-            return process.wait(240)
+            return process.wait(600)
 
     def output(self, number: int) -> str:
         """What a run has said, for the message of a failed test."""
