@@ -645,6 +645,8 @@ class BrokerConfig(_Config):
         sasl_jaas_config: PlainLoginModule with username and password, as which brokers log in at each other, and PLAIN's users as
             user_NAME="password".
         connections_max_reauth_ms: after so long a client has to authenticate again; 0 for never.
+        sasl_server_max_receive_size: bytes of one request of a client that has not authenticated yet.
+        connection_failed_authentication_delay_ms: how long the answer to a failed authentication, and the end of its connection, wait.
         unclean_leader_election_enable: a replica that is not in sync may lead if no other is alive, at the price of lost records.
         unclean_leader_election_interval_ms: how often partitions without a leader are looked at that may be led so by now.
         auto_leader_rebalance_enable, leader_imbalance_check_interval_seconds: whether and how often first replicas that can lead again are
@@ -750,6 +752,8 @@ class BrokerConfig(_Config):
     sasl_enabled_mechanisms: tuple[str, ...] | None = None
     sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
     connections_max_reauth_ms: int = _between(0, 0, INT64_MAX)
+    sasl_server_max_receive_size: int = _between(524_288, 0)
+    connection_failed_authentication_delay_ms: int = _between(100, 0)
     unclean_leader_election_enable: bool = False
     unclean_leader_election_interval_ms: int = _between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True

@@ -51,7 +51,7 @@ from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports, Transports
-from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, encode_response
+from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, SaslAuthenticateRequest, encode_response
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.purgatory import DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, TimerTask
@@ -446,6 +446,10 @@ class Server:
             has_peers = peers is not None and peers.connections
             if peers is not None and has_peers:
                 peers.polled(selector)
+            if self.authentication is not None:
+                for connection in selector.accepted:
+                    # Strangers' requests are small, and are not counted: who stops in the middle of one keeps no user waiting.
+                    self._limit_requests(connection, self.config.sasl_server_max_receive_size, None)
             for receive in selector.completed_receives:
                 if peers is not None and has_peers and peers.owns(receive.source):
                     peers.received(receive)
@@ -568,6 +572,13 @@ class Server:
         except Exception:
             logger.exception("%s: %s v%d failed; connection %s is closed", self.name, APIS[api_key].name, version, connection)
             self._drop_connection(connection)
+        if api_key == SaslAuthenticateRequest.API_KEY and call.session is not None and call.session.user:
+            self._limit_requests(connection, self.config.socket_request_max_bytes, self._memory)
+
+    def _limit_requests(self, connection: ConnectionId, max_bytes: int, memory: ReceiveMemory | None) -> None:
+        channel = self._selector.channel(connection) if self._selector is not None else None
+        if channel is not None:
+            channel.reader.limit(max_bytes, memory)
 
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
         """The answer to an ApiVersions request of an unknown version, to be encoded as v0: the one range the client needs (KIP-511)."""

@@ -1,10 +1,15 @@
 """Brokers that want to know who is there: every mechanism, by kafkacore's clients and by others; what the unauthenticated may not do."""
 
+import select
+import struct
+from contextlib import ExitStack
+
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, protocol
 from kafkacore.broker.authentication import Authentication, Session
-from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.broker.server import Broker
+from kafkacore.clock import JumpingClock, ManualClock, SystemClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
@@ -16,6 +21,7 @@ from kafkacore.errors import (
     UsageError,
 )
 from kafkacore.net.oauth import unsecured_token
+from kafkacore.net.sasl import PlainServer
 from kafkacore.protocol import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
@@ -251,6 +257,114 @@ def test_versions_may_be_asked_for_first(raw):
     answer = ask(raw, PLAIN_TOKEN, 2)
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 0)
     assert ask(raw, protocol.MetadataRequest(topics=[]), 5).brokers
+
+
+# ---- strangers
+
+
+def secured(clock=None, **settings):
+    return Broker(BrokerConfig.from_user({**sasl_listener({"alice": "a"}), **settings}), clock=clock)
+
+
+def say_who(wire, password="a"):
+    assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    wire.send(SaslAuthenticateRequest(auth_bytes=f"\0alice\0{password}".encode()), 2)
+
+
+def padded(nbytes):
+    """A request of that size, whose rest is ignored."""
+    frame = b"".join(bytes(part) for part in protocol.encode_request(protocol.ApiVersionsRequest(), 0, 7, "me"))
+    return struct.pack(">i", nbytes) + frame[4:] + bytes(nbytes + 4 - len(frame))
+
+
+@pytest.mark.parametrize("limit", [None, 20_000])
+def test_a_stranger_gets_small_requests_only(limit, caplog):
+    with secured(**({} if limit is None else {"sasl.server.max.receive.size": limit})) as broker:
+        allowed = limit or 524_288
+        for _ in range(2):
+            with Wire(broker.address) as wire:
+                wire.sock.sendall(struct.pack(">i", allowed + 1))
+                assert wire.closed_by_peer
+        with Wire(broker.address) as wire:
+            wire.sock.sendall(padded(allowed))
+            wire.receive(protocol.ApiVersionsRequest, 0)
+            say_who(wire)
+            assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
+            wire.sock.sendall(padded(3 * allowed))  # a user's
+            wire.receive(protocol.ApiVersionsRequest, 0)
+            assert ask(wire, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0  # another authentication on the way
+            wire.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
+            wire.receive(SaslAuthenticateRequest, 2)
+            wire.sock.sendall(padded(3 * allowed))
+            wire.receive(protocol.ApiVersionsRequest, 0)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert all(f"above the limit of {allowed} bytes" in each for each in told)
+
+
+def test_a_large_request_may_be_sent_right_behind_the_token():
+    with secured() as broker, Wire(broker.address) as wire:
+        assert wire.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+        token = wire.frame(SaslAuthenticateRequest(auth_bytes=b"\0alice\0a"), 2)
+        wire.sock.sendall(token + padded(700_000))
+        assert wire.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
+        wire.receive(protocol.ApiVersionsRequest, 0)
+
+
+def test_strangers_that_stall_keep_no_user_waiting():
+    with secured(**{"socket.request.max.bytes": 600_000, "queued.max.request.bytes": 600_000}) as broker, ExitStack() as stack:
+        for _ in range(3):
+            stranger = stack.enter_context(Wire(broker.address))
+            stranger.sock.sendall(padded(500_000)[:300_000])
+        user = stack.enter_context(Wire(broker.address))
+        say_who(user)
+        assert user.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
+        user.sock.sendall(padded(550_000))
+        user.receive(protocol.ApiVersionsRequest, 0)
+        assert broker.call(lambda: broker._memory.used_bytes) <= 550_000  # the user's alone is counted
+
+
+def test_who_fails_to_authenticate_waits_for_the_answer_and_nobody_else_does():
+    clock = JumpingClock()
+    with secured(clock, **{"connection.failed.authentication.delay.ms": 60_000}) as broker, Wire(broker.address) as wrong:
+        say_who(wrong, "guess")
+        with Wire(broker.address) as other:
+            say_who(other)
+            assert other.receive(SaslAuthenticateRequest, 2)[1].error_code == 0
+            for _ in range(20):
+                other.ask(protocol.ApiVersionsRequest(), 0)
+        assert select.select([wrong.sock], [], [], 0)[0] == []
+        clock.sleep(60_000)
+        broker.call(lambda: None)
+        assert wrong.receive(SaslAuthenticateRequest, 2)[1].error_code == 58
+        assert wrong.closed_by_peer
+
+
+def test_who_hangs_up_before_the_answer_leaves_nothing(caplog):
+    clock = JumpingClock()
+    with secured(clock, **{"connection.failed.authentication.delay.ms": 60_000}) as broker:
+        with Wire(broker.address) as wrong:
+            say_who(wrong, "guess")
+            while not broker.call(lambda: broker._calls):
+                pass
+        clock.sleep(60_000)
+        while broker.call(broker.num_connections):
+            pass
+        assert broker.call(lambda: (len(broker._calls), len(broker._muted))) == (0, 0)
+    assert not caplog.records
+
+
+def test_without_a_delay_a_failure_is_answered_at_once(caplog):
+    with secured(JumpingClock(), **{"connection.failed.authentication.delay.ms": 0}) as broker, Wire(broker.address) as wrong:
+        say_who(wrong, "guess")
+        assert wrong.receive(SaslAuthenticateRequest, 2)[1].error_code == 58
+        assert wrong.closed_by_peer
+
+
+def test_a_token_of_nothing_but_separators_is_not_taken_apart():
+    server = PlainServer(lambda user, password: True)
+    with pytest.raises(SaslAuthentication, match="form"):
+        server.step(bytes(1_000_000))
 
 
 # ---- sessions that end

@@ -15,7 +15,7 @@ from kafkacore import errors
 from kafkacore.broker.cluster import QuotaEntity
 from kafkacore.broker.controller.quotas import CLIENT_ID, IP, USER
 from kafkacore.broker.controller.state import code_of
-from kafkacore.broker.state import BrokerState, Call, Outcome
+from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     AclCreationResult,
@@ -49,6 +49,7 @@ from kafkacore.protocol import (
     ScramCredentialInfo,
 )
 from kafkacore.protocol.schema import Response
+from kafkacore.timer import TimerTask
 
 NO_AUTHORIZER = "No Authorizer is configured."
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -193,9 +194,23 @@ def _told(call: Call, response: R, failed: bool) -> R | Outcome:
 
 
 def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | Outcome:
-    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE where nobody need say who he is."""
-    if call.session is not None:
-        return _told(call, call.session.authenticate(request, call.now_ms), call.session.failed)
+    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE where nobody need say who he is. Who fails hears of it, and is disconnected, after
+    connection.failed.authentication.delay.ms: passwords cannot be guessed at full speed."""
+    session = call.session
+    if session is not None:
+        response = session.authenticate(request, call.now_ms)
+        delay_ms = state.config.connection_failed_authentication_delay_ms
+        if not session.failed or not delay_ms:
+            return _told(call, response, session.failed)
+        late = LateAnswer(call)
+
+        def refuse() -> None:
+            if not late.is_completed():                       # else the connection has ended
+                late.respond(lambda: response)
+                call.fail()
+
+        state.timer.add(TimerTask(delay_ms, refuse))
+        return Outcome.LATER
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(error_code=Code.ILLEGAL_SASL_STATE, error_message=message, auth_bytes=b"")
 
