@@ -11,6 +11,7 @@ from kafkacore import protocol as p
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import NewTopic
 
 VALUES = [b"a", b"b", b"c"]
 
@@ -33,7 +34,8 @@ class World:
         if (users := options.get("users")) is not None:
             ((name, password),) = users.items()
             self.security = {
-                "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": name, "sasl_password": password
+                "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": name, "sasl_password": password,
+                "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 40,  # long enough for a producer to see why it waits
             }  # fmt: skip
         self.names = itertools.count()
         self.ids: dict[str, bytes] = {}
@@ -43,9 +45,8 @@ class World:
         self.left = 0
 
     def create(self, *topics: str, partitions: int = 1) -> None:
-        for topic in topics:
-            self.cluster.create_topic(topic, partitions=partitions)
-        with KafkaAdminClient(bootstrap_servers=self.bootstrap, **ADMIN, **self.security) as admin:
+        with KafkaAdminClient(bootstrap_servers=self.bootstrap, **ADMIN | self.security) as admin:
+            admin.create_topics([NewTopic(topic, partitions) for topic in topics]).check()
             self.ids |= {name: found.topic_id for name, found in admin.describe_topics(topics).check().items()}
 
     def new_topic(self) -> str:

@@ -358,10 +358,9 @@ cdef class ClientCore:
         cdef SelectorCore selector = self.selector
         cdef int64_t deadline_ms, due_ms
         if self._aborted:
-            # They need no I/O and must not wait for it.
+            # They must not wait for I/O; but where each call brings one, this poll may be the only one that sees what the peers do.
             responses, self._aborted = self._aborted, responses
-            self._complete(responses)
-            return responses
+            timeout_ms = 0
         due_ms = LOOKING                       # with a refresh under way: its own deadline watches it
         if self._metadata_request is None:
             due_ms = self.metadata.next_update_ms

@@ -533,3 +533,40 @@ def test_an_error_pins_no_fetched_memory():
         assert readers() == before - 1
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_an_error_that_comes_with_records_of_another_partition_is_owed(columns):
+    rig = Rig({A: filled(), B: filled()})
+    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.round()
+    collect = rig.fetcher.collect_columns if columns else lambda: rig.fetcher.collect(500)
+    assert collect()  # the records of A
+    rig.log(B).error = 0
+    with pytest.raises(errors.TopicAuthorization) as raised:
+        collect()
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 1, 0)
+    assert not collect()
+    assert rig.poll() == {B: numbered(0, 10)}
+
+
+def test_an_error_that_is_owed_ends_with_the_assignment():
+    rig = Rig({A: filled(), B: filled()})
+    rig.log(B).error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.round()
+    assert rig.fetcher.collect(500)
+    rig.subscription.assign_manual([A])
+    rig.fetcher.retain()
+    assert rig.fetcher.collect(500) == {}
+
+
+def test_partitions_that_one_answer_refuses_are_one_error():
+    logs = {TopicPartition(name, index): filled() for name in ("t", "u", "v") for index in range(3)}
+    rig = Rig(logs)
+    for log in rig.cluster.logs.values():
+        log.error = Code.TOPIC_AUTHORIZATION_FAILED
+    rig.round()
+    with pytest.raises(errors.TopicAuthorization, match="refused for 3 topics, also for: u, v"):
+        rig.fetcher.collect(500)
+    assert rig.fetcher.collect(500) == {}
+    assert rig.fetcher.next_wake_ms(rig.now_ms) == 0

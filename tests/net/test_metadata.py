@@ -326,11 +326,11 @@ def test_leader_hints(case: Case) -> None:
 
 
 def waiting(metadata: Metadata, outcome: list[object], timeout_ms: int = 60_000) -> threading.Thread:
-    version = metadata.request_update()
+    version, fatal_count = metadata.request_update(), metadata.fatal_count
 
     def run() -> None:
         try:
-            outcome.append(metadata.await_update(version, timeout_ms))
+            outcome.append(metadata.await_update(version, timeout_ms, fatal_count))
         except Exception as error:
             outcome.append(error)
 
@@ -378,3 +378,34 @@ def test_waiting_ends() -> None:
     assert metadata.await_update(metadata.version, 0) is False
     assert metadata.await_update(metadata.version, 1) is False
     assert metadata.await_update(metadata.version - 1, 0) is True
+
+
+def test_a_refused_topic_that_is_asked_for_again_slows_the_refresh(case: Case) -> None:
+    case.metadata.set_topics(["t", "u"], case.clock.now_ms())
+    waits = []
+    for _ in range(6):
+        case.update(topic("t", error=29), topic("u", (1, 0)))
+        case.metadata.request_update()
+        waits.append(case.due_ms())
+        case.clock.advance(waits[-1])
+    assert waits[1:] == sorted(waits[1:])
+    assert 80 <= waits[0] <= 120
+    assert waits[-1] >= 800
+    case.update(topic("t", (1, 0)), topic("u", (1, 0)))
+    case.metadata.request_update()
+    assert case.due_ms() <= 120
+
+
+def test_an_error_of_an_earlier_attempt_is_not_raised() -> None:
+    metadata = system()
+    metadata.failed(AuthenticationFailedError("the old password"), 0)
+    outcome: list[object] = []
+    thread = waiting(metadata, outcome)
+    metadata.begin_request(0)
+    metadata.update(response(), 0)
+    thread.join()
+    assert outcome == [True]
+    before = metadata.fatal_count
+    metadata.failed(AuthenticationFailedError("while the caller got ready to wait"), 0)
+    with pytest.raises(AuthenticationFailedError):
+        metadata.await_update(metadata.version, 10_000, before)

@@ -730,3 +730,19 @@ def test_a_port_out_of_range_is_a_connection_that_failed(cluster: Cluster, port:
     assert not cluster.client.ready(node, cluster.now_ms)
     assert cluster.client.connection_delay(node, cluster.now_ms) > 0
     assert isinstance(cluster.client.connection_errors(node)[0], NetworkError)
+
+
+def test_requests_that_are_refused_here_do_not_keep_a_poll_from_its_io(cluster: Cluster) -> None:
+    """A caller that asks only for what the broker does not speak would not see that the connection was lost, and keep its versions."""
+    cluster.ranges.pop(protocol.ListGroupsRequest.API_KEY)
+    node = cluster.until_ready()
+    cluster.peer().close()
+    seen: list[ClientResponse] = []
+    request = cluster.client.new_client_request(
+        1, protocol.ListGroupsRequest, lambda _version: protocol.ListGroupsRequest(), cluster.now_ms, callback=seen.append
+    )
+    cluster.client.send(request, cluster.now_ms)
+    cluster.client.poll(1_000, cluster.now_ms)
+    assert isinstance(seen[0].error, UnsupportedVersion)
+    assert cluster.client.connection_failed(node)
+    assert cluster.poller.waits[-1] == 0

@@ -1,0 +1,385 @@
+"""Transient errors that the table of test_transient_errors.py does not have: several in a row, many topics, a seek meanwhile, time-outs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from erring_cluster import ADMIN, CONSUMER, PRODUCER, VALUES, World, always, fetch, list_offsets, metadata, produce
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore import protocol as p
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.errors import Code
+from kafkacore.testing import EmbeddedCluster
+
+T, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
+DENIED = Code.TOPIC_AUTHORIZATION_FAILED
+TRIES = 300
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    made = World()
+    try:
+        made.create("t", "other")
+        fill(made.bootstrap, "t", "other")
+        yield made
+    finally:
+        made.cluster.close()
+
+
+def fill(bootstrap: str, *topics: str) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap, **PRODUCER) as filling:
+        for sent in [filling.send_many(topic, VALUES) for topic in topics]:
+            assert not sent.result(10).errors
+
+
+def consumer(world: World, *topics: str, **settings: Any) -> KafkaConsumer:
+    return KafkaConsumer(*topics, bootstrap_servers=world.bootstrap, **CONSUMER | settings)
+
+
+def read(reader: KafkaConsumer, wanted: dict[TopicPartition, list[bytes]]) -> list[errors.KafkaError]:
+    """Polls until all of `wanted` is there, in order. Returns what was raised on the way."""
+    raised: list[errors.KafkaError] = []
+    got: dict[TopicPartition, list[bytes]] = {}
+    for _ in range(TRIES):
+        try:
+            for tp, records in reader.poll(5).items():
+                got.setdefault(tp, []).extend(r.value for r in records)
+        except errors.KafkaError as error:
+            raised.append(error)
+        if all(got.get(tp, [])[: len(values)] == values for tp, values in wanted.items()):
+            return raised
+    raise AssertionError(f"read {got}, raised {raised[-3:]}")
+
+
+@pytest.mark.parametrize("times", [2, 10])
+@pytest.mark.parametrize(
+    ("api", "answer"),
+    [("Metadata", metadata(topic=DENIED)), ("ListOffsets", list_offsets(DENIED)), ("Fetch", fetch(DENIED))],
+    ids=["metadata", "list offsets", "fetch"],
+)
+def test_errors_in_a_row_are_raised_once_each(world: World, api: str, answer: Callable[[World, Any], Any], times: int) -> None:
+    with world.errs(api, answer, times), consumer(world, "t", "other") as reader:
+        raised = read(reader, {T: VALUES, OTHER: VALUES})
+        assert [type(error) for error in raised] == [errors.TopicAuthorization] * times
+        assert {error.topic for error in raised} == {"t"}
+
+
+@pytest.mark.parametrize(("api", "answer"), [("Metadata", metadata(topic=DENIED)), ("Fetch", fetch(DENIED))], ids=["metadata", "fetch"])
+def test_an_error_that_comes_and_goes_ten_times(world: World, api: str, answer: Callable[[World, Any], Any]) -> None:
+    with consumer(world, metadata_max_age_ms=20) as reader:
+        reader.assign([T, OTHER])
+        assert read(reader, {T: VALUES, OTHER: VALUES}) == []
+        for _ in range(10):
+            with world.errs(api, answer, times=1):
+                while not world.answered:
+                    reader.seek(OTHER, 0)
+                    with contextlib.suppress(errors.TopicAuthorization):
+                        read(reader, {OTHER: VALUES})
+                reader.seek_to_beginning()
+                assert len(read(reader, {T: VALUES, OTHER: VALUES})) <= 1
+        reader.seek_to_beginning()
+        assert read(reader, {T: VALUES, OTHER: VALUES}) == []
+
+
+def test_a_producers_errors_in_a_row(world: World) -> None:
+    with KafkaProducer(bootstrap_servers=world.bootstrap, **PRODUCER) as client:
+        with world.errs("Metadata", metadata(topic=DENIED), times=10):
+            for _ in range(10):
+                with pytest.raises(errors.TopicAuthorization):
+                    client.send("t", b"x")
+            assert client.send("t", b"x").result(10).offset >= 0
+        with world.errs("Produce", produce(DENIED), times=10):
+            for _ in range(10):
+                with pytest.raises(errors.TopicAuthorization):
+                    client.send("t", b"x").result(10)
+            assert client.send("t", b"x").result(10).offset >= 0
+
+
+def test_one_topic_of_a_thousand_is_refused(world: World) -> None:
+    many = [f"many-{index}" for index in range(1_000)]
+    wanted = [TopicPartition(name, 0) for name in ("many-0", "many-500", "many-999")]
+
+    def answer(world: World, request: p.MetadataRequest) -> Any:
+        if request.topics is None or len(request.topics) < 1_000:
+            return None
+        host, _, port = world.bootstrap.rpartition(":")
+        part = p.MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1])
+        return p.MetadataResponse(
+            brokers=[p.MetadataResponseBroker(node_id=1, host=host, port=int(port))],
+            topics=[
+                p.MetadataResponseTopic(name=topic.name, error_code=DENIED)
+                if topic.name == "many-500"
+                else p.MetadataResponseTopic(name=topic.name, topic_id=world.ids[topic.name or ""], partitions=[part])
+                for topic in request.topics
+            ],
+        )
+
+    world.create(*many)
+    fill(world.bootstrap, *(tp.topic for tp in wanted))
+    with world.errs("Metadata", answer, times=1), consumer(world, *many) as reader:
+        (error,) = read(reader, dict.fromkeys(wanted, VALUES))
+        assert isinstance(error, errors.TopicAuthorization)
+        assert error.topic == "many-500"
+
+
+def test_refusals_of_one_answer_are_one_error_that_names_all_topics(world: World) -> None:
+    names = [f"refused-{index}" for index in range(30)]
+    world.create(*names)
+    fill(world.bootstrap, *names)
+
+    def answer(world: World, request: p.MetadataRequest) -> Any:
+        if not request.topics or not any(topic.name == names[0] for topic in request.topics):
+            return None
+        host, _, port = world.bootstrap.rpartition(":")
+        return p.MetadataResponse(
+            brokers=[p.MetadataResponseBroker(node_id=1, host=host, port=int(port))],
+            topics=[p.MetadataResponseTopic(name=topic.name, error_code=DENIED) for topic in request.topics],
+        )
+
+    def refuse_all(world: World, request: p.FetchRequest) -> Any:
+        if len(request.topics) < 2:
+            return None
+        return p.FetchResponse(
+            responses=[
+                p.FetchableTopicResponse(
+                    topic_id=topic.topic_id,
+                    partitions=[p.PartitionData(partition_index=q.partition, error_code=DENIED) for q in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    wanted = dict.fromkeys([TopicPartition(name, 0) for name in names], VALUES)
+    for api, order in (("Metadata", answer), ("Fetch", refuse_all)):
+        with world.errs(api, order, times=1), consumer(world, *names) as reader:
+            (error,) = read(reader, wanted)
+            assert world.answered == 1
+            assert "refused for" in str(error)
+            assert " and " in str(error)
+
+
+def test_a_refusal_is_not_raised_again_with_news_of_other_topics(world: World) -> None:
+    world.create("third")
+    with (
+        world.errs("Metadata", metadata(topic=DENIED), times=1),
+        consumer(world, "t", "other", retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as reader,
+    ):
+        assert len(read(reader, {OTHER: VALUES})) == 1
+        assert reader.partitions_for("third") == [0]  # a new topic is asked for at once, and alone
+        assert reader.poll(0) == {}
+        assert reader.poll(0) == {}
+
+
+def test_a_seek_while_a_fetch_is_refused(world: World) -> None:
+    refusing = fetch(DENIED)
+
+    def answer(world: World, request: p.FetchRequest) -> Any:
+        here = next((q.fetch_offset for topic in request.topics if world.name(topic.topic_id) == "t" for q in topic.partitions), None)
+        return refusing(world, request) if here == 0 else None
+
+    with world.errs("Fetch", answer, times=TRIES), consumer(world) as reader:
+        reader.assign([T])
+        reader.seek(T, 0)
+        reader.poll(0)  # the request is on its way
+        reader.seek(T, 1)
+        assert read(reader, {T: VALUES[1:]}) == []
+        reader.seek(T, 0)
+        with pytest.raises(errors.TopicAuthorization) as raised:
+            reader.poll(5)
+        assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("t", 0, 0)
+        assert reader.position(T) == 0
+        world.left = 0
+        assert len(read(reader, {T: VALUES})) <= 1
+
+
+def test_a_seek_while_metadata_is_refused(world: World) -> None:
+    with consumer(world, metadata_max_age_ms=20) as reader:
+        reader.assign([T, OTHER])
+        assert read(reader, {T: VALUES, OTHER: VALUES}) == []
+        with world.errs("Metadata", metadata(topic=DENIED), times=1 << 30):
+            raised: list[errors.KafkaError] = []
+            while not raised:
+                reader.seek(OTHER, 0)
+                raised = read(reader, {OTHER: VALUES})
+            reader.seek(T, 1)
+            read(reader, {})
+            assert reader.position(T) == 1
+            world.left = 0
+            read(reader, {T: VALUES[1:]})
+
+
+def test_a_loop_that_is_left_while_an_error_is_owed(world: World) -> None:
+    """What a loop was given and did not reach comes again, each record once, whatever is raised in between."""
+    with consumer(world, "t", "other") as reader:
+        record = next(iter(reader))
+        with world.errs("Fetch", fetch(DENIED), times=2):
+            reader.seek_to_beginning()
+            raised = read(reader, {T: VALUES, OTHER: VALUES})
+        assert record.value == VALUES[0]
+        assert {type(error) for error in raised} <= {errors.TopicAuthorization}
+
+
+# ---- time-outs name the cause
+
+
+LATE: list[tuple[str, Callable[[World, Any], Any], type[errors.KafkaError]]] = [
+    ("Metadata", metadata(topic=Code.UNKNOWN_TOPIC_OR_PARTITION), errors.UnknownTopicOrPartition),
+    ("Metadata", metadata(topic=Code.LEADER_NOT_AVAILABLE), errors.LeaderNotAvailable),
+    ("Metadata", metadata(partition=Code.LEADER_NOT_AVAILABLE, leader=-1), errors.LeaderNotAvailable),
+    ("ListOffsets", list_offsets(Code.NOT_LEADER_OR_FOLLOWER), errors.NotLeaderOrFollower),
+]
+
+
+@pytest.mark.parametrize("call", ["position", "beginning_offsets", "end_offsets", "offsets_for_times"])
+@pytest.mark.parametrize(("api", "answer", "cause"), LATE)
+def test_a_time_out_names_the_cause(
+    world: World, api: str, answer: Callable[[World, Any], Any], cause: type[errors.KafkaError], call: str
+) -> None:
+    argument: Any = {"position": T, "offsets_for_times": {T: 0}}.get(call, [T])
+    with world.errs(api, answer, times=1 << 30), consumer(world) as reader:
+        reader.assign([T, OTHER])
+        for timeout in (0.1, 1, 5):  # on a machine that is busy the first answer may be late
+            with pytest.raises(errors.KafkaTimeoutError) as late:
+                getattr(reader, call)(argument, timeout)
+            if any(isinstance(attempt, cause) for attempt in late.value.attempts):
+                break
+        else:
+            raise AssertionError(f"the cause is not named: {late.value}")
+        assert reader.position(OTHER) == 0
+        world.left = 0
+        getattr(reader, call)(argument)
+
+
+def test_a_producers_time_out_names_the_cause(world: World) -> None:
+    settings = PRODUCER | {"max_block_ms": 300}
+    with (
+        world.errs("Metadata", metadata(topic=Code.UNKNOWN_TOPIC_OR_PARTITION), times=1 << 30),
+        KafkaProducer(bootstrap_servers=world.bootstrap, **settings) as client,
+    ):
+        with pytest.raises(errors.KafkaTimeoutError) as late:
+            client.partitions_for("t")
+        assert any(isinstance(attempt, errors.UnknownTopicOrPartition) for attempt in late.value.attempts)
+        world.left = 0
+        assert client.partitions_for("t") == {0}
+
+
+# ---- OffsetForLeaderEpoch: a position is validated after a leader change
+
+
+def epoch_ends(code: int) -> Callable[[World, Any], Any]:
+    def answer(_: World, request: p.OffsetForLeaderEpochRequest) -> Any:
+        return p.OffsetForLeaderEpochResponse(
+            topics=[
+                p.OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=[p.EpochEndOffset(partition=q.partition, error_code=code) for q in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[World]:
+    made = World(brokers=2)
+    try:
+        made.create("t", "other")
+        fill(made.bootstrap, "t", "other")
+        yield made
+    finally:
+        made.cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "count"),
+    [(epoch_ends(DENIED), 1), (epoch_ends(Code.NOT_LEADER_OR_FOLLOWER), 0), (epoch_ends(Code.UNKNOWN_TOPIC_OR_PARTITION), 0)],
+    ids=["topic authorization", "not leader", "unknown topic"],
+)
+@pytest.mark.parametrize("call", ["poll", "poll_batch", "iteration"])
+def test_an_error_of_a_validation(pair: World, answer: Callable[[World, Any], Any], count: int, call: str) -> None:
+    with consumer(pair) as reader:
+        reader.assign([T])
+        end = reader.end_offsets([T])[T]
+        while reader.position(T) < end:
+            reader.poll(5)
+        leader = pair.cluster.leader("t", 0)
+        raised = []
+        with pair.errs("OffsetForLeaderEpoch", answer, times=1):
+            pair.cluster.move_leader("t", 0, 3 - (leader or 0))
+            fill(pair.bootstrap, "t")
+            while reader.position(T) == end:
+                try:
+                    if call == "poll":
+                        reader.poll(5)
+                    elif call == "poll_batch":
+                        reader.poll_batch(5)
+                    else:
+                        next(iter(reader))
+                except errors.KafkaError as error:
+                    raised.append(error)
+            assert pair.answered == 1
+        assert [type(error) for error in raised] == [errors.TopicAuthorization] * count
+
+
+# ---- a broker that is upgraded
+
+
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [
+        ("ListOffsets", lambda w: lambda c: c.beginning_offsets([T]) == {T: 0}),
+        ("Fetch", lambda w: lambda c: bool(c.poll(5))),
+    ],
+    ids=["beginning_offsets", "poll"],
+)
+def test_a_consumer_outlives_a_broker_that_is_too_old(api: str, call: Callable[[World], Callable[[KafkaConsumer], bool]]) -> None:
+    old(api, lambda world: consumer(world), call, lambda c: (c.assign([T]), c.seek(T, 0)))
+
+
+def test_a_producer_outlives_a_broker_that_is_too_old() -> None:
+    def send(_: World) -> Callable[[KafkaProducer], bool]:
+        return lambda c: c.send("t", b"x").result(10).offset >= 0
+
+    old("Produce", lambda world: KafkaProducer(bootstrap_servers=world.bootstrap, **PRODUCER | {"enable_idempotence": False}), send)
+
+
+def test_an_admin_client_outlives_a_broker_that_is_too_old() -> None:
+    def create(_: World) -> Callable[[KafkaAdminClient], bool]:
+        return lambda c: c.list_groups() == []
+
+    old("ListGroups", lambda world: KafkaAdminClient(bootstrap_servers=world.bootstrap, **ADMIN), create)
+
+
+def old(api: str, client: Callable[[World], Any], call: Callable[[World], Callable[[Any], bool]], begin: Any = lambda _: None) -> None:
+    """A broker says that it does not speak an API, and later, after a restart, that it does."""
+    world = World()
+    try:
+        world.create("t")
+        fill(world.bootstrap, "t")
+        key = next(each.key for each in p.APIS.values() if each.name == api)
+        served = EmbeddedCluster.__init__.__kwdefaults__["api_versions"]
+        ranges = [
+            p.ApiVersion(api_key=each, min_version=low, max_version=high) for each, (low, high) in served.items() if each != key
+        ]
+        with contextlib.closing(client(world)) as one:
+            with world.errs("ApiVersions", always(p.ApiVersionsResponse(api_keys=ranges)), times=1 << 30):
+                begin(one)
+                for _ in range(3):
+                    with pytest.raises(errors.UnsupportedVersion):
+                        for _ in range(TRIES):
+                            call(world)(one)
+            world.cluster.stop_broker(1)
+            world.cluster.start_broker(1)
+            for _ in range(TRIES):
+                with contextlib.suppress(errors.UnsupportedVersion):
+                    if call(world)(one):
+                        return
+            raise AssertionError("the client did not recover")
+    finally:
+        world.cluster.close()
