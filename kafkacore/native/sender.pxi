@@ -306,9 +306,8 @@ cdef class SenderCore:
                     continue
                 refused = self.client.authentication_exception(node)
                 if refused is not None:
-                    self._fail_queued(refused)
-                else:
-                    wait_ms = min(wait_ms, <int64_t> self.client.poll_delay_ms(node, now_ms))
+                    self._fail_refused(refused)
+                wait_ms = min(wait_ms, <int64_t> self.client.poll_delay_ms(node, now_ms))
             turns = [nodes]
             if self._codec and len(nodes) > 1:                       # compressing takes time: one node at a time, and I/O in between
                 self._turn += 1

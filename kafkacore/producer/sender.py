@@ -143,6 +143,7 @@ class Sender(SenderCore):
         self._init_attempts = 0
         self._init_failing_ms = 0
         self._init_after_ms = 0
+        self._refused: deque[KafkaError] = deque(maxlen=64)  # failed authentications, newest last
         self._node_times: dict[int, tuple[int, int]] = {}         # node -> (last ready, last drained), for the availability timeout
         self.pid = os.getpid()
         self._io = threading.Lock()
@@ -414,6 +415,12 @@ class Sender(SenderCore):
         for batch in self.accumulator.take_all():
             if not batch.in_flight and not batch.delivery.resolved and batch.delivery.parts is None:
                 self._fail(batch, error, sequence_is_free=False)
+
+    def _fail_refused(self, refused: KafkaError) -> None:
+        """An authentication failed: what waited for that attempt fails with it, once. What is queued later waits for the next attempt."""
+        if not any(refused is seen for seen in self._refused):
+            self._refused.append(refused)
+            self._fail_queued(refused)
 
     def _expire(self, now_ms: int) -> None:
         timeout_ms = self.accumulator.delivery_timeout_ms

@@ -395,6 +395,27 @@ def test_max_in_flight_1_mutes_the_partition() -> None:
     assert sequences(bench) == [(0, 0, 1)]
 
 
+def test_a_refused_authentication_fails_the_records_that_waited_for_it_and_no_later_ones() -> None:
+    bench = Bench(enable_idempotence=False)
+    bench.client.blocked.add(1)
+    for attempt in range(3):
+        bench.client.refused.clear()
+        waited = bench.send("t", b"x", partition=0)
+        bench.step()
+        assert not waited.done()
+        refused = bench.client.refused[1] = errors.AuthenticationFailedError(f"wrong password, attempt {attempt}")
+        bench.step()
+        assert waited.exception(0) is refused
+        later = bench.send("t", b"y", partition=1)
+        for _ in range(3):
+            bench.step()
+            assert not later.done()
+        assert bench.client.poll_timeouts[-1] <= 40  # the next attempt is not slept through
+        bench.client.refused[1] = errors.AuthenticationFailedError("wrong password, the next attempt")
+        bench.step()
+        assert later.done()
+
+
 def test_refused_authentication_fails_records_with_its_cause() -> None:
     bench = started()
     bench.client.blocked.add(1)
