@@ -157,9 +157,17 @@ def test_avro_of_a_registry_as_a_stream_with_dead_letters(
         ({"value.format": "json", "mode": "failfast"}, "a INT", r"json_bad-0.*@1|json_bad.*offset.*1"),
         ({"value.format": "json"}, None, "value.format=json does not name the columns"),
         ({"value.format": "json"}, "a INT NOT NULL", "column a is NOT NULL"),
+        ({"value.fromat": "json"}, "a INT", "unknown option 'value.fromat'; did you mean value.format"),
     ],
 )
 def test_what_is_wrong_is_said(spark: Any, json_bad: dict[str, str], more: dict[str, str], schema: str | None, says: str) -> None:
     reader = spark.read.format("kafkacore").options(**json_bad, **more)
     with pytest.raises(Exception, match=says):
         (reader if schema is None else reader.schema(schema)).load().count()
+
+
+def test_a_stream_with_a_misspelled_option_and_a_schema_says_so(spark: Any, json_bad: dict[str, str], tmp_path: Path) -> None:
+    """Spark does not ask the source for its schema then."""
+    with pytest.raises(Exception, match=r"unknown option 'value\.fromat'; did you mean value.format"):
+        stream = spark.readStream.format("kafkacore").options(**json_bad, **{"value.fromat": "json"}).schema("a INT").load()
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination()
