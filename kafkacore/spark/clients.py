@@ -235,17 +235,17 @@ class OffsetSource:
     def _look_up(self, known: Collection[Partition]) -> list[Partition]:
         options = self._options
         option = "assign" if options.assign else "subscribe"
-        begun: dict[str, int] = {}
+        in_offsets: dict[str, int] = {}
         for topic, partition in known:
             if options.names(topic, partition):
-                begun[topic] = max(begun.get(topic, 0), partition + 1)
+                in_offsets[topic] = max(in_offsets.get(topic, 0), partition + 1)
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
             listed = [name for name in self.admin().list_topics() if pattern.fullmatch(name)]
-            names = sorted({*listed, *begun, *self.topics.known()})         # what the list lacks is asked for by name
+            names = sorted({*listed, *in_offsets, *self.topics.known()})         # what the list lacks is asked for by name
         else:
             names = sorted(set(options.subscribe) or {topic for topic, _ in options.assign})
-        counts, failed = self.topics.look(names, begun)
+        counts, failed = self.topics.look(names, in_offsets)
         for name, error in failed.items():
             if options.pattern is not None and options.on_data_loss != "fail" and isinstance(error, errors.TopicAuthorization):
                 continue                                        # for a pattern, what may not be seen does not exist

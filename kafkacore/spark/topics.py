@@ -39,7 +39,7 @@ class Topic(NamedTuple):
 DELETED = Topic(ZERO_ID, 0)
 
 Opinion = Topic | type[errors.KafkaError]
-"""What a broker says: a topic, that there is none, or the error it answers."""
+"""What a broker says: a topic, DELETED, or the error it answers."""
 
 
 class Topics:
@@ -71,20 +71,20 @@ class Topics:
         known = self._known.get(name)
         return self._deleted.get(name, ZERO_ID) if known is None else known.topic_id
 
-    def look(self, names: Sequence[str], begun: Mapping[str, int]) -> tuple[dict[str, int], dict[str, errors.KafkaError]]:
+    def look(self, names: Sequence[str], in_offsets: Mapping[str, int]) -> tuple[dict[str, int], dict[str, errors.KafkaError]]:
         """How many partitions topics have.
 
         Args:
             names: the topics.
-            begun: how many partitions the query's offsets name, by topic.
+            in_offsets: how many partitions the query's offsets name, by topic.
 
         Returns:
-            The partition counts, and by the other names why there is none: an error that is confirmed.
+            The partition counts, and for the other names the error, which is confirmed.
 
         Raises:
             errors.KafkaError: the brokers cannot be asked.
         """
-        for name, count in begun.items():
+        for name, count in in_offsets.items():
             if name not in self._deleted:
                 self._known.setdefault(name, Topic(ZERO_ID, count))
         described = self._admin().describe_topics(names)
@@ -96,14 +96,14 @@ class Topics:
                     continue
                 if type(failed[name]) is not self._refused.get(name):
                     doubtful.append(name)
-            elif not self._accepted(name, described.succeeded[name], begun):
+            elif not self._accepted(name, described.succeeded[name], in_offsets):
                 doubtful.append(name)
         failed = {name: error for name, error in failed.items() if name not in doubtful}
         if doubtful:
-            failed.update(self._confirm(doubtful, begun))
+            failed.update(self._confirm(doubtful, in_offsets))
         return {name: self._known[name].partitions for name in names if name not in failed}, failed
 
-    def _accepted(self, name: str, answer: TopicDescription, begun: Mapping[str, int]) -> bool:
+    def _accepted(self, name: str, answer: TopicDescription, in_offsets: Mapping[str, int]) -> bool:
         """Takes an answer over, unless it would take something away."""
         known, here = self._known.get(name), Topic(answer.topic_id, len(answer.partitions))
         if here.topic_id in self._former:
@@ -120,7 +120,7 @@ class Topics:
             return False
         else:
             here = Topic(here.topic_id, max(here.partitions, known.partitions))
-            if here.partitions < begun.get(name, 0):
+            if here.partitions < in_offsets.get(name, 0):
                 return False
         self._known[name] = here
         self._refused.pop(name, None)
@@ -128,20 +128,20 @@ class Topics:
 
     # ---- what would be a loss
 
-    def _confirm(self, names: Sequence[str], begun: Mapping[str, int]) -> dict[str, errors.KafkaError]:
+    def _confirm(self, names: Sequence[str], in_offsets: Mapping[str, int]) -> dict[str, errors.KafkaError]:
         """Asks several brokers again and again about topics of which an answer would take something away.
 
         Returns:
             By name, why a topic is not there. Those that are, or of which brokers do not agree, are as they were known.
         """
         brokers = [node.id for node in self._admin().describe_cluster(timeout=CONFIRM_TIMEOUT_S).nodes]
-        left, before, last = list(names), {}, self._opinions(names, begun, brokers)
+        left, before, last = list(names), {}, self._opinions(names, in_offsets, brokers)
         for pause_s in CONFIRM_PAUSES_S:
             left = [name for name in left if name in last]
             if not left:
                 break
             time.sleep(pause_s)
-            before, last = last, self._opinions(left, begun, brokers)
+            before, last = last, self._opinions(left, in_offsets, brokers)
         failed: dict[str, errors.KafkaError] = {}
         for name in (each for each in left if each in last):
             opinions = {*before[name].values(), *last[name].values()}
@@ -150,7 +150,7 @@ class Topics:
             elif name not in self._known:
                 failed[name] = errors.UnknownTopicOrPartition("brokers do not agree whether the topic exists", topic=name)
             else:
-                log.warning("topic %s: brokers do not agree whether it is as it was; the query takes it for that", name)
+                log.warning("topic %s: brokers do not agree whether it is as it was; the query goes on with it", name)
         return failed
 
     def _decide(self, name: str, opinion: Opinion, failed: dict[str, errors.KafkaError]) -> None:
@@ -169,24 +169,24 @@ class Topics:
                     self._former.add(known.topic_id)
             self._known[name] = opinion
 
-    def _opinions(self, names: Sequence[str], begun: Mapping[str, int], brokers: Sequence[int]) -> dict[str, dict[int, Opinion]]:
+    def _opinions(self, names: Sequence[str], in_offsets: Mapping[str, int], brokers: Sequence[int]) -> dict[str, dict[int, Opinion]]:
         """What brokers say, by topic and broker; without the topics of which one of them says that they are as they were known."""
         ids = [self._known[name].topic_id for name in names if name in self._known and self._known[name].topic_id != ZERO_ID]
         chosen = random.sample(brokers, min(len(brokers), CONFIRM_BROKERS))
         found = self._admin().describe_topics_by_broker(names, topic_ids=ids, brokers=chosen, timeout=CONFIRM_TIMEOUT_S).succeeded
         out: dict[str, dict[int, Opinion]] = {}
         for name in names:
-            opinions = {broker: self._opinion(name, seen, begun) for broker, seen in found.items()}
+            opinions = {broker: self._opinion(name, seen, in_offsets) for broker, seen in found.items()}
             if None not in opinions.values():
                 out[name] = {broker: each for broker, each in opinions.items() if each is not None}
         return out
 
-    def _opinion(self, name: str, seen: TopicsSeen, begun: Mapping[str, int]) -> Opinion | None:
+    def _opinion(self, name: str, seen: TopicsSeen, in_offsets: Mapping[str, int]) -> Opinion | None:
         """What one broker says; None that the topic is as it was known, or has come."""
         known = self._known.get(name)
         by_id = seen.by_id.get(known.topic_id) if known is not None else None
         for answer in (by_id, seen.by_name[name]):
-            if answer is not None and not isinstance(answer, errors.KafkaError) and self._accepted(name, answer, begun):
+            if answer is not None and not isinstance(answer, errors.KafkaError) and self._accepted(name, answer, in_offsets):
                 return None
         named = seen.by_name[name]
         if isinstance(by_id, errors.KafkaError) and not isinstance(by_id, errors.UnknownTopicId):

@@ -137,7 +137,7 @@ def by_indexes(file: Any, indexes: Sequence[int]) -> Any:
     """The message that a value's indexes name: the first among the file's, the next among the messages in that one.
 
     Raises:
-        v.Undecodable: there is none.
+        v.Undecodable: the file has no such message.
     """
     found: Any = None
     level = list(file.message_types_by_name.values())

@@ -122,7 +122,7 @@ class Registry:
                 what it said is forgotten. Otherwise it is asked once, and not again before UNKNOWN_S have passed.
 
         Raises:
-            UnusableSchema: there is none, or it is of another kind.
+            UnusableSchema: the registry does not have it, or it is of another kind.
             errors.KafkaError: the registry does not answer, or refuses.
         """
         with self._lock:

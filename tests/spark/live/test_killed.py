@@ -23,7 +23,7 @@ from tests.spark.live.killing import BATCH, DRIVER_POINTS, EXECUTOR_POINTS, PART
 
 
 class Program:
-    """A query in processes of its own, one after the other, their log and what they have written."""
+    """A query in processes of its own, one after the other, their log and the records they wrote."""
 
     def __init__(self, cluster: EmbeddedCluster, directory: Path, *sources: dict[str, str]) -> None:
         self._servers = cluster.bootstrap_servers
