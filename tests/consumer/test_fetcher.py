@@ -104,6 +104,26 @@ def test_records_carry_where_they_are_from():
     assert (record.timestamp_ms, record.timestamp_type, record.headers, record.leader_epoch) == (1_000_000, 0, (), 5)
 
 
+def test_one_call_joins_the_answers_that_are_held_for_a_partition():
+    rig = Rig({A: filled(2)}, max_partition_bytes=200)
+    rig.round()
+    assert rig.values(1) == {A: [b"0"]}
+    rig.round()
+    assert len(rig.fetches()) == 2
+    assert rig.values(500) == {A: numbered(1, 19)}
+
+
+def test_a_range_that_begins_in_the_middle_asks_for_what_is_left_of_it():
+    whole, rest = Rig({A: filled(400)}, max_partition_bytes=8 << 20), Rig({A: filled(400)}, max_partition_bytes=8 << 20)
+    whole.subscription.state_of(A).fetch_end = 1_000
+    rest.subscription.seek(A, 3_000)
+    rest.subscription.state_of(A).fetch_end = 4_000
+    for rig in (whole, rest):
+        rig.round()
+    asked, asked_for_the_rest = (rig.fetches()[0].topics[0].partitions[0].partition_max_bytes for rig in (whole, rest))
+    assert asked == asked_for_the_rest < 8 << 20
+
+
 def test_of_a_range_no_more_is_asked_for_than_it_is_likely_to_take():
     rig = Rig({A: filled(400)}, max_partition_bytes=8 << 20)
     rig.subscription.state_of(A).fetch_end = 3_990

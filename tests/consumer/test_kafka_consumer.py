@@ -417,6 +417,25 @@ def test_a_topic_made_anew_is_read_from_its_start(broker, partitions, subscribed
         assert consumer.assignment() == set(expected if subscribed else [A, B])
 
 
+@pytest.mark.parametrize("reset", ["latest", "none"])
+def test_a_topic_made_anew_is_new_whatever_the_reset_strategy_is(broker, reset):
+    """All of its records came after the position was given, so `latest` misses none of them; `none` leaves the decision to the caller."""
+    settings = {"bootstrap_servers": broker.address, "auto_offset_reset": reset, "fetch_max_wait_ms": 10, "retry_backoff_ms": 5}
+    with KafkaAdminClient(bootstrap_servers=broker.address) as admin, KafkaConsumer(**settings) as consumer:
+        consumer.assign([A])
+        consumer.seek(A, 0)
+        produce(broker.address, "t", 0, numbered(0, 10))
+        assert read(consumer, 10) == {A: numbered(0, 10)}
+        admin.delete_topics(["t"]).check()
+        admin.create_topics([NewTopic("t", 1, 1)]).check()
+        produce(broker.address, "t", 0, numbered(1000, 20))
+        if reset == "latest":
+            assert read(consumer, 20) == {A: numbered(1000, 20)}
+        else:
+            with pytest.raises(errors.NoOffsetForPartition):
+                read(consumer, 20)
+
+
 def test_a_seek_after_a_topic_was_made_anew_counts(broker, consumer):
     produce(broker.address, "t", 0, numbered(0, 100))
     consumer.assign([A])
