@@ -152,7 +152,7 @@ class Reads:
                 if topic not in asked[key] and topic not in self.sinks:
                     nearest = difflib.get_close_matches(topic, asked[key], n=1, cutoff=0.6)
                     hint = f"; did you mean {nearest[0]}?" if nearest else ""
-                    raise FlowFault(flow, f"there is no topic {topic!r}, which the option subscribe or assign names{hint}")
+                    raise FlowFault(flow, f"there is no topic {topic!r} that this user may see, which subscribe or assign names{hint}")
 
     def why_unknown(self) -> str | None:
         """Why `News` cannot know whether there is something new; None if it can."""
