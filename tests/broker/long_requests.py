@@ -79,7 +79,7 @@ def _element(kind: Any, version: int, count: int, shape: Shape, names: Names, nt
     if isinstance(kind, WireType):
         if kind.name == "string":
             return "t" if names is Names.SAME else f"u{nth}"
-        return 0 if names is Names.SAME else nth
+        return 0 if names is Names.SAME else nth % 100 if kind.name == "int8" else nth
     return _struct(kind, version, count, shape, names, nth, outermost=False)
 
 
