@@ -145,7 +145,8 @@ class _Waker:
     __slots__ = ("_lock", "_pair", "_waking", "fd")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # a wake must not reach a descriptor that was closed and given to somebody else
+        # A wake must not reach a descriptor that was closed and given to another file. Re-entrant: a finalizer may wake on this thread.
+        self._lock = threading.RLock()
         self._pair: tuple[socket.socket, socket.socket] | None = None
         if hasattr(os, "eventfd"):
             self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

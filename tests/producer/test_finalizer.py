@@ -1,0 +1,154 @@
+"""A collection may end a producer on any thread, between any two steps; and anyone may look in while the Sender works."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from producer_support import Bench, response
+
+from kafkacore import KafkaProducer
+from kafkacore._codec import PartitionBooks, TopicQueue
+from kafkacore.errors import Code
+from kafkacore.producer.txn import TransactionManager
+from kafkacore.types import TopicPartition
+
+HERE = os.sep + "kafkacore" + os.sep
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
+GUARD_S = 20
+
+
+def locks_of(root: object) -> list[Any]:
+    """Every lock that an object reaches through objects of this package and plain containers."""
+    seen: set[int] = set()
+    todo: list[Any] = [root]
+    found = []
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, LOCKS):
+            found.append(thing)
+        elif type(thing).__module__.startswith("kafkacore") or isinstance(thing, (dict, list, tuple, set, threading.Condition)):
+            todo += [inner for inner in gc.get_referents(thing) if not isinstance(inner, type)]
+    return found
+
+
+def test_a_finalizer_waits_for_no_lock() -> None:
+    """Whatever the thread holds on which a collection runs: each lock of the producer is held by another thread here."""
+    p = KafkaProducer(bootstrap_servers="127.0.0.1:1")
+    sender = p._sender
+    held = locks_of(p)
+    assert any(lock is p._accumulator._lock for lock in held)
+    # But for those of the Sender thread itself, the gate, which is held from the start, and re-entrant ones: the next test's.
+    io = {id(sender._io), id(sender._nap_gate)}
+    with contextlib.ExitStack() as stack:
+        for lock in held:
+            if id(lock) not in io and not isinstance(lock, type(threading.RLock())):
+                stack.enter_context(lock)
+        finalizer = threading.Thread(target=p.__del__, daemon=True)
+        finalizer.start()
+        finalizer.join(GUARD_S)
+        ended = not finalizer.is_alive()
+    assert ended
+    assert sender.join(GUARD_S)
+
+
+def test_a_wake_may_interrupt_a_wake() -> None:
+    """The waker's lock guards its descriptor; a collection within `wake` runs the finalizer on the thread that holds it."""
+    p = KafkaProducer(bootstrap_servers="127.0.0.1:1")
+    waker = p._sender.client.selector._waker
+    ended = threading.Event()
+
+    def collect() -> None:
+        with waker._lock:
+            p.__del__()
+        ended.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert ended.wait(GUARD_S)
+    assert p._sender.join(GUARD_S)
+
+
+class Collector:
+    """At every line of this package that runs while `lock` is held: an unreachable producer of that Sender, and a collection."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.collected = 0
+
+    def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if HERE not in frame.f_code.co_filename or frame.f_code.co_name in ("__del__", "initiate_close", "close"):
+            return None
+        if event == "line" and self.bench.accumulator._lock.locked():
+            sys.settrace(None)
+            abandoned = KafkaProducer.__new__(KafkaProducer)
+            abandoned.__dict__.update(_sender=self.bench.sender, _closed=False, _pid=os.getpid(), itself=abandoned)
+            del abandoned
+            self.collected += gc.collect() > 0
+            sys.settrace(self.trace)
+        return self.trace
+
+
+def test_a_collection_at_every_step_under_the_lock() -> None:
+    bench = Bench(partitions=1, batch_size=512, delivery_timeout_ms=1000, request_timeout_ms=900)
+    bench.give_producer_id()
+    collector = Collector(bench)
+    futures = [bench.send("t", b"x" * 100, partition=0) for _ in range(6)]
+    ended = threading.Event()
+
+    def work() -> None:
+        sys.settrace(collector.trace)
+        try:
+            bench.step()
+            bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))         # a split
+            bench.step()
+            bench.step()
+            bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))    # a retry
+            bench.step()
+            bench.client.blocked.add(1)
+            bench.step(1000)                                                       # expiry
+            bench.accumulator.take_all()
+        finally:
+            sys.settrace(None)
+            ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert ended.wait(GUARD_S), "a finalizer waits for a lock that its own thread holds"
+    assert collector.collected > 10
+    assert bench.sender._closing
+    assert all(future.done() for future in futures)
+
+
+def test_statistics_while_partitions_are_added() -> None:
+    """A thread switch between any two bytecodes of `statistics`: the Sender adds a partition at each of them."""
+    topic = TopicQueue("t")
+    topic.grow(200, TopicPartition)
+    books = TransactionManager()
+
+    def add() -> None:
+        if len(books._partitions) < 200:
+            books._partitions[topic.partitions[len(books._partitions)]] = PartitionBooks(1, 0)
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename.endswith("txn.py"):
+            add()
+            frame.f_trace_opcodes = True
+            return trace
+        return None
+
+    add()
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        found = books.statistics()
+    finally:
+        sys.settrace(previous)
+    assert 1 <= len(found["partitions"]) <= 200
+    assert len(books._partitions) > 10
