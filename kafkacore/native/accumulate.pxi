@@ -148,7 +148,8 @@ cdef class BufferPool:
         if self._closed:
             raise ClosedError("the producer was closed while a record waited for memory")
         raise BufferFullError(
-            f"buffer_memory stayed full for max_block_ms={max_block_ms}: {waiter.nbytes} bytes needed, {self.total_bytes} in all,"
+            f"buffer_memory stayed full until max_block_ms had passed, {max_block_ms} ms of it: {waiter.nbytes} bytes needed,"
+            f" {self.total_bytes} in all,"
             f" {len(self._waiters)} others waiting"
         )
 
@@ -324,9 +325,16 @@ cdef class AccumulatorCore:
     cdef PartitionQueue make_room(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t now_ms):
         """Closes what is full; returns the partition that needs a new batch, None when it has one."""
         cdef PartitionQueue target = queue.sticky if chosen is None else chosen
-        if target.open is not None:
-            target.open.close_open()
-            self.wake(now_ms, True)
+        cdef ProducerBatch batch
+        while target.open is not None:
+            batch = target.open
+            if batch.limit - batch.pos >= record_bytes:
+                return None                            # another thread was quicker
+            if batch.count == 0:
+                self.discard_empty(batch)              # too small for this record; behind the next batch it would stay empty
+            else:
+                batch.close_open()
+                self.wake(now_ms, True)
         if chosen is None and self._choose_sticky is not None and target.closed_bytes + record_bytes >= self.batch_size:
             target.closed_bytes = 0
             target = self._choose_sticky(queue)
@@ -363,8 +371,31 @@ cdef class AccumulatorCore:
         self._active[target] = None
         return True
 
+    cpdef bint discard_empty(self, ProducerBatch batch) except -1:
+        """Drops a batch without records; False when it has one by now. The thread about to fill it opens another."""
+        cdef bint dropped
+        if is_held(self._lock):
+            with self._lock:
+                dropped = self.drop_empty(batch)
+        else:
+            dropped = self.drop_empty(batch)
+        if dropped:
+            batch.delivery.resolve(-1, -1, None)       # a flush may wait for it
+        return dropped
+
+    cdef bint drop_empty(self, ProducerBatch batch) except -1:
+        cdef PartitionQueue queue = batch.queue
+        if batch.count:
+            return False
+        batch.close_open()
+        if batch in queue.batches:
+            queue.batches.remove(batch)
+        if not len(queue.batches):
+            self._active.pop(queue, None)
+        return self.give_back(batch)
+
     cpdef begun(self, int64_t now_ms):
-        """The first record of a new batch was written: only now is the batch seen by `ready`, and the Sender may have to get up."""
+        """The first record of a new batch was written at `now_ms`: only now is it seen by `ready`, and the Sender may have to get up."""
         cdef bint told = False
         interrupt = None
         if self.poll_until_ms <= now_ms + self.linger_ms:
@@ -417,7 +448,8 @@ cdef class AccumulatorCore:
         """Looks at every partition that has batches.
 
         A batch may leave when it is full, has lingered, is followed by another, or when memory is short, a flush or close is under way;
-        not while it backs off (a new leader ends that) and not while its partition is muted.
+        not while it backs off (a new leader ends that) and not while its partition is muted. Empty batches are dropped, except an open one
+        that a thread is about to fill.
         """
         cdef Ready found = Ready.__new__(Ready)
         cdef bint hurry = self._flushes > 0 or self._closed or len(self.pool._waiters) > 0
@@ -429,13 +461,8 @@ cdef class AccumulatorCore:
         found.nodes = set()
         found.unknown_leader_topics = set()
         for queue in list(self._active):
-            if not len(queue.batches):
-                self.forget_if_empty(queue)
-                continue
-            batch = <ProducerBatch> queue.batches[0]
-            if batch.count == 0:
-                if hurry:
-                    self._discard_empty(batch)
+            batch = self.first_of(queue, hurry, &next_check)
+            if batch is None:
                 continue
             next_expiry = min(next_expiry, batch.created_ms + self.delivery_timeout_ms)
             queue.look_up(snapshot)
@@ -463,6 +490,20 @@ cdef class AccumulatorCore:
         self.next_expiry_ms = next_expiry
         found.next_check_ms = next_check
         return found
+
+    cdef ProducerBatch first_of(self, PartitionQueue queue, bint hurry, int64_t *next_check_ms):
+        """The first batch of a partition, None when none has records; a drop asks for a second look: a flush may wait for it."""
+        cdef ProducerBatch batch
+        while len(queue.batches):
+            batch = <ProducerBatch> queue.batches[0]
+            if batch.count:
+                return batch
+            if not (hurry or batch.closed or len(queue.batches) > 1):
+                return None
+            self.discard_empty(batch)
+            next_check_ms[0] = 0
+        self.forget_if_empty(queue)
+        return None
 
     def drain(self, nodes, int64_t now_ms):
         """Takes at most one batch per partition out for each node, in turn, up to max_request_size bytes a node.
@@ -536,14 +577,18 @@ cdef class AccumulatorCore:
 
     def deallocate(self, ProducerBatch batch not None):
         """Ends a batch's life here; its memory returns to the pool. Harmless when repeated."""
+        self.give_back(batch)
+
+    cdef bint give_back(self, ProducerBatch batch) except -1:
         cdef PooledBuffer buffer
         self._incomplete.pop(batch, None)
         if batch.released:
-            return
+            return False
         batch.released = True
         buffer = batch.drop_buffer()
         if not batch.is_split:
             self.pool.deallocate(buffer, batch.reserved_bytes)
+        return True
 
     # ---- anyone
 

@@ -15,7 +15,8 @@
 #    Buffers, serializers, headers and the future are therefore obtained first, and RecordFuture is untracked by the collector.
 # 2. Once `open` is None for a batch, its bytes never change except the header. Closing (close_open) is one C function, so it is atomic too.
 # 3. A future never holds a buffer: kept futures would keep pages out of the pool.
-# 4. A new batch is empty until its first record: the accumulator does not see it before `_begun`, which is called right after that.
+# 4. A new batch is empty until its first record: the accumulator does not see it before `_begun`, which is called right after that. Its age
+#    begins with that record, not with the wait for its memory: the clock is read once the batch is there.
 # 5. Delivery.state goes PENDING -> RESOLVED (values readable, callbacks running) -> FINISHED, once, on whichever thread drives the I/O.
 
 cdef enum:
@@ -60,6 +61,9 @@ cdef inline serialized(serializer, item):
     return item if serializer is None or item is None else serializer(item)
 
 
+cdef object NO_NAME = object()                # is no topic's name
+
+
 cdef class ProducerCore:
     """The compiled half of KafkaProducer. Subclasses give `_send_general` and `_roll` (and `_accumulator`, or else `_begun`); everything else here
     is the fast path.
@@ -80,6 +84,7 @@ cdef class ProducerCore:
 
     def __cinit__(self, *args, **kwargs):
         self._topics = {}
+        self._last_name = NO_NAME
 
     def _add_topic(self, TopicQueue topic):
         self._topics[topic.topic] = topic
@@ -124,18 +129,23 @@ cdef class ProducerCore:
             self._last_name = topic
             self._last_topic = queue
         if self._value_serializer is None and self._key_serializer is None:
-            return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
+            return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery, 0)
         return self._append(queue, serialized(self._value_serializer, value), serialized(self._key_serializer, key), headers, partition,
-                            timestamp_ms, on_delivery)
+                            timestamp_ms, on_delivery, 0)
 
-    def _await_partition(self, TopicQueue queue, partition):
-        """Called for a partition the topic is not known to have; it may have been added since."""
+    def _await_partition(self, TopicQueue queue, partition, waited_ms):
+        """Called for a partition the topic is not known to have; it may have been added since. Returns how long it waited, ms."""
+        return 0
 
-    def _append_serialized(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery):
-        return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery)
+    def _roll_within(self, TopicQueue queue, PartitionQueue chosen, record_bytes, waited_ms):
+        """`_roll` for a send that has waited already, `waited_ms` of its max_block_ms. Both may return how long they waited, ms."""
+        return self._roll(queue, chosen, record_bytes)
+
+    def _append_serialized(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery, int64_t waited_ms=0):
+        return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery, waited_ms)
 
     @cython.final
-    cdef RecordFuture _append(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery):
+    cdef RecordFuture _append(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery, int64_t waited_ms):
         cdef Slice v, k
         cdef Py_buffer value_view, key_view
         cdef bint value_held = False, key_held = False
@@ -143,7 +153,7 @@ cdef class ProducerCore:
         if headers is not None and headers:
             encoded = encode_headers(headers.items() if hasattr(headers, "items") else headers)
         if plain_slice(value, &v) and plain_slice(key, &k):
-            return self._append_slices(queue, &v, &k, encoded, partition, timestamp_ms, on_delivery)
+            return self._append_slices(queue, &v, &k, encoded, partition, timestamp_ms, on_delivery, waited_ms)
         try:
             if not plain_slice(value, &v):
                 buffer_of(value, &value_view, &v, "value")
@@ -151,7 +161,7 @@ cdef class ProducerCore:
             if not plain_slice(key, &k):
                 buffer_of(key, &key_view, &k, "key")
                 key_held = True
-            return self._append_slices(queue, &v, &k, encoded, partition, timestamp_ms, on_delivery)
+            return self._append_slices(queue, &v, &k, encoded, partition, timestamp_ms, on_delivery, waited_ms)
         finally:
             if value_held:
                 PyBuffer_Release(&value_view)
@@ -159,12 +169,14 @@ cdef class ProducerCore:
                 PyBuffer_Release(&key_view)
 
     @cython.final
-    cdef RecordFuture _append_slices(self, TopicQueue queue, Slice *v, Slice *k, bytes headers, partition, timestamp_ms, on_delivery):
+    cdef RecordFuture _append_slices(self, TopicQueue queue, Slice *v, Slice *k, bytes headers, partition, timestamp_ms, on_delivery,
+                                     int64_t waited_ms):
         cdef PartitionQueue chosen = None
         cdef PartitionQueue target
         cdef ProducerBatch batch
         cdef int64_t now = kc_wall_ms() if timestamp_ms is None else timestamp_ms
-        cdef int64_t wanted
+        cdef int64_t wanted, started_ms = 0
+        cdef bint timed = False
         cdef const uint8_t *h = NULL
         cdef Py_ssize_t h_len = 0
         cdef RecordFuture future
@@ -173,7 +185,7 @@ cdef class ProducerCore:
         if partition is not None:
             wanted = partition
             if wanted >= queue.n:
-                self._await_partition(queue, wanted)
+                waited_ms += self._await_partition(queue, wanted, waited_ms)
             if not 0 <= wanted < queue.n:
                 raise _usage_error(f"partition {wanted} of topic {queue.topic} does not exist: it has {queue.n}")
             chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, wanted)
@@ -193,6 +205,12 @@ cdef class ProducerCore:
                 if on_delivery is not None and batch.delivery.callbacks is None:
                     batch.delivery.callbacks = []          # may run the collector: look at `open` again
                     continue
+                if batch.count == 0:
+                    if not timed:
+                        started_ms = self.start_of(batch)  # may run Python code: look at `open` again
+                        timed = True
+                        continue
+                    batch.created_ms = started_ms
                 if batch.try_append(now, k.p, k.n, v.p, v.n, h, h_len):
                     future.delivery = batch.delivery
                     future.index = batch.count - 1
@@ -202,24 +220,36 @@ cdef class ProducerCore:
                         batch.delivery.callbacks.append(future)
                         batch.delivery.callbacks.append(on_delivery)
                     if batch.count == 1:
-                        self.begin()
+                        self.begin(started_ms)
                     return future
-            self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
+            self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms)
+            timed = False
 
     @cython.final
-    cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes) except -1:
-        """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait."""
-        if not self._fast or self._accumulator is None or not self._accumulator.roll_kept(queue, chosen, record_bytes, time_of(self._clock)):
-            self._roll(queue, chosen, record_bytes)
+    cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t *waited_ms) except -1:
+        """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait. Adds that to what its send has waited."""
+        if self._fast and self._accumulator is not None and self._accumulator.roll_kept(queue, chosen, record_bytes, time_of(self._clock)):
+            return 0
+        if waited_ms[0] == 0:
+            waited = self._roll(queue, chosen, record_bytes)
+        else:
+            waited = self._roll_within(queue, chosen, record_bytes, waited_ms[0])
+        if waited is not None:
+            waited_ms[0] += <int64_t> waited
         return 0
 
     @cython.final
-    cdef int begin(self) except -1:
+    cdef int64_t start_of(self, ProducerBatch batch) except? -1:
+        """The time, for a batch that gets its first record; once per batch."""
+        return batch.created_ms if self._clock is None else time_of(self._clock)
+
+    @cython.final
+    cdef int begin(self, int64_t started_ms) except -1:
         """A batch has its first record."""
         if self._accumulator is None:
             self._begun()
         else:
-            self._accumulator.begun(time_of(self._clock))
+            self._accumulator.begun(started_ms)
         return 0
 
     @cython.final
@@ -232,10 +262,11 @@ cdef class ProducerCore:
         return <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, h % queue.n)
 
     def _append_many(self, TopicQueue queue, ColumnSource values, ColumnSource keys, headers, const int32_t[::1] partitions,
-                     int64_t timestamp_ms, const int64_t[::1] timestamps, ManyProgress progress):
+                     int64_t timestamp_ms, const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms=0):
         """Appends all records in order; progress says how far it came when this raises.
 
         headers: None, the encoded headers of every record (bytes), a list with one encoded array or None per record, or a HeaderColumn.
+        waited_ms: what the first record has waited for already.
         """
         cdef int64_t i, n = values.count
         cdef bint choose = partitions is None and (keys is None or self._ignore_keys)
@@ -251,10 +282,12 @@ cdef class ProducerCore:
         cdef const uint8_t *h
         cdef Py_ssize_t h_len
         cdef int32_t slot
+        cdef int64_t started_ms = 0
+        cdef bint timed
         k.p = NULL
         k.n = -1
         if choose and headers is None and values.c.kind != KC_COL_LIST and (keys is None or keys.c.kind != KC_COL_LIST):
-            self._append_columns(queue, values, keys, now, timestamps, progress)
+            self._append_columns(queue, values, keys, now, timestamps, progress, waited_ms)
             return
         for i in range(n):
             values.get(i, &v.p, &v.n)
@@ -275,27 +308,37 @@ cdef class ProducerCore:
             elif one is not None:
                 h = <const uint8_t *> PyBytes_AS_STRING(one)
                 h_len = PyBytes_GET_SIZE(one)
+            timed = False
             while True:
                 target = queue.sticky if chosen is None else chosen
                 batch = target.open
                 if batch is not None:
+                    if batch.count == 0:
+                        if not timed:
+                            started_ms = self.start_of(batch)
+                            timed = True
+                            continue
+                        batch.created_ms = started_ms
                     slot = progress.slot_of(batch.delivery)
                     if batch.try_append(now, k.p, k.n, v.p, v.n, h, h_len):
                         progress.note(slot, batch.count - 1, 1)
                         if batch.count == 1:
-                            self.begin()
+                            self.begin(started_ms)
                         break
                     progress.unused(slot)
-                self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len)
+                self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms)
+                timed = False
                 # a column of odd objects is only good until Python code runs
                 values.get(i, &v.p, &v.n)
                 if keys is not None:
                     keys.get(i, &k.p, &k.n)
+            waited_ms = 0                                      # each record has max_block_ms
 
     cdef _append_columns(self, TopicQueue queue, ColumnSource values, ColumnSource keys, int64_t timestamp_ms,
-                         const int64_t[::1] timestamps, ManyProgress progress):
+                         const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms):
         """Records for the sticky partition out of columns in memory: whole runs are written by one C loop per batch."""
-        cdef int64_t i = 0, j, n = values.count
+        cdef int64_t i = 0, j, n = values.count, started_ms = 0
+        cdef bint timed = False
         cdef int bad = 0
         cdef int32_t slot, index
         cdef ProducerBatch batch
@@ -309,6 +352,12 @@ cdef class ProducerCore:
         while i < n:
             batch = queue.sticky.open
             if batch is not None:
+                if batch.count == 0:
+                    if not timed:
+                        started_ms = self.start_of(batch)
+                        timed = True
+                        continue
+                    batch.created_ms = started_ms
                 slot = progress.slot_of(batch.delivery)
                 index = batch.count
                 if index == 0:
@@ -325,7 +374,8 @@ cdef class ProducerCore:
                 if j > i:
                     progress.note(slot, index, j - i)
                     if index == 0:
-                        self.begin()
+                        self.begin(started_ms)
+                    waited_ms = 0
                 else:
                     progress.unused(slot)
                 i = j
@@ -334,4 +384,5 @@ cdef class ProducerCore:
             values.get(i, &v.p, &v.n)                          # raises when that item is what stopped the run
             if keys is not None:
                 keys.get(i, &k.p, &k.n)
-            self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0))
+            self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0), &waited_ms)
+            timed = False

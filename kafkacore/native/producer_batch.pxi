@@ -30,7 +30,7 @@ cdef class ProducerBatch:
     cdef readonly bint closed
     cdef readonly Py_ssize_t reserved_bytes    # what the BufferPool gets back
     # the accumulator's and Sender's notes
-    cdef public int64_t created_ms
+    cdef public int64_t created_ms             # when its first record came: linger and delivery timeout begin then
     cdef public int64_t last_attempt_ms
     cdef public int64_t drained_ms
     cdef public int attempts
@@ -98,13 +98,6 @@ cdef class ProducerBatch:
         """No more records; the batch leaves PartitionQueue.open if it is there."""
         self.close_open()
 
-    def close_if_empty(self):
-        """Closes a batch whose first record never came (its thread was interrupted); True when it did."""
-        if self.count:
-            return False
-        self.close_open()
-        return True
-
     cdef inline int64_t backing_off_ms(self, int64_t now_ms) noexcept:
         """How long this batch still waits for its next try; a new leader ends the wait. Relies on PartitionQueue.look_up."""
         cdef int64_t left
@@ -117,7 +110,8 @@ cdef class ProducerBatch:
         if not self.closed:
             self.closed = True
             self.delivery.count = self.count
-            self.queue.closed_bytes += self.pos
+            if self.count:
+                self.queue.closed_bytes += self.pos
             if self.queue.open is self:
                 self.queue.open = None
 

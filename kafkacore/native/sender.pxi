@@ -90,7 +90,7 @@ cdef class TransactionsCore:
     cdef public int64_t producer_id
     cdef public int epoch
     cdef public dict _partitions
-    cdef public dict _unresolved
+    cdef public set _unresolved
     cdef public set _bump_for
 
     cdef inline bint quiet(self):
@@ -218,6 +218,13 @@ cdef class ProduceAttempt:
         return True
 
 
+cdef int open_gate(gate) except -1:
+    """Ends the wait for a held lock; no Python code runs here, so that Ctrl+C cannot lose the wake-up."""
+    if gate.locked():
+        _release_quietly(gate)                                       # another thread may have opened it since
+    return 0
+
+
 cdef class SenderCore:
     """The compiled half of Sender."""
 
@@ -248,6 +255,9 @@ cdef class SenderCore:
     cdef public object _nap_gate
     cdef public bint _closing
     cdef public bint _forced
+    cdef public bint _disorder                # a pass was cut short, and `_recover` has not put things in order yet
+    cdef public bint _watching                # the Sender thread sleeps until `_io` is free
+    cdef Delivery _awaited                    # what the caller that drives waits for
 
     # ---- one pass
 
@@ -259,12 +269,27 @@ cdef class SenderCore:
             max_wait_ms: bound of the wait.
         """
         cdef int64_t timeout_ms
+        if self._disorder:
+            self._recover()
         self.accumulator.poll_until_ms = LOOKING
         timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
         if not self.accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in meanwhile
             timeout_ms = 0
+        elif self._awaited is not None and self._awaited.state == DELIVERY_FINISHED:                    # it expired, or was refused
+            timeout_ms = 0
         self.client.poll(timeout_ms, now_ms)
         self.accumulator.poll_until_ms = AWAKE
+
+    cpdef guarded_pass(self, int64_t now_ms, int64_t max_wait_ms=LOOKING):
+        """`run_once`; what a step raises is logged, and things are put in order: the next pass goes on."""
+        try:
+            self.run_once(now_ms, max_wait_ms)
+        except Exception as error:
+            self._disorder = True
+            self._pass_failed(error)
+        except BaseException:
+            self._disorder = True
+            raise
 
     cpdef int64_t send_producer_data(self, int64_t now_ms) except? -1:
         """Drains ready batches into requests.
@@ -350,8 +375,8 @@ cdef class SenderCore:
                 if topic_id == NO_TOPIC_ID:
                     max_version = PRODUCE_BY_ID - 1
         if len(attempt.ids) > 1:                                     # those of a topic together, as the request lists them
-            order = list(attempt.ids)
-            batches = sorted(batches, key=lambda batch: order.index(batch.queue.topic))
+            order = {topic: place for place, topic in enumerate(attempt.ids)}
+            batches = sorted(batches, key=lambda batch: order[batch.queue.topic])
         attempt.batches = batches
         self.counters["requests"] += 1
         self.client.send(
@@ -435,22 +460,25 @@ cdef class SenderCore:
         """Makes passes until the delivery is finished or its time is over (`_io` held); False when a forced close cut that short."""
         cdef int64_t now_ms
         self._owner = PyThread_get_thread_ident()
+        self._awaited = delivery
         self.counters["driven_by_callers"] += 1
         try:
             while delivery.state != DELIVERY_FINISHED and not self._forced:
                 now_ms = time_of(self._clock)
                 if now_ms >= deadline_ms:
                     return True
-                self.run_once(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)
-        except BaseException:
-            while True:
+                self.guarded_pass(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)
+        except BaseException as error:
+            self._disorder = True
+            while self._disorder:
                 try:
-                    self._recover()
+                    self._put_in_order(error)
                     break
                 except KeyboardInterrupt:              # again: things are put in order first, then the first one goes on
                     pass
             raise
         finally:
+            self._awaited = None
             self._owner = None
         return delivery.state == DELIVERY_FINISHED
 
@@ -459,6 +487,6 @@ cdef class SenderCore:
         if self._io.locked():
             return
         if self._callers:
-            self._open(self._callers[0])
-        elif self.accumulator._incomplete:
-            self._open(self._nap_gate)
+            open_gate(self._callers[0])
+        elif self._watching or self.accumulator._incomplete:
+            open_gate(self._nap_gate)

@@ -158,15 +158,32 @@ class KafkaProducer(ProducerCore):
         if self._closed:
             raise ClosedError("the producer is closed")
 
-    def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> None:
-        """Called by the append path when the open batch does not take a record."""
+    def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> int:
+        """Called by the append path when the open batch does not take a record; returns how long it waited, ms."""
+        return self._roll_within(queue, chosen, record_bytes, 0)
+
+    def _roll_within(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int) -> int:
         self._check_open()
+        now_ms = self._clock.now_ms()
         # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
-        max_block_ms = 0 if self._sender.in_io_thread else self.config.max_block_ms
-        self._accumulator.roll(queue, chosen, record_bytes, self._clock.now_ms(), max_block_ms)
+        max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
+        self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms)
+        return self._clock.now_ms() - now_ms
+
+    def _left_ms(self, waited_ms: int) -> int:
+        """What is left of max_block_ms, which is for one send: its metadata and its memory."""
+        return max(0, self.config.max_block_ms - waited_ms)
 
     def _send_general(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Any,
+        waited_ms: int = 0,
     ) -> RecordFuture:
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
         self._check_open()
@@ -188,7 +205,7 @@ class KafkaProducer(ProducerCore):
                 log.error("on_send of %r returned %r, no ProducerRecord; the record goes on as it was", interceptor, changed)
         callback = on_delivery if not self._interceptors else self._acknowledge(on_delivery)
         try:
-            queue = self._queue_of(record.topic)
+            queue, metadata_ms = self._queue_of(record.topic)
             partition = record.partition
             if partition is None and self._partitioner is not None:
                 partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
@@ -196,7 +213,9 @@ class KafkaProducer(ProducerCore):
                 partition = self._next_in_turn(queue)
             value = _serialize(self._value_serializer, record.topic, record.value)
             key = _serialize(self._key_serializer, record.topic, record.key)
-            future = self._append_serialized(queue, value, key, record.headers or None, partition, record.timestamp_ms, callback)
+            future = self._append_serialized(
+                queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms + metadata_ms
+            )
         except Exception as error:
             for interceptor in self._interceptors:
                 _notify(interceptor, None, error)
@@ -230,11 +249,14 @@ class KafkaProducer(ProducerCore):
         queue.turn += len(open_)
         return chosen
 
-    def _queue_of(self, topic: str) -> TopicQueue:
-        """The topic's queues; waits for its metadata up to max_block_ms."""
-        queue = self._topics.get(topic)
+    def _queue_of(self, topic: str) -> tuple[TopicQueue, int]:
+        """The topic's queues, and how long its metadata took, ms: at most max_block_ms."""
+        waited_ms = 0
+        queue = self._topics.get(_checked_name(topic))
         if queue is None:
+            start_ms = self._clock.now_ms()
             info = self._await_topic(topic, self.config.max_block_ms)
+            waited_ms = self._clock.now_ms() - start_ms
             queue = self._topics.get(topic)
             if queue is None:
                 queue = TopicQueue(topic)
@@ -243,16 +265,18 @@ class KafkaProducer(ProducerCore):
                 first = random.randrange(queue.n)
                 queue.sticky = queue.partitions[first]
                 queue = self._topics.setdefault(topic, queue)
-        return queue
+        return queue, waited_ms
 
-    def _await_partition(self, queue: TopicQueue, partition: int) -> None:
+    def _await_partition(self, queue: TopicQueue, partition: int, waited_ms: int) -> int:
         """Asks once more before a partition number is refused: it may have been added since the last answer."""
         metadata = self._metadata
+        start_ms = self._clock.now_ms()
         if not self._sender.in_io_thread:
             version = metadata.request_update()
-            self._sender.wake(self._clock.now_ms(), True)
-            metadata.await_update(version, self.config.max_block_ms)
+            self._sender.wake(start_ms, True)
+            metadata.await_update(version, self._left_ms(waited_ms))
         _update_topics(self)
+        return self._clock.now_ms() - start_ms
 
     def _await_topic(self, topic: str, max_block_ms: int) -> TopicInfo:
         """What the cluster says about a topic. Errors known from before belong to earlier calls: only an answer to this one is raised."""
@@ -322,13 +346,15 @@ class KafkaProducer(ProducerCore):
             ValueError: columns differ in length.
         """
         self._check_open()
-        queue = self._queue_of(topic)
+        queue, waited_ms = self._queue_of(topic)
         column = ColumnSource(values)
         key_column = None if keys is None else ColumnSource(keys)
         count = len(column)
         if key_column is not None and len(key_column) != count:
             raise ValueError(f"columns differ in length: {count} values, {len(key_column)} keys")
-        numbers = None if partitions is None else self._partition_numbers(queue, partitions, count)
+        numbers = None
+        if partitions is not None:
+            numbers, waited_ms = self._partition_numbers(queue, partitions, count, waited_ms)
         one_ms, each_ms = -1, None
         if timestamps_ms is not None:
             if np.ndim(timestamps_ms) == 0:
@@ -348,7 +374,7 @@ class KafkaProducer(ProducerCore):
                 if self._round_robin:
                     numbers = self._next_in_turns(queue, numbers, count)
                 encoded = _encoded_headers(common, each)
-                self._append_many(queue, column, key_column, encoded, numbers, one_ms, each_ms, progress)
+                self._append_many(queue, column, key_column, encoded, numbers, one_ms, each_ms, progress, waited_ms)
             else:
                 items, key_items = column.objects or column, None if key_column is None else key_column.objects or key_column
                 for i in range(count):
@@ -361,6 +387,7 @@ class KafkaProducer(ProducerCore):
                             None if numbers is None or numbers[i] < 0 else int(numbers[i]),
                             int(each_ms[i]) if each_ms is not None else None if one_ms < 0 else one_ms,
                             None,
+                            0 if i else waited_ms,
                         )
                     )
         except BaseException as error:
@@ -371,20 +398,20 @@ class KafkaProducer(ProducerCore):
             raise
         return BatchFuture(topic, progress)
 
-    def _partition_numbers(self, queue: TopicQueue, given: Any, count: int) -> Any:
-        """One checked number per record, -1 where the partitioner is to choose; None where it chooses all."""
+    def _partition_numbers(self, queue: TopicQueue, given: Any, count: int, waited_ms: int) -> tuple[Any, int]:
+        """One checked number per record, -1 where the partitioner is to choose, None where it chooses all; and the wait so far, ms."""
         asked = numbers = given
         if getattr(given, "null_count", 0):
             asked, numbers = given.drop_null(), given.fill_null(-1)
             if not len(asked):
-                return None
+                return None, waited_ms
         asked, numbers = np.asarray(asked, np.int32), np.asarray(numbers, np.int32)
         low, high = (int(asked.min()), int(asked.max())) if count else (0, 0)
         if high >= queue.n:
-            self._await_partition(queue, high)
+            waited_ms += self._await_partition(queue, high, waited_ms)
         if not 0 <= low <= high < queue.n and count:
             raise UsageError(f"topic {queue.topic} has {queue.n} partitions; asked for {low}..{high}")
-        return np.ascontiguousarray(np.broadcast_to(numbers, (count,)))
+        return np.ascontiguousarray(np.broadcast_to(numbers, (count,))), waited_ms
 
     # ---- waiting -----------------------------------------------------------------------------------------------------------------
 
@@ -454,6 +481,7 @@ class KafkaProducer(ProducerCore):
             raise lost
 
     def __del__(self) -> None:
+        # Runs in a collection, on any thread, between any two steps: initiate_close takes no lock that such a thread may hold.
         sender = self.__dict__.get("_sender") if hasattr(self, "__dict__") else None
         if sender is not None and not self._closed and os.getpid() == self._pid:
             sender.initiate_close()                       # the thread delivers what is queued, then ends
@@ -468,7 +496,7 @@ class KafkaProducer(ProducerCore):
             KafkaError: the cluster refuses to describe the topic, or a broker refuses this client.
         """
         self._check_open()
-        return {partition.index for partition in self._await_topic(topic, self.config.max_block_ms).partitions}
+        return {partition.index for partition in self._await_topic(_checked_name(topic), self.config.max_block_ms).partitions}
 
     def metrics(self) -> dict[str, int]:
         """Counts since the start (requests, batches, records, bytes, retries, ...) and the state of the buffer memory."""
@@ -497,6 +525,12 @@ class KafkaProducer(ProducerCore):
             },
             "transactions": None if self._transactions is None else self._transactions.statistics(),
         }
+
+
+def _checked_name(topic: Any) -> str:
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {type(topic).__name__}")
+    return topic
 
 
 def _selector(clock: Clock, config: ProducerConfig) -> Selector:

@@ -79,14 +79,6 @@ class RecordAccumulator(AccumulatorCore):
 
     # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
 
-    def _discard_empty(self, batch: ProducerBatch) -> None:
-        """Drops a batch without records, so that a flush or close does not wait for it; a thread about to fill it opens another."""
-        with self._lock:
-            if batch.close_if_empty():
-                batch.queue.batches.remove(batch)
-                batch.delivery.resolve(-1, -1, None)
-                self.deallocate(batch)
-
     def _forget(self, queue: PartitionQueue) -> None:
         self._active.pop(queue, None)
 
@@ -100,7 +92,7 @@ class RecordAccumulator(AccumulatorCore):
         out: list[ProducerBatch] = []
         for queue in list(self._active):
             with self._lock:
-                while queue.batches and now_ms - queue.batches[0].created_ms >= self.delivery_timeout_ms:
+                while queue.batches and queue.batches[0].count and now_ms - queue.batches[0].created_ms >= self.delivery_timeout_ms:
                     batch = queue.batches.popleft()
                     batch.close()
                     out.append(batch)
@@ -108,15 +100,17 @@ class RecordAccumulator(AccumulatorCore):
                     self._forget(queue)
         return out
 
-    def leaderless(self, snapshot: ClusterSnapshot) -> list[PartitionQueue]:
-        """Partitions with batches that have no leader to go to; those of a topic that is not known are left out."""
-        return [
-            queue
-            for queue in list(self._active)
-            if queue.batches
-            and (known := snapshot.partition(queue.topic_partition)) is not None
-            and known.leader not in snapshot.nodes
-        ]
+    def leaderless(self, snapshot: ClusterSnapshot) -> list[ProducerBatch]:
+        """The first batch of each partition that has no leader to go to; partitions of a topic that is not known are left out."""
+        out: list[ProducerBatch] = []
+        for queue in list(self._active):
+            known = snapshot.partition(queue.topic_partition)
+            if known is not None and known.leader not in snapshot.nodes:
+                with self._lock:
+                    first = queue.batches[0] if queue.batches else None
+                if first is not None and first.count:
+                    out.append(first)
+        return out
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:
         """Puts a batch back for another try, in sequence order if it has a sequence."""
@@ -128,14 +122,19 @@ class RecordAccumulator(AccumulatorCore):
             self._insert(batch)
 
     def _insert(self, batch: ProducerBatch) -> None:
-        """First in its deque, or behind the batches of smaller sequence numbers that are being retried as well (lock held)."""
+        """First in its deque, or behind those that are older and being retried as well, by sequence number or else by age (lock held).
+
+        So the first batch is the oldest, which `expired` relies on.
+        """
         batches = batch.queue.batches
         at = 0
-        if batch.has_sequence:
-            for other in batches:
+        for other in batches:
+            if batch.has_sequence:
                 if not other.has_sequence or not precedes(other.base_sequence, batch.base_sequence):
                     break
-                at += 1
+            elif not other.in_retry or other.created_ms > batch.created_ms:
+                break
+            at += 1
         batches.insert(at, batch)
         self._activate(batch.queue)
 
@@ -178,7 +177,9 @@ class RecordAccumulator(AccumulatorCore):
     # ---- anyone ------------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Refuses new records and makes every batch ready; threads waiting for memory get ClosedError."""
-        with self._lock:
-            self._closed = True
+        """Refuses new records and makes every batch ready; threads waiting for memory get ClosedError.
+
+        Takes no lock: a finalizer calls it, perhaps on a thread that holds `_lock`.
+        """
+        self._closed = True
         self.pool.close()

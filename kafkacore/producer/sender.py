@@ -12,8 +12,9 @@ Who drives the I/O
   * `_leave`: if callers wait, the first one's gate is opened; else, if batches are unfinished, the napping Sender thread is woken.
   * The Sender thread, after each pass: if a caller has waited since the last pass (`_calls` moved), it passes `_io` on and naps, a bounded
     time (`nap_ms`); a nap ends early when something urgent happens (a full batch, memory short, leftovers). After a nap: if `_io` is
-    taken, nap again; if callers came and nothing is unfinished, nap again; else go back into the selector, without any bound but real
-    deadlines. So single synchronous sends do not wake it, and an idle producer uses no CPU.
+    taken, sleep until it is free (`_watching` is set BEFORE the look at `_io`, `_leave` looks at it AFTER the release), then nap again; if
+    callers came and nothing is unfinished, nap again; else go back into the selector, without any bound but real deadlines. So single
+    synchronous sends do not wake it, and neither an idle producer nor one whose caller waits for a broker uses any CPU.
 
 Waking the selector
   The accumulator knows what the driver is doing: `looking` before it looks at the batches, `sleeping(until)` before the poll, `awake`
@@ -21,8 +22,10 @@ Waking the selector
   longer than the batch's linger writes the wake-up byte. Each of these steps is one C call, so none falls between two others.
 
 When a pass is cut short (Ctrl+C in the main thread while it drives, or a bug)
-  `_recover` forgets what was in flight, closes the connections and queues every unfinished batch again, in sequence order. The broker
-  recognises by its number what it had already; without idempotence such a record may be doubled, as after any lost answer.
+  `_recover` forgets what was in flight, closes the connections, queues every unfinished batch again, in sequence order, and fails those
+  whose delivery timeout has passed. The broker recognises by its number what it had already; without idempotence such a record may be
+  doubled, as after any lost answer. If `_recover` fails as well, `_disorder` stays set and the next pass begins with it. So a bug costs
+  a log entry and a pause; it ends neither the thread nor the wait of a caller that drives, and leaves no record without an outcome.
 
 Source: org.apache.kafka.clients.producer.internals.Sender; KIP-91, KIP-126, KIP-360, KIP-467, KIP-516, KIP-951.
 """
@@ -35,7 +38,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkacore import _codec, compress, errors
@@ -70,6 +73,7 @@ NAP_MAX_MS = 5
 ZSTD_FROM = 7
 OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
+FINISH_TRIES = 3
 CONFIRM_MAX_MS = 5_000
 INIT_PATIENCE_MS = 3_000           # how long a producer id may fail to come before that is a warning
 
@@ -169,16 +173,17 @@ class Sender(SenderCore):
         """Called at the start of a pass when the cluster view is another; while leaders are missing that is as often as it is asked for."""
         self._tell_metadata()
         snapshot = self.metadata.snapshot
-        for queue in self.accumulator.leaderless(snapshot):
-            error = errors.LeaderNotAvailable("no broker leads the partition", topic=queue.topic, partition=queue.index)
-            self._retry_log.failed(queue.batches[0].delivery, error, self._clock.now_ms())
+        for batch in self.accumulator.leaderless(snapshot):
+            error = errors.LeaderNotAvailable("no broker leads the partition", topic=batch.queue.topic, partition=batch.queue.index)
+            self._retry_log.failed(batch.delivery, error, self._clock.now_ms())
 
     def unavailable_nodes(self) -> frozenset[int]:
         """Brokers with batches ready that took none for partitioner_availability_timeout_ms."""
         timeout_ms = self.config.partitioner_availability_timeout_ms
         if not timeout_ms:
             return frozenset()
-        return frozenset(node for node, (ready_ms, drained_ms) in self._node_times.items() if ready_ms - drained_ms > timeout_ms)
+        times = self._node_times.copy()                           # in one step: a thread that sends asks while the Sender notes
+        return frozenset(node for node, (ready_ms, drained_ms) in times.items() if ready_ms - drained_ms > timeout_ms)
 
     # ---- producer id -------------------------------------------------------------------------------------------------------------
 
@@ -400,21 +405,23 @@ class Sender(SenderCore):
         self, batch: ProducerBatch, error: KafkaError, record_errors: dict[int, KafkaError] | None = None, *, sequence_is_free: bool
     ) -> None:
         """Gives a batch up. While its request is on the wire its memory stays: the buffer is still being read (KAFKA-19012)."""
-        if self.transactions is not None and not batch.in_flight:
-            self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
-        self.counters["failed_records"] += batch.count
-        batch.close()
-        root = batch.delivery.root
-        self.failed.append(root)
-        batch.delivery.resolve(-1, -1, error, record_errors)
-        if not batch.in_flight:
-            self.accumulator.deallocate(batch)
+        try:
+            if self.transactions is not None and not batch.in_flight:
+                self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
+        finally:                                                      # whatever fails above, the records have their outcome
+            batch.close()
+            self.counters["failed_records"] += batch.count
+            self.failed.append(batch.delivery.root)
+            batch.delivery.resolve(-1, -1, error, record_errors)
+            if not batch.in_flight:
+                self.accumulator.deallocate(batch)                    # where a callback stopped it, `_recover` does it
 
     def _fail_queued(self, error: KafkaError) -> None:
         """Fails every batch that is not on the wire."""
         for batch in self.accumulator.take_all():
             if not batch.in_flight and not batch.delivery.resolved and batch.delivery.parts is None:
-                self._fail(batch, error, sequence_is_free=False)
+                with _logged("failing a batch"):
+                    self._fail(batch, error, sequence_is_free=False)
 
     def _fail_refused(self, refused: KafkaError) -> None:
         """An authentication failed: what waited for that attempt fails with it, once. What is queued later waits for the next attempt."""
@@ -433,16 +440,22 @@ class Sender(SenderCore):
             )
         for batch in late:
             self.counters["expired_batches"] += 1
-            doubtful = batch.in_flight or batch.in_retry
+            with _logged("failing a batch whose delivery timeout has passed"):
+                self._fail_late(batch)
+
+    def _fail_late(self, batch: ProducerBatch) -> None:
+        doubtful = batch.in_flight or batch.in_retry
+        stage = "no answer from the broker" if batch.in_flight else f"after {batch.attempts} tries" if batch.attempts else "never sent"
+        error = KafkaTimeoutError(
+            f"{batch.count} records not delivered within delivery_timeout_ms={self.accumulator.delivery_timeout_ms} ({stage})",
+            topic=batch.queue.topic,
+            partition=batch.queue.index,
+            attempts=batch.delivery.attempts() + self.metadata.attempts,
+        )
+        try:
             if self.transactions is not None and doubtful:
                 self.transactions.mark_unresolved(batch)
-            stage = "no answer from the broker" if batch.in_flight else f"after {batch.attempts} tries" if batch.attempts else "never sent"
-            error = KafkaTimeoutError(
-                f"{batch.count} records not delivered within delivery_timeout_ms={timeout_ms} ({stage})",
-                topic=batch.queue.topic,
-                partition=batch.queue.index,
-                attempts=batch.delivery.attempts() + self.metadata.attempts,
-            )
+        finally:
             self._fail(batch, error, sequence_is_free=not doubtful)
 
     # ---- waiting, from any thread ------------------------------------------------------------------------------------------------
@@ -492,29 +505,58 @@ class Sender(SenderCore):
             self._callers.remove(gate)
             delivery.remove_waiter(gate)
 
-    def _recover(self) -> None:
-        """Puts things in order after a pass that did not end; see the top of the file."""
+    def _pass_failed(self, error: BaseException) -> None:
+        """Called when a step of a pass has raised what no step should."""
+        log.error("a pass of the Sender failed; its batches are queued again", exc_info=error)
+        self._put_in_order(error)
+        self._nap_gate.acquire(timeout=ERROR_PAUSE_S)
+
+    def _put_in_order(self, cause: BaseException) -> None:
+        """`_recover`; when that fails too, the next pass begins with it."""
+        with _logged("putting things in order after a pass that failed"):
+            self._recover(cause)
+
+    def _recover(self, cause: BaseException | None = None) -> None:
+        """Puts things in order after a pass that did not end; see the top of the file. What fails for one node or batch stays with it.
+
+        Args:
+            cause: what ended the pass; a record that is given up later names it.
+        """
         self.accumulator.awake()
         self._generation += 1
         now_ms = self._clock.now_ms()
         for node_id in list(self.metadata.snapshot.nodes):
-            if self.client.has_in_flight_requests(node_id):
-                self.client.disconnect(node_id)
+            with _logged("closing a connection"):
+                if self.client.has_in_flight_requests(node_id):
+                    self.client.disconnect(node_id)
         self._in_flight.clear()
         self._in_flight_expiry_ms = NEVER_MS
         if self.transactions is not None:
-            self.transactions.interrupted()
+            with _logged("asking for the producer id again"):
+                self.transactions.interrupted()
         for batch in self.accumulator.incomplete():
             batch.in_flight = False
             batch.queue.muted = False
-            if batch.delivery.resolved:
-                self.accumulator.deallocate(batch)
-            elif batch.delivery.parts is not None:
-                self.accumulator.deallocate(batch)
-            elif batch not in batch.queue.batches:
-                self.accumulator.reenqueue(batch, now_ms)
-            else:
-                self.accumulator._activate(batch.queue)               # a pass was cut short in between
+            with _logged("queueing a batch again"):
+                self._queue_again(batch, now_ms, cause)
+        self.accumulator.next_expiry_ms = now_ms                      # a pass that always fails must not outlive the delivery timeout
+        self._expire(now_ms)
+        self._disorder = False
+
+    def _queue_again(self, batch: ProducerBatch, now_ms: int, cause: BaseException | None) -> None:
+        if batch.delivery.resolved or batch.delivery.parts is not None:
+            self.accumulator.deallocate(batch)
+        elif batch in batch.queue.batches:
+            self.accumulator._activate(batch.queue)                   # a pass was cut short in between
+        elif not batch.count:
+            self.accumulator.discard_empty(batch)
+        else:
+            if isinstance(cause, Exception):
+                where = {"topic": batch.queue.topic, "partition": batch.queue.index}
+                error = errors.InternalError(f"a pass of the Sender failed: {cause!r}", **where)
+                error.__cause__ = cause
+                batch.delivery.tried(error)
+            self.accumulator.reenqueue(batch, now_ms)
 
     # ---- the thread --------------------------------------------------------------------------------------------------------------
 
@@ -525,33 +567,47 @@ class Sender(SenderCore):
 
     def _run(self) -> None:
         seen = self._calls
-        while not self._done():
-            if self._calls != seen and not self._closing:
-                seen = self._calls
-                self._leave()
-                self._nap_gate.acquire(timeout=self._nap_s)
-                if not self._io.acquire(blocking=False):
-                    seen = -1                                         # somebody drives: nap again
-                    continue
-                if self._calls != seen and not self.accumulator.has_incomplete:
-                    self._io.release()
-                    continue
-            else:
-                self._io.acquire()
-            self._owner = threading.get_ident()
+        while True:
             try:
-                self.run_once(self._clock.now_ms())
-            except Exception:
-                log.exception("a pass of the Sender failed; its batches are queued again")
-                self._recover()
+                if self._done():
+                    break
+                seen = self._turn(seen)
+            except BaseException:                                     # a callback's KeyboardInterrupt, too: the thread serves others
+                log.exception("the Sender goes on after an error")
                 self._nap_gate.acquire(timeout=ERROR_PAUSE_S)
-            finally:
-                self._owner = None
-                self._io.release()
         with self._io:
             self._owner = threading.get_ident()
-            self.finish()
+            for _ in range(FINISH_TRIES):
+                try:
+                    self.finish()
+                    break
+                except BaseException:
+                    log.exception("the end of the Sender failed")
             self._owner = None
+
+    def _turn(self, seen: int) -> int:
+        """One pass of the thread; or, where a caller has waited since `seen`, a nap before it. Returns the `_calls` it has seen."""
+        napped = self._calls != seen and not self._closing
+        if napped:
+            seen = self._calls
+            self._leave()
+            self._nap_gate.acquire(timeout=self._nap_s)
+            if not self._io.acquire(blocking=False):
+                self._watching = True
+                if self._io.locked():
+                    self._nap_gate.acquire()
+                self._watching = False
+                return -1                                             # nap again: callers come one after the other
+        else:
+            self._io.acquire()
+        try:
+            if not napped or self._calls == seen or self.accumulator.has_incomplete:
+                self._owner = threading.get_ident()
+                self.guarded_pass(self._clock.now_ms())
+        finally:
+            self._owner = None
+            self._io.release()
+        return seen
 
     def _done(self) -> bool:
         return self._forced or (self._closing and not self.accumulator.has_incomplete)
@@ -560,14 +616,13 @@ class Sender(SenderCore):
         """Ends the I/O: closes the connections and fails what is left."""
         self._generation += 1
         self._in_flight.clear()
-        try:
-            try:
-                self._confirm()
-            finally:
-                self.client.close()
-        finally:
-            for batch in self.accumulator.take_all():
-                batch.in_flight = False
+        with _logged("asking the brokers whether all records have arrived"):
+            self._confirm()
+        with _logged("closing the connections"):
+            self.client.close()
+        for batch in self.accumulator.take_all():
+            batch.in_flight = False
+            with _logged("failing a batch"):
                 if batch.delivery.resolved or batch.delivery.parts is not None:
                     self.accumulator.deallocate(batch)
                 else:
@@ -577,7 +632,10 @@ class Sender(SenderCore):
                     self._fail(batch, error, sequence_is_free=False)
 
     def initiate_close(self, *, force: bool = False) -> None:
-        """Lets the thread end: once everything is delivered, or at once."""
+        """Lets the thread end: once everything is delivered, or at once.
+
+        A finalizer calls it, on any thread and between any two of its steps: no lock that such a thread may hold is taken on the way.
+        """
         self._closing = True
         self._forced = self._forced or force
         self.accumulator.close()
@@ -614,6 +672,15 @@ class Sender(SenderCore):
     def in_flight_batches(self) -> Iterable[PartitionQueue]:
         """The partitions of the batches on the wire."""
         return [batch.queue for batch in list(self._in_flight)]
+
+
+@contextlib.contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """A failure boundary: an error is logged, and what comes after the block goes on."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s failed", what)
 
 
 def _lost_answer(response: ClientResponse) -> KafkaError:

@@ -82,7 +82,7 @@ class TransactionManager(TransactionsCore):
         self.epoch = NO_EPOCH
         self.error: KafkaError | None = None
         self._partitions = {}
-        self._unresolved = {}
+        self._unresolved = set()
         self._bump_for = set()
 
     # ---- state -------------------------------------------------------------------------------------------------------------------
@@ -128,9 +128,14 @@ class TransactionManager(TransactionsCore):
             self.fail(error)
 
     def interrupted(self) -> None:
-        """The answer to InitProducerId under way, if any, will not be taken in: ask again."""
+        """A pass did not end. The answer to InitProducerId under way, if any, will not be taken in: ask again. And where a batch was being
+        given up, `resolve` sees whether it left a gap."""
         if self.state is State.INITIALIZING:
             self._transition(State.UNINITIALIZED)
+        for queue, books in self._partitions.items():
+            books.in_flight = [batch for batch in books.in_flight if not batch.delivery.resolved]
+            if books.next_sequence != increment_sequence(books.last_acked_sequence, 1):
+                self._unresolved.add(queue)
 
     def fail(self, error: KafkaError) -> None:
         """Nothing can be sent any more, for this reason."""
@@ -171,11 +176,8 @@ class TransactionManager(TransactionsCore):
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
         """The batch expired while the broker may or may not have it (rule 2)."""
-        if not batch.has_sequence:
-            return
-        expected = increment_sequence(batch.last_sequence, 1)
-        if not precedes(expected, self._unresolved.get(batch.queue, expected)):
-            self._unresolved[batch.queue] = expected
+        if batch.has_sequence:
+            self._unresolved.add(batch.queue)
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int = -1) -> bool:
         """True when the batch may go again; notes that an epoch bump is needed first where it is."""
@@ -199,14 +201,20 @@ class TransactionManager(TransactionsCore):
     # ---- recovery, once per Sender pass ------------------------------------------------------------------------------------------
 
     def resolve(self) -> None:
-        """Ends rule 2 where nothing is in flight any more, and bumps the epoch where that is due (rule 3)."""
+        """Ends rule 2 where nothing is in flight any more, and bumps the epoch where that is due (rule 3).
+
+        When the last batch sent was acknowledged, the broker has all before it, the expired ones too: then there is no gap.
+
+        Source: TransactionManager.maybeResolveSequences.
+        """
         for queue in list(self._unresolved):
-            books = self._partitions[queue]
-            if books.in_flight:
-                continue
-            if self._unresolved[queue] != increment_sequence(books.last_acked_sequence, 1):
-                self._bump_for.add(queue)
-            del self._unresolved[queue]
+            books = self._partitions.get(queue)
+            if books is not None:
+                if books.in_flight:
+                    continue
+                if books.next_sequence != increment_sequence(books.last_acked_sequence, 1):
+                    self._bump_for.add(queue)
+            self._unresolved.discard(queue)
         if self._bump_for and self.has_producer_id and not self.has_fatal_error:
             # The numbers of a batch on the wire must not change under it: wait for its answer.
             if any(batch.in_flight for queue in self._bump_for for batch in self._partitions[queue].in_flight):
@@ -229,7 +237,7 @@ class TransactionManager(TransactionsCore):
                 ", ".join(f"{queue.topic}-{queue.index}" for queue in self._bump_for),
             )
         for queue in self._bump_for:
-            self._unresolved.pop(queue, None)
+            self._unresolved.discard(queue)
         self._bump_for.clear()
 
     def _restart(self, books: PartitionBooks) -> None:
@@ -251,7 +259,8 @@ class TransactionManager(TransactionsCore):
     # ---- looking in --------------------------------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, Any]:
-        """State, id, epoch and, per partition, the next sequence number and the unanswered batches."""
+        """State, id, epoch and, per partition, the next sequence number and the unanswered batches. Any thread may ask."""
+        partitions = self._partitions.copy()                    # in one step: the Sender adds to it
         return {
             "state": self.state.name,
             "producer_id": self.producer_id,
@@ -263,7 +272,7 @@ class TransactionManager(TransactionsCore):
                     "unanswered_batches": len(books.in_flight),
                     "unresolved": queue in self._unresolved,
                 }
-                for queue, books in self._partitions.items()
+                for queue, books in partitions.items()
             },
         }
 

@@ -96,11 +96,19 @@ class ScriptedClient:
 class Bench(_codec.ProducerCore):
     """The append path over a RecordAccumulator and a Sender without a thread."""
 
-    def __init__(self, *, partitions: int = 2, leaders: tuple[int, ...] = (1,), **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        leaders: tuple[int, ...] = (1,),
+        client: Callable[[ManualClock], ScriptedClient] = ScriptedClient,
+        clock: ManualClock | None = None,
+        **settings: Any,
+    ) -> None:
         settings.setdefault("linger_ms", 0)
         self.config = ProducerConfig.from_user(bootstrap_servers="h:1", **settings)
-        self.clock = ManualClock(1_000)
-        self.client = ScriptedClient(self.clock)
+        self.clock = self._clock = clock or ManualClock(1_000)
+        self.client = client(self.clock)
         self.metadata = Metadata(self.config, self.clock)
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.leaders = {index: leaders[index % len(leaders)] for index in range(partitions)}

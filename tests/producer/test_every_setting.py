@@ -483,7 +483,7 @@ def adaptive(cluster: Any) -> None:
     for adaptive in (True, False):
         with producer(cluster, partitioner_adaptive_partitioning_enable=adaptive) as p:
             p.partitions_for("t")
-            queue = p._queue_of("t")
+            queue, _ = p._queue_of("t")
             queue.partitions[0].batches.extend([None] * 20)      # type: ignore[list-item]
             drawn = sum(p._accumulator._choose_sticky(queue).index == 0 for _ in range(2_000))    # type: ignore[misc]
             queue.partitions[0].batches.clear()

@@ -9,7 +9,7 @@ import pytest
 from producer_support import Bench, response
 
 from kafkacore import errors, protocol
-from kafkacore._codec import TopicQueue
+from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
@@ -689,22 +689,39 @@ def test_a_request_lists_each_topic_once() -> None:
     assert [future.result(0).offset for future in futures] == [0, 100, 1, 101]
 
 
-def test_unresolved_numbers_wrap_around() -> None:
-    bench = started()
-    batches = []
-    for _ in range(2):
-        bench.send("t", b"x", partition=0)
-        bench.accumulator.begin_flush()
-        batches += [batch for batch in bench.accumulator.take_all() if batch not in batches]
-    books = bench.transactions
-    assert books is not None
-    batches[0].set_producer_state(7, 0, 2**31 - 2)
-    batches[1].set_producer_state(7, 0, 2**31 - 1)
-    for order in (batches, batches[::-1]):
-        books._unresolved.clear()
-        for batch in order:
-            books.mark_unresolved(batch)
-        assert list(books._unresolved.values()) == [0]      # after the later one
+def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> None:
+    """The broker takes a batch only after the one before it: TransactionManager.maybeResolveSequences looks at the last one sent."""
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    bench.send("t", b"first", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))          # rule 5: from now on several are under way
+    bench.step()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.step(500)
+    later = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
+    bench.step(500)                                   # a expires on the wire
+    bench.client.answer(error=errors.RequestTimedOut("late"))
+    bench.step()
+    bench.client.answer(response((0, 0, 2)))
+    bench.step()
+    assert later.result(0).offset == 2
+    bench.send("t", b"c", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 3)]            # the same epoch, the next number
+
+
+def test_numbers_resolve_across_the_wrap() -> None:
+    books = TransactionManager()
+    books.producer_id, books.epoch = 7, 0
+    queue = Bench().topic.partitions[0]
+    partition = books._partitions[queue] = PartitionBooks(7, 0)
+    partition.next_sequence, partition.last_acked_sequence = 0, 2**31 - 1
+    books._unresolved.add(queue)
+    books.resolve()
+    assert (books.epoch, books._unresolved) == (0, set())
 
 
 def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
