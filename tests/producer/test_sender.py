@@ -12,6 +12,7 @@ from kafkacore import errors, protocol
 from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
+from kafkacore.producer import sender as sender_module
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
 from kafkacore.types import RecordMetadata, TopicPartition
 
@@ -811,3 +812,61 @@ def test_a_partition_that_stays_without_a_leader_is_told(caplog: pytest.LogCaptu
         bench.step(200)
     (told,) = (record.getMessage() for record in caplog.records)
     assert "LEADER_NOT_AVAILABLE (5): no broker leads the partition [topic t, partition 1]" in told
+
+
+class Gate:
+    """A gate that notes how it is waited at."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.waits: list[float] = []
+        self.asleep = threading.Event()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        self.waits.append(timeout)
+        if timeout < 0:
+            self.asleep.set()
+        return self.lock.acquire(timeout=timeout)
+
+    def locked(self) -> bool:
+        return self.lock.locked()
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def test_the_sender_sleeps_while_a_caller_drives() -> None:
+    """Until that caller leaves: looking again and again would cost processor time for as long as a broker says nothing."""
+    bench = started()
+    sender = bench.sender
+    gate = sender._nap_gate = Gate()
+    sender._calls += 1
+    sender._io.acquire()                              # a caller drives
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(sender._turn(0)), daemon=True)
+    thread.start()
+    assert gate.asleep.wait(20)
+    assert len(gate.waits) == 2                       # a nap, then a sleep without a bound
+    sender._io.release()
+    sender._leave()
+    thread.join(20)
+    assert seen == [-1]                               # and naps again: callers come one after the other
+    assert not sender._watching
+
+
+def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record's error names what failed, should it not be delivered after all."""
+    monkeypatch.setattr(sender_module, "ERROR_PAUSE_S", 0)
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    future = bench.send("t", b"x", partition=0)
+
+    def fail() -> None:
+        bench.clock.advance(300)
+        if bench.clock.now_ms() < 2_500:
+            raise ZeroDivisionError("a bug")
+
+    bench.client.in_poll = fail
+    error = future.exception(60)
+    assert isinstance(error, KafkaTimeoutError)
+    assert "a pass of the Sender failed: ZeroDivisionError('a bug')" in str(error)
