@@ -154,11 +154,11 @@ class RecordAccumulator(AccumulatorCore):
 
         half = BATCH_OVERHEAD_BYTES + (batch.size_bytes + 1) // 2
         parts = batch.split(half if batch.is_split else min(half, self.batch_size), make)
+        self._incomplete.update(dict.fromkeys(parts))                 # first: what is not listed here is lost when a later step fails
         if self._transactions is not None:
             self._transactions.on_split(batch, parts)
         with self._lock:
             for part in reversed(parts):
-                self._incomplete[part] = None
                 self._insert(part)
         return len(parts)
 

@@ -24,8 +24,9 @@ Waking the selector
 When a pass is cut short (Ctrl+C in the main thread while it drives, or a bug)
   `_recover` forgets what was in flight, closes the connections, queues every unfinished batch again, in sequence order, and fails those
   whose delivery timeout has passed. The broker recognises by its number what it had already; without idempotence such a record may be
-  doubled, as after any lost answer. If `_recover` fails as well, `_disorder` stays set and the next pass begins with it. So a bug costs
-  a log entry and a pause; it ends neither the thread nor the wait of a caller that drives, and leaves no record without an outcome.
+  doubled, as after any lost answer. If `_recover` fails as well, `_disorder` stays set and the next pass begins with it; a batch that
+  cannot be queued again is tried with every pass until its delivery timeout, and disturbs no other. So a bug costs a log entry and a
+  pause; it ends neither the thread nor the wait of a caller that drives, and leaves no record without an outcome.
 
 Source: org.apache.kafka.clients.producer.internals.Sender; KIP-91, KIP-126, KIP-360, KIP-467, KIP-516, KIP-951.
 """
@@ -74,6 +75,7 @@ ZSTD_FROM = 7
 OLDEST_PRODUCE = 3                 # record batch v2
 ERROR_PAUSE_S = 0.1
 FINISH_TRIES = 3
+ORPHAN_PAUSE_MS = 100              # until batches that could not be queued again are tried once more
 CONFIRM_MAX_MS = 5_000
 INIT_PATIENCE_MS = 3_000           # how long a producer id may fail to come before that is a warning
 
@@ -159,6 +161,7 @@ class Sender(SenderCore):
         self._nap_s = max(1, min(config.linger_ms, NAP_MAX_MS)) / 1000
         self._closing = False
         self._forced = False
+        self._orphans_only = False                                # what `_disorder` leaves: batches that could not be queued again
         self._thread: threading.Thread | None = None
         accumulator.driver = self
         accumulator.wake = self.wake
@@ -418,10 +421,11 @@ class Sender(SenderCore):
 
     def _fail_queued(self, error: KafkaError) -> None:
         """Fails every batch that is not on the wire."""
-        for batch in self.accumulator.take_all():
-            if not batch.in_flight and not batch.delivery.resolved and batch.delivery.parts is None:
-                with _logged("failing a batch"):
-                    self._fail(batch, error, sequence_is_free=False)
+        queued = [batch for batch in self.accumulator.take_all() if not batch.in_flight]
+        _each(
+            [batch for batch in queued if not batch.delivery.resolved and batch.delivery.parts is None],
+            lambda batch: self._fail(batch, error, sequence_is_free=False),
+        )
 
     def _fail_refused(self, refused: KafkaError) -> None:
         """An authentication failed: what waited for that attempt fails with it, once. What is queued later waits for the next attempt."""
@@ -438,10 +442,8 @@ class Sender(SenderCore):
             self._in_flight_expiry_ms = min(
                 (batch.created_ms + timeout_ms for batch in pending if now_ms - batch.created_ms < timeout_ms), default=NEVER_MS
             )
-        for batch in late:
-            self.counters["expired_batches"] += 1
-            with _logged("failing a batch whose delivery timeout has passed"):
-                self._fail_late(batch)
+        self.counters["expired_batches"] += len(late)
+        _each(late, self._fail_late)
 
     def _fail_late(self, batch: ProducerBatch) -> None:
         doubtful = batch.in_flight or batch.in_retry
@@ -513,6 +515,7 @@ class Sender(SenderCore):
 
     def _put_in_order(self, cause: BaseException) -> None:
         """`_recover`; when that fails too, the next pass begins with it."""
+        self._orphans_only = False
         with _logged("putting things in order after a pass that failed"):
             self._recover(cause)
 
@@ -523,25 +526,45 @@ class Sender(SenderCore):
             cause: what ended the pass; a record that is given up later names it.
         """
         self.accumulator.awake()
-        self._generation += 1
         now_ms = self._clock.now_ms()
+        left = False
+        if not self._orphans_only:
+            self._orphans_only = True
+            try:
+                self._forget_in_flight()
+            except Exception:
+                log.exception("forgetting what was in flight failed")
+                self._orphans_only, left = False, True
+        for batch in self.accumulator.incomplete():
+            if batch not in self._in_flight:
+                try:
+                    self._queue_again(batch, now_ms, cause)
+                except Exception:
+                    log.exception("queueing a batch again failed")
+                    left = True
+                    if now_ms - batch.created_ms >= self.accumulator.delivery_timeout_ms:
+                        self._fail_late(batch)
+        self.accumulator.next_expiry_ms = now_ms                      # a pass that always fails must not outlive the delivery timeout
+        self._expire(now_ms)
+        self._disorder = left
+        if left:
+            self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, now_ms + ORPHAN_PAUSE_MS)
+        else:
+            self._orphans_only = False
+
+    def _forget_in_flight(self) -> None:
+        self._generation += 1
         for node_id in list(self.metadata.snapshot.nodes):
             with _logged("closing a connection"):
                 if self.client.has_in_flight_requests(node_id):
                     self.client.disconnect(node_id)
         self._in_flight.clear()
         self._in_flight_expiry_ms = NEVER_MS
-        if self.transactions is not None:
-            with _logged("asking for the producer id again"):
-                self.transactions.interrupted()
         for batch in self.accumulator.incomplete():
             batch.in_flight = False
             batch.queue.muted = False
-            with _logged("queueing a batch again"):
-                self._queue_again(batch, now_ms, cause)
-        self.accumulator.next_expiry_ms = now_ms                      # a pass that always fails must not outlive the delivery timeout
-        self._expire(now_ms)
-        self._disorder = False
+        if self.transactions is not None:
+            self.transactions.interrupted()
 
     def _queue_again(self, batch: ProducerBatch, now_ms: int, cause: BaseException | None) -> None:
         if batch.delivery.resolved or batch.delivery.parts is not None:
@@ -571,7 +594,7 @@ class Sender(SenderCore):
             try:
                 if self._done():
                     break
-                seen = self._turn(seen)
+                seen = self._nap_or_pass(seen)
             except BaseException:                                     # a callback's KeyboardInterrupt, too: the thread serves others
                 log.exception("the Sender goes on after an error")
                 self._nap_gate.acquire(timeout=ERROR_PAUSE_S)
@@ -585,7 +608,7 @@ class Sender(SenderCore):
                     log.exception("the end of the Sender failed")
             self._owner = None
 
-    def _turn(self, seen: int) -> int:
+    def _nap_or_pass(self, seen: int) -> int:
         """One pass of the thread; or, where a caller has waited since `seen`, a nap before it. Returns the `_calls` it has seen."""
         napped = self._calls != seen and not self._closing
         if napped:
@@ -620,16 +643,17 @@ class Sender(SenderCore):
             self._confirm()
         with _logged("closing the connections"):
             self.client.close()
-        for batch in self.accumulator.take_all():
-            batch.in_flight = False
-            with _logged("failing a batch"):
-                if batch.delivery.resolved or batch.delivery.parts is not None:
-                    self.accumulator.deallocate(batch)
-                else:
-                    error = ClosedError(
-                        "the producer was closed before the record was delivered", topic=batch.queue.topic, partition=batch.queue.index
-                    )
-                    self._fail(batch, error, sequence_is_free=False)
+        _each(self.accumulator.take_all(), self._end)
+
+    def _end(self, batch: ProducerBatch) -> None:
+        batch.in_flight = False
+        if batch.delivery.resolved or batch.delivery.parts is not None:
+            self.accumulator.deallocate(batch)
+        else:
+            error = ClosedError(
+                "the producer was closed before the record was delivered", topic=batch.queue.topic, partition=batch.queue.index
+            )
+            self._fail(batch, error, sequence_is_free=False)
 
     def initiate_close(self, *, force: bool = False) -> None:
         """Lets the thread end: once everything is delivered, or at once.
@@ -681,6 +705,18 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except Exception:
         log.exception("%s failed", what)
+
+
+def _each(batches: Iterable[ProducerBatch], act: Callable[[ProducerBatch], None]) -> None:
+    """Does the same with each batch; the first error is raised when all have had their turn."""
+    first: Exception | None = None
+    for batch in batches:
+        try:
+            act(batch)
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _lost_answer(response: ClientResponse) -> KafkaError:

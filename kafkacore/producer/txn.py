@@ -133,7 +133,7 @@ class TransactionManager(TransactionsCore):
         if self.state is State.INITIALIZING:
             self._transition(State.UNINITIALIZED)
         for queue, books in self._partitions.items():
-            books.in_flight = [batch for batch in books.in_flight if not batch.delivery.resolved]
+            books.in_flight = [batch for batch in books.in_flight if not batch.delivery.resolved and batch.delivery.parts is None]
             if books.next_sequence != increment_sequence(books.last_acked_sequence, 1):
                 self._unresolved.add(queue)
 

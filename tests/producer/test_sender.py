@@ -844,7 +844,7 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     sender._calls += 1
     sender._io.acquire()                              # a caller drives
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(sender._turn(0)), daemon=True)
+    thread = threading.Thread(target=lambda: seen.append(sender._nap_or_pass(0)), daemon=True)
     thread.start()
     assert gate.asleep.wait(20)
     assert len(gate.waits) == 2                       # a nap, then a sleep without a bound
