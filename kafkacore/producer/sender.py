@@ -575,8 +575,9 @@ class Sender(SenderCore):
             self.accumulator.discard_empty(batch)
         else:
             if isinstance(cause, Exception):
-                where = {"topic": batch.queue.topic, "partition": batch.queue.index}
-                error = errors.InternalError(f"a pass of the Sender failed: {cause!r}", **where)
+                error = errors.InternalError(
+                    f"a pass of the Sender failed: {cause!r}", topic=batch.queue.topic, partition=batch.queue.index
+                )
                 error.__cause__ = cause
                 batch.delivery.tried(error)
             self.accumulator.reenqueue(batch, now_ms)
