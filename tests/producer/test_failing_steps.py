@@ -6,9 +6,10 @@ retried, split, expired and closed.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -201,86 +202,111 @@ def recovering() -> Counter[str]:
     return +found
 
 
-STEPS = healthy()
-RECOVERY = recovering()
+@pytest.fixture(scope="module")
+def steps() -> Counter[str]:
+    """{step: calls} of a run without errors."""
+    return healthy()
 
 
-def test_the_steps_are_found() -> None:
+@pytest.fixture(scope="module")
+def recovery() -> Counter[str]:
+    """{step: calls} of one recovery."""
+    return recovering()
+
+
+@contextlib.contextmanager
+def naming(step: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"the step that raised: {step}")
+        raise
+
+
+def test_the_steps_are_found(steps: Counter[str], recovery: Counter[str]) -> None:
     """The list is made by the code; these are the ends of it."""
-    found = set(STEPS)
+    found = set(steps)
     assert {"client.poll", "client.send", "accumulator.ready", "accumulator.expired", "accumulator.split_and_reenqueue"} <= found
     assert {"transactions.on_success", "sender._expire", "sender.finish", "metadata.request_update", "clock.now_ms"} <= found
-    assert {"sender._recover", "client.disconnect", "accumulator.incomplete", "accumulator.reenqueue"} <= set(RECOVERY)
+    assert {"sender._recover", "sender._queue_again", "accumulator.incomplete", "accumulator._activate"} <= set(recovery)
     assert len(found) > 50
 
 
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("step", sorted(STEPS))
-def test_a_step_that_raises(step: str, times: int, afterwards: bool) -> None:
-    for first in {1, max(1, STEPS[step] // 2)} if times == 1 else {1}:
-        run = Run()
-        run.steps.afterwards = afterwards
-        run.steps.should_raise = lambda name, call, first=first: name == step and first <= call < first + times  # type: ignore[misc]
-        run.run()
-        run.close()
-        run.check()
+def test_each_step_raises(steps: Counter[str], times: int, afterwards: bool) -> None:
+    for step in sorted(steps):
+        for first in sorted({1, max(1, steps[step] // 2)}):
+            with naming(step):
+                run = Run()
+                run.steps.afterwards = afterwards
+                run.steps.should_raise = (
+                    lambda name, call, step=step, first=first: name == step and first <= call < first + times  # type: ignore[misc]
+                )
+                run.run()
+                run.close()
+                run.check()
 
 
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("step", sorted(RECOVERY))
-def test_a_step_of_the_recovery_that_raises(step: str, times: int, afterwards: bool) -> None:
-    run = Run()
-    run.steps.afterwards = afterwards
-    state = {"left": -1}
+def test_each_step_of_the_recovery_raises(recovery: Counter[str], times: int, afterwards: bool) -> None:
+    for step in sorted(recovery):
+        run = Run()
+        run.steps.afterwards = afterwards
+        left = [-1]
 
-    def should_raise(name: str, call: int) -> bool:
-        if name == "client.poll" and call == 3:
-            state["left"] = times                     # the pass fails here, and its recovery at the step
-            return True
-        if name == step and state["left"] > 0:
-            state["left"] -= 1
-            return True
-        return False
+        def should_raise(name: str, call: int, step: str = step, left: list[int] = left) -> bool:
+            if name == "client.poll" and call == 3:
+                left[0] = times                       # the pass fails here, and its recovery at the step
+                return True
+            if name == step and left[0] > 0:
+                left[0] -= 1
+                return True
+            return False
 
-    run.steps.should_raise = should_raise
-    run.run()
-    assert run.steps.raised
-    run.close()
-    run.check()
+        with naming(step):
+            run.steps.should_raise = should_raise
+            run.run()
+            assert run.steps.raised
+            run.close()
+            run.check()
 
 
-@pytest.mark.parametrize("step", sorted(name for name in STEPS if name.split(".")[0] in NEIGHBOURS and name not in RECOVERY))
-def test_a_step_that_always_raises(step: str) -> None:
+def test_a_step_that_always_raises(steps: Counter[str], recovery: Counter[str]) -> None:
     """Then little is delivered; but the thread lives, and every record has its outcome in time."""
-    run = Run()
-    run.broker.faults.extend((Code.MESSAGE_TOO_LARGE, Code.NOT_LEADER_OR_FOLLOWER, Code.INVALID_RECORD))
+    for step in sorted(name for name in steps if name.split(".")[0] in NEIGHBOURS and name not in recovery):
+        run = Run()
+        run.broker.faults.extend((Code.MESSAGE_TOO_LARGE, Code.NOT_LEADER_OR_FOLLOWER, Code.INVALID_RECORD))
 
-    def should_raise(name: str, call: int) -> bool:
-        if name == step:
-            run.bench.clock.advance(1)                 # as time does
-        return name == step
+        def should_raise(name: str, call: int, step: str = step, run: Run = run) -> bool:
+            if name == step:
+                run.bench.clock.advance(50)           # as time does
+            return name == step
 
-    run.steps.should_raise = should_raise
-    run.send(0, [b"a%02d" % number for number in range(6)])
-    run.bench.sender.start()
-    run.wait()
-    run.steps.should_raise = lambda name, call: False
-    run.close()
-    assert max(at_ms - run.due_ms[name] for name, (at_ms, _) in run.outcomes.items()) <= 20
+        with naming(step):
+            run.steps.should_raise = should_raise
+            run.send(0, [b"a%02d" % number for number in range(6)])
+            run.bench.sender.start()
+            run.wait()
+            run.steps.should_raise = lambda name, call: False
+            run.close()
+            assert max(at_ms - run.due_ms[name] for name, (at_ms, _) in run.outcomes.items()) <= 50
 
 
-@pytest.mark.parametrize("step", sorted(STEPS))
-def test_a_step_that_raises_in_a_close(step: str) -> None:
-    """By force, with records on their way."""
-    run = Run()
-    run.bench.leaders[1] = -1
-    run.bench.publish()
-    run.send(1, [b"p0", b"p1"])
-    run.bench.sender.start()
-    run.steps.should_raise = lambda name, call: name == step and run.bench.sender._forced and run.steps.raised < 2
-    run.bench.sender.initiate_close(force=True)
-    assert run.bench.sender.join(GUARD_S)
-    assert len(run.outcomes) == 2
-    assert all(error is not None for _, error in run.outcomes.values())
+def test_each_step_raises_in_a_forced_close(steps: Counter[str]) -> None:
+    """With records on their way."""
+    for step in sorted(steps):
+        with naming(step):
+            run = Run()
+            run.bench.leaders[1] = -1
+            run.bench.publish()
+            run.send(1, [b"p0", b"p1"])
+            run.bench.sender.start()
+            run.steps.should_raise = (
+                lambda name, call, step=step, run=run: name == step and run.bench.sender._forced and run.steps.raised < 2  # type: ignore[misc]
+            )
+            run.bench.sender.initiate_close(force=True)
+            assert run.bench.sender.join(GUARD_S)
+            assert len(run.outcomes) == 2
+            assert all(error is not None for _, error in run.outcomes.values())
