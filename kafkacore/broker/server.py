@@ -75,6 +75,7 @@ class Broker(Server):
         config = config or BrokerConfig()
         super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
         self.node_id = node_id
+        self._accepts_at_once = not isinstance(controller, ControllerAddress)
         controller = controller or ControllerHost(config, supported_features=supported_features, clock=self.clock)
         self.state: BrokerState = BrokerState(
             config,
@@ -99,7 +100,11 @@ class Broker(Server):
     def _connect(self, controller: ControllerHost | ControllerAddress, state: BrokerState) -> ControllerLink:
         if isinstance(controller, ControllerHost):
             return LocalControllerLink(controller, state.node_id, state.cluster, state.timer, state.post)
-        return RemoteControllerLink(state.config, state.node_id, state.cluster, state.timer, state.peers, self._set_stopping)
+        return RemoteControllerLink(state.config, state.node_id, state.cluster, state.timer, state.peers, self._set_stopping, self._accept)
+
+    def set_controller(self, controller: ControllerAddress) -> None:
+        """Where a controller that is reached over a connection listens. To be called before `start`."""
+        self.state.controller_node = Node(CONTROLLER_ID, controller.host, controller.port)
 
     @property
     def cluster(self) -> ClusterImage:
@@ -126,6 +131,8 @@ class Broker(Server):
 
     def _begin_to_stop(self) -> None:
         """A controlled shutdown, unless this broker hangs or the others do."""
+        if self._shutdown_deadline is not None:
+            return  # it has started
         self._shutdown_deadline = TimerTask(CONTROLLED_SHUTDOWN_MAX_MS, self._set_stopping)
         self.state.timer.add(self._shutdown_deadline)
         self.state.controller.shut_down(self._set_stopping)
@@ -137,6 +144,7 @@ class Broker(Server):
         for task in (self._retention, self._shutdown_deadline):
             if task is not None:
                 task.cancel()
+        self._shutdown_deadline = None
         self.state.stopping()
         self.state.cancel_waits()
         self.state.sessions.clear()

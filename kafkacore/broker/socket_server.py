@@ -159,6 +159,7 @@ class Server:
         self._message_event = threading.Event()
         self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to somebody else, under a wakeup
         self._paused = False
+        self._accepts_at_once = True
         self._stopping = False
         self._sweep_ms = 0
         self._deadlines: list[Callable[[], int | None]] = []  # of the delays and of `clocked`, in that order
@@ -283,8 +284,14 @@ class Server:
         )
         selector.quiet = True
         selector.half_duplex = True
-        selector.listen(listener)
+        if self._accepts_at_once:
+            selector.listen(listener)
         return selector
+
+    def _accept(self) -> None:
+        """Begins to accept connections, which have waited in the listener's queue so far."""
+        if self._selector is not None and self._listener is not None:
+            self._selector.listen(self._listener)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
         """For connections to peers that want to know who this server is."""

@@ -132,7 +132,7 @@ class BrokerState:
             connect: makes the link to the controller.
             api_versions: the advertised versions, (min, max) by API key.
             clock: for what waits.
-            controller_node: where the controller listens if it lives in another process; `peers` reaches it by its id.
+            controller_node: where the controller listens if it is reached over a connection; `peers` reaches it by its id.
             log_dirs: where the logs lie; None keeps them in memory.
             supported_features: levels of Kafka's features, (lowest, highest) by name.
             post: hands a function to the broker's thread.
@@ -151,8 +151,8 @@ class BrokerState:
         self.produces = purgatory("Produce", clock)
         self.deletions = purgatory("DeleteRecords", clock)
         self.follower_fetches: dict[int, DelayedFetch] = {}
-        others = {} if controller_node is None else {controller_node.id: controller_node}
-        self.peers = PeerClient(node_id, config, clock, lambda node: others.get(node) or self.cluster.nodes.get(node))
+        self.controller_node = controller_node
+        self.peers = PeerClient(node_id, config, clock, self._node)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
         self.logs = LogManager(config, log_dirs, self.worker, clock)
@@ -186,6 +186,11 @@ class BrokerState:
         self.replicas.fetchers = ReplicaFetchers(
             node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, self.api_versions
         )
+
+    def _node(self, node_id: int) -> Node | None:
+        """Where a broker listens, or a controller that is reached over a connection."""
+        controller = self.controller_node
+        return controller if controller is not None and node_id == controller.id else self.cluster.nodes.get(node_id)
 
     def _dir_failed(self, keys: list[tuple[str, int]]) -> None:
         """A log directory is offline. Others are to lead what lies there. A broker without any left has others lead all; alone it answers

@@ -10,15 +10,19 @@ from wire import Wire, produce_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
-from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.cluster import ClusterImage
+from kafkacore.broker.controller import ControllerHost, remote
 from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.server import Broker
+from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
+from kafkacore.timer import LoopTimer
+from kafkacore.types import Node
 
 CONFIG = BrokerConfig(default_replication_factor=2)
 
@@ -190,13 +194,14 @@ def test_a_broker_of_another_cluster_ends(stage, caplog):
 def test_a_second_broker_of_the_same_id_waits_until_the_first_is_gone(stage):
     epoch = stage.host.read(lambda image: image.brokers[2].epoch)
     twin = Broker(CONFIG, 2, ControllerAddress(stage.server.host, stage.server.port, stage.host.cluster_id))
-    with twin:
-        with Wire(twin.address) as wire:
-            assert wire.ask(p.MetadataRequest(topics=None), 12).brokers == []
+    with twin, Wire(twin.address, timeout_s=20) as wire:
+        wire.send(p.MetadataRequest(topics=None), 12)  # which waits, too: a broker that is not registered serves nothing
         stage.brokers.pop(2).stop(clean=False)
         stage.brokers[2] = twin
         stage.wait(lambda image: image.brokers[2].epoch > epoch and 2 in image.nodes)
         assert stage.host.read(lambda image: image.nodes[2].port) == twin.port
+        _, metadata = wire.receive(p.MetadataRequest, 12)
+        assert metadata.cluster_id == stage.host.cluster_id and 1 in {each.node_id for each in metadata.brokers}
 
 
 def test_the_metadata_log_is_all_that_can_be_fetched(stage):
@@ -233,6 +238,47 @@ def test_a_log_in_memory_cannot_be_fetched():
     with pytest.raises(UsageError, match="directory"):
         ControllerHost(CONFIG).read_log(0, 1)
     assert METADATA_TOPIC == "__cluster_metadata"
+
+
+class ScriptedPeers:
+    """Keeps what a link sends, and answers when the test says so."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, node_id, request, version, done, timeout_ms, lane=""):
+        self.sent.append((request, done))
+
+    def take(self, kind):
+        """The only request of this kind that is not answered yet."""
+        ((nth, found),) = [(nth, each) for nth, each in enumerate(self.sent) if isinstance(each[0], kind)]
+        del self.sent[nth]
+        return found[1]
+
+
+def test_a_restart_asks_the_controller_once_for_everything():
+    clock, peers, caught_up = ManualClock(), ScriptedPeers(), []
+    timer = LoopTimer(clock=clock)
+    image = ClusterImage(CONFIG, "c")
+    link = remote.RemoteControllerLink(CONFIG, 1, image, timer, peers, pytest.fail, lambda: caught_up.append(image.next_offset))
+    for epoch in (5, 6, 7):
+        link.start(Node(1, "127.0.0.1", 9092))
+        peers.take(p.BrokerRegistrationRequest)(errors.DisconnectError("broken"))
+        clock.advance(remote.RETRY_MS)
+        timer.advance_clock()
+        peers.take(p.BrokerRegistrationRequest)(p.BrokerRegistrationResponse(broker_epoch=epoch))
+        assert not caught_up
+        peers.take(p.FetchRequest)(errors.DisconnectError("broken"))  # it is asked again later
+        link.close()
+    clock.advance(10 * remote.RETRY_MS)
+    timer.advance_clock()
+    assert peers.sent == []  # by a link that is open only
+    link.start(Node(1, "127.0.0.1", 9092))
+    peers.take(p.BrokerRegistrationRequest)(p.BrokerRegistrationResponse(broker_epoch=8))
+    clock.advance(10 * remote.RETRY_MS)
+    timer.advance_clock()
+    peers.take(p.FetchRequest)
+    assert peers.sent == []
 
 
 def test_every_api_the_controller_serves_can_be_refused():

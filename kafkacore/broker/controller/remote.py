@@ -1,4 +1,4 @@
-"""How a broker in a process of its own talks to its controller: requests over one connection, the metadata log over another.
+"""How a broker talks to a controller that it reaches over connections: requests over one, the metadata log over another.
 
     submit(request)  --request, ListOffsets-->  the response, and how far the log then reaches
                      done(response)             when this broker's image has got there
@@ -76,7 +76,7 @@ class ControllerAddress(NamedTuple):
 
 
 class RemoteControllerLink(LinkBase):
-    """To a controller in another process."""
+    """To a controller behind a port."""
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class RemoteControllerLink(LinkBase):
         timer: LoopTimer,
         peers: PeerClient,
         on_refused: Callable[[], None],
+        on_caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         """Asks nothing yet.
 
@@ -96,14 +97,19 @@ class RemoteControllerLink(LinkBase):
             timer: of the owner thread.
             peers: reaches the controller as node `CONTROLLER_ID`.
             on_refused: the controller will not have this broker.
+            on_caught_up: called once after each start, when the image has this broker's registration. What the image of an earlier life, or
+                an empty one, says must not be served: the partitions may have other leaders by now.
         """
         super().__init__(node_id, image, timer)
         self._config = config
         self._peers = peers
         self._on_refused = on_refused
+        self._on_caught_up = on_caught_up
+        self._has_caught_up = False
         self._alive = False
         self._fenced = True
         self._beating = False
+        self._retries: set[TimerTask] = set()
         self._beat_again = False  # there is news that the heartbeat under way does not tell
 
     # ---- requests
@@ -181,6 +187,9 @@ class RemoteControllerLink(LinkBase):
             self._applying = False
         self._settle()
         self._fetch()
+        if not self._has_caught_up and self._image.next_offset > self.broker_epoch:
+            self._has_caught_up = True
+            self._on_caught_up()  # before the heartbeat, whose answer makes this broker one that others connect to
         if self._fenced and self._image.next_offset > self.broker_epoch:
             self._beat()
 
@@ -224,11 +233,18 @@ class RemoteControllerLink(LinkBase):
     # ---- life
 
     def _later(self, again: Callable[[], None]) -> None:
-        self._timer.add(TimerTask(RETRY_MS, again))
+        def run() -> None:
+            self._retries.discard(task)
+            again()
+
+        task = TimerTask(RETRY_MS, run)
+        self._retries.add(task)
+        self._timer.add(task)
 
     def start(self, node: Node) -> None:
         self._alive = True
         self._fenced = True
+        self._has_caught_up = False
         self._register(self._registration(node, self._image.cluster_id))
 
     def _register(self, request: BrokerRegistrationRequest) -> None:
@@ -295,3 +311,6 @@ class RemoteControllerLink(LinkBase):
         self._alive = False
         self._on_shutdown = None
         self._cancel_heartbeat()
+        for task in self._retries:  # else they would run beside those of the next start
+            task.cancel()
+        self._retries.clear()
