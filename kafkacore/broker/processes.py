@@ -137,7 +137,7 @@ class BrokerProcess:
         Args:
             config: settings.
             node_id: its id in the cluster.
-            controller: where it registers; may be set until `start`.
+            controller: where it registers; `set_controller` may name it later.
             host, port: where it listens; 0 lets the system choose, and who knows the choice may set `port`.
             log_dirs: directories for the logs; None keeps them in the child's memory, gone with it.
             api_versions: what it advertises.
@@ -159,6 +159,10 @@ class BrokerProcess:
         self._life: socket.socket | None = None
         self._line: ParentLine | None = None
         self._owner_pid = os.getpid()
+
+    def set_controller(self, controller: ControllerAddress) -> None:
+        """Where the broker registers when it starts next."""
+        self.controller = controller
 
     @property
     def address(self) -> str:

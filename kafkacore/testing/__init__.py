@@ -10,7 +10,6 @@ The pytest plugin `kafkacore.testing.plugin` gives the fixtures `kafka_cluster` 
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,6 @@ from kafkacore.broker.emulation import capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
-from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code, UsageError, raise_for
@@ -48,10 +46,10 @@ from kafkacore.protocol import (
     TopicPartitions,
 )
 from kafkacore.protocol.schema import Request, Response
-from kafkacore.testing.members import ProcessMember, ThreadMember
-from kafkacore.testing.network import CLIENTS, Network
+from kafkacore.testing.members import FaultyMember, ProcessMember, ThreadMember
+from kafkacore.testing.network import CLIENTS, CONTROLLER, Network
 
-__all__ = ["CLIENTS", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network"]
+__all__ = ["CLIENTS", "CONTROLLER", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network"]
 
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
@@ -130,7 +128,8 @@ class EmbeddedCluster:
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
                 the same. `network` does not work then.
-            faults: `network` and `jump_clock` work; every byte then takes a way through a thread of its own.
+            faults: `network` and `jump_clock` work; every byte then passes through a thread of its own, and the brokers reach the
+                controller over connections.
 
         Raises:
             UsageError: no broker, racks for other brokers, users beside settings that say who is let in, a Fetch too old for several
@@ -161,8 +160,10 @@ class EmbeddedCluster:
             directory=None if directory is None else directory / "controller",
             features=features,
             supported_features=supported_features,
+            has_log=faults,
         )
-        self._server = ControllerServer(self._controller) if processes else None
+        # Brokers whose connections can break reach the controller over one, too: as in Kafka only the end of their session fences them.
+        self._server = ControllerServer(self._controller, fences_disconnected=processes) if processes or faults else None
         self._hanging: set[int] = set()
         self._faults = faults
         self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
@@ -171,30 +172,17 @@ class EmbeddedCluster:
             settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
             own_port = port + node_id - _FIRST_NODE_ID if port else 0
             log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
-            if self._server is None:
-                broker = ThreadMember(
-                    settings,
-                    node_id,
-                    self._controller,
-                    port=own_port,
-                    log_dirs=log_dirs,
-                    api_versions=api_versions,
-                    supported_features=supported_features,
-                    clock=JumpingClock() if faults else None,
-                )
-                if self._network is not None:
-                    broker.wrap_transports = functools.partial(self._network.transports, node_id)
-                return broker
-            return ProcessMember(
-                self._controller,
-                settings,
-                node_id,
-                port=own_port,
-                log_dirs=log_dirs,
-                api_versions=api_versions,
-                supported_features=supported_features,
-                jumping_clock=faults,
-            )
+            options: dict[str, Any] = {
+                "port": own_port,
+                "log_dirs": log_dirs,
+                "api_versions": api_versions,
+                "supported_features": supported_features,
+            }
+            if processes:
+                return ProcessMember(self._controller, settings, node_id, jumping_clock=faults, **options)
+            if self._network is not None:
+                return FaultyMember(self._controller, self._network, settings, node_id, **options)
+            return ThreadMember(settings, node_id, self._controller, **options)
 
         self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
 
@@ -209,8 +197,13 @@ class EmbeddedCluster:
             self._controller.open()
             if self._server is not None:
                 self._server.start()
+                address = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
+                for broker in self._brokers.values():
+                    broker.set_controller(address)
+                if self._network is not None:
+                    self._network.listens(CONTROLLER, self._server.port)
             for broker in self._brokers.values():
-                self._start(broker)
+                broker.start()
             for broker in self._brokers.values():
                 broker.ready()
             self._settle()
@@ -219,13 +212,6 @@ class EmbeddedCluster:
                 error.add_note(f"closing the cluster failed too: {type(failure).__name__}: {failure}")
             raise
         return self
-
-    def _start(self, broker: ThreadMember | ProcessMember) -> None:
-        if isinstance(broker, ProcessMember) and self._server is not None:
-            broker.controller = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
-        broker.start()
-        if self._network is not None:
-            self._network.listens(broker.node_id, broker.port)
 
     def close(self) -> None:
         """Stops all brokers; data in memory is gone with this object. May be called twice.
@@ -355,7 +341,7 @@ class EmbeddedCluster:
     def start_broker(self, broker: int) -> None:
         """Starts a stopped broker on its old port."""
         member = self._broker(broker)
-        self._start(member)
+        member.start()
         member.ready()
         self._settle()
 
@@ -425,7 +411,7 @@ class EmbeddedCluster:
         Raises:
             UsageError: the cluster was made without faults=True, or its brokers are processes.
         """
-        if self._faults and self._server is not None:
+        if self._faults and self._network is None:
             raise UsageError(
                 "network: brokers that are processes of their own hold their sockets themselves, out of reach of the relay, which is a"
                 " thread of this process; it needs processes=False"

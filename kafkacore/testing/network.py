@@ -1,8 +1,9 @@
-"""A bad network for an `EmbeddedCluster`: delays, half-open connections, trickles, slow readers and cuts, between whom one likes.
+"""A bad network for an `EmbeddedCluster`: delays, half-open connections, trickles, slow readers and cuts, between any two parties.
 
     client ----- socket ----+
                             relay ---- socket pair ---- broker        accepted connections, but for those of other brokers
     broker ---- socket pair ---- relay ---- socket ---- broker        connections a broker makes
+    broker ---- socket pair ---- relay ---- socket ---- controller    registration, heartbeats, requests, the metadata log
 
 Every connection that can have faults goes through one thread, which hands bytes on as the faults of its two ends allow. Bytes that are held
 back arrive when the network heals, as with TCP, unless the connection has been given up before.
@@ -27,6 +28,8 @@ from kafkacore.net.transport import Address, PlaintextTransport, SocketTransport
 
 CLIENTS = "clients"
 """Everybody who is not a broker of the cluster."""
+CONTROLLER = "controller"
+"""The controller of the cluster: heartbeats, AlterPartition and the metadata log pass between it and each broker."""
 
 Party = int | str
 
@@ -107,7 +110,7 @@ class _Connection:
 class Network:
     """The network of one cluster. Its methods may be called from any thread, and hold for connections that exist and those to come.
 
-    Everywhere `broker` names one end (None: any broker), `peer` the other: a broker's id, `CLIENTS`, or None for anybody.
+    Everywhere `broker` names one end (None: any broker), `peer` the other: a broker's id, `CLIENTS`, `CONTROLLER`, or None for all of them.
     """
 
     def __init__(self, brokers: list[int], clock: Clock | None = None) -> None:
@@ -120,7 +123,7 @@ class Network:
         self._brokers = brokers
         self._clock: Clock = clock or SystemClock()
         self._faults: dict[tuple[Party, Party], _Faults] = {}
-        self._ports: dict[int, int] = {}
+        self._ports: dict[int, Party] = {}
         self._own_addresses: dict[Any, int] = {}
         self._connections: list[_Connection] = []
         self._orders: deque[Callable[[], None]] = deque()
@@ -135,9 +138,9 @@ class Network:
         if direction not in ("both", "to", "from"):
             raise UsageError(f"direction is 'both', 'to' or 'from' the broker, not {direction!r}")
         for named in (broker, peer):
-            if named is not None and named != CLIENTS and named not in self._brokers:
-                raise UsageError(f"there is no broker {named}; there are {self._brokers}")
-        everybody: list[Party] = [*self._brokers, CLIENTS]
+            if named is not None and named not in (CLIENTS, CONTROLLER) and named not in self._brokers:
+                raise UsageError(f"there is no broker {named}; there are {self._brokers}, CLIENTS and CONTROLLER")
+        everybody: list[Party] = [*self._brokers, CLIENTS, CONTROLLER]
         for near in self._brokers if broker is None else [broker]:
             for far in everybody if peer is None else [peer]:
                 if near != far:
@@ -156,10 +159,13 @@ class Network:
         self._do(apply)
 
     def isolate(self, broker: int | None = None, peer: Party | None = None, direction: str = "both") -> None:
-        """Lets no byte through: connections stay open, and nobody is told. With one direction only they are half-open.
+        """Lets no byte through: connections stay open, and neither end notices. With one direction only they are half-open.
+
+        A broker that is cut off from the controller is fenced after broker.session.timeout.ms, and others lead its partitions. It does not
+        know of that, nor of anything else the controller decides, until `heal`.
 
         Args:
-            broker, peer: between whom.
+            broker, peer: between whom. `isolate(1)` is between broker 1 and all others: brokers, clients and the controller.
             direction: "to" or "from" the broker, or "both".
         """
         self._change(broker, peer, direction, held=True)
@@ -203,9 +209,13 @@ class Network:
         """How a broker's connections are made."""
         return FaultyTransports(self, broker, plain)
 
-    def listens(self, broker: int, port: int) -> None:
-        """A broker listens on a port: connections to it are that broker's."""
-        self._ports[port] = broker
+    def listens(self, party: Party, port: int) -> None:
+        """A broker, or the controller, listens on a port: connections to it lead there."""
+        self._ports[port] = party
+
+    def is_cut(self, broker: int, peer: Party) -> bool:
+        """Whether nothing passes between two, in one direction at least."""
+        return any(self._faults.get(route, _NONE).held for route in ((broker, peer), (peer, broker)))
 
     def join(self, near: Party, far: Party, far_socket: socket.socket) -> socket.socket:
         """Puts the relay between a broker and a socket.
@@ -342,16 +352,18 @@ class Network:
 
     def connect(self, broker: int, address: Address) -> tuple[socket.socket, Party]:
         """Begins a broker's connection, so that the other end knows whose it is; returns the socket and whom it leads to."""
+        peer = self._ports.get(address.sockaddr[1], CLIENTS)
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             sock.bind((address.host if address.host[:1].isdigit() else "127.0.0.1", 0))
-            self._own_addresses[sock.getsockname()] = broker
+            if peer != CONTROLLER:  # which accepts its connections without asking whose they are
+                self._own_addresses[sock.getsockname()] = broker
             sock.connect_ex(address.sockaddr)
         except BaseException:
             sock.close()
             raise
-        return sock, self._ports.get(address.sockaddr[1], CLIENTS)
+        return sock, peer
 
     def is_from_broker(self, sock: socket.socket) -> bool:
         """Whether an accepted connection is one that a broker makes; its faults are at that broker's end."""

@@ -15,12 +15,14 @@ from kafkacore.broker.controller import ControllerHost, remote
 from kafkacore.broker.controller.log import METADATA_TOPIC, METADATA_TOPIC_ID
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.controller.snapshots import SnapshotId
 from kafkacore.broker.controller.writer import SERVED as DECIDED
 from kafkacore.broker.handlers.forwarding import REFUSALS
 from kafkacore.broker.server import Broker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, UsageError
+from kafkacore.records import read_batches
 from kafkacore.timer import LoopTimer
 from kafkacore.types import Node
 
@@ -234,10 +236,25 @@ def test_garbage_from_a_peer_harms_only_its_connection(stage):
     create(stage)
 
 
-def test_a_log_in_memory_cannot_be_fetched():
+def test_a_controller_without_a_log_cannot_be_fetched_from():
     with pytest.raises(UsageError, match="directory"):
         ControllerHost(CONFIG).read_log(0, 1)
     assert METADATA_TOPIC == "__cluster_metadata"
+
+
+def test_a_log_in_memory_is_served_from_its_first_record_on():
+    host = ControllerHost(CONFIG.replace(metadata_log_max_record_bytes_between_snapshots=1), has_log=True)
+    for name in ("a", "b"):
+        host.submit(p.CreateTopicsRequest(topics=[p.CreatableTopic(name=name, num_partitions=1, replication_factor=1)]), 7)
+    pieces, end_offset = host.read_log(0, 1 << 20)
+    batches = [batch for piece in pieces for batch in read_batches(piece)]
+    assert (batches[0].base_offset, batches[-1].last_offset + 1) == (0, end_offset) == (0, host.end_offset())
+    assert host.snapshot_for(0) is None
+    with pytest.raises(errors.SnapshotNotFound):
+        host.read_snapshot(SnapshotId(end_offset, 1), 0, 1)
+    host.close()
+    host.open()
+    assert host.read_log(0, 1)[1] == end_offset
 
 
 class ScriptedPeers:

@@ -75,6 +75,7 @@ class ControllerHost:
         supported_features: Mapping[str, tuple[int, int]] = FEATURES,
         clock: Clock | None = None,
         state: ControllerState | None = None,
+        has_log: bool = False,
     ) -> None:
         """A new cluster without brokers, or the one that the directory holds.
 
@@ -86,6 +87,7 @@ class ControllerHost:
             supported_features: (lowest, highest) level by name.
             clock: for sessions of brokers.
             state: for tests: an empty image, with a placer or ids of their own.
+            has_log: without a directory, too, a `ControllerServer` can serve the log: it is kept in memory from its first record on.
 
         Raises:
             UsageError: the directory is in use, or a feature's level is not supported.
@@ -95,7 +97,7 @@ class ControllerHost:
         self.config = config or BrokerConfig()
         self.clock: Clock = clock or SystemClock()
         self._log: MetadataLog | None = None
-        if directory is not None:
+        if directory is not None or has_log:
             self._log = MetadataLog(directory, self.config, self.clock, cluster_id or uuid_text(new_uuid()))
             cluster_id = self._log.cluster_id
         self.controller = Controller(self.config, cluster_id, state, supported_features)
@@ -253,27 +255,27 @@ class ControllerHost:
             return self.controller.image.next_offset
 
     def read_log(self, offset: int, max_bytes: int) -> tuple[list[Piece], int]:
-        """Batches of the log on disk, from the one that holds an offset, and where the log ends.
+        """Batches of the log, from the one that holds an offset, and where the log ends.
 
         Raises:
-            UsageError: the log is in memory.
+            UsageError: the controller keeps no log: it has neither a directory nor `has_log`.
         """
         with self._lock:
-            log = self._log_on_disk().log
+            log = self._served_log().log
             if offset >= log.end_offset:
                 return [], log.end_offset
             return log.read(offset, max_bytes, log.end_offset, at_least_one=True), log.end_offset
 
-    def _log_on_disk(self) -> MetadataLog:
+    def _served_log(self) -> MetadataLog:
         if self._log is None:
-            raise UsageError("a metadata log in memory has no bytes to read: give the controller a directory")
+            raise UsageError("this controller keeps no log that could be read: give it a directory, or has_log=True")
         return self._log
 
     def snapshot_for(self, offset: int) -> SnapshotId | None:
         """The snapshot that a follower needs who wants to read from an offset; None if the log has what it wants."""
         with self._lock:
-            log = self._log_on_disk()
-            return log.snapshots.ids[-1] if offset < log.log.start_offset else None
+            log = self._served_log()
+            return log.snapshots.ids[-1] if log.snapshots is not None and offset < log.log.start_offset else None
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
         """Bytes of a snapshot from a position on, and the size of its file.
@@ -284,8 +286,8 @@ class ControllerHost:
             KafkaStorage: it cannot be read.
         """
         with self._lock:
-            snapshots = self._log_on_disk().snapshots
-            if snapshot not in snapshots.ids:
+            snapshots = self._served_log().snapshots
+            if snapshots is None or snapshot not in snapshots.ids:
                 raise errors.SnapshotNotFound(f"there is no snapshot {snapshot.file_name}")
             try:
                 data, size = snapshots.read(snapshot, position, max_bytes)

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from kafkacore.broker.cluster import TopicConfig
 from kafkacore.broker.controller.snapshots import Snapshot, SnapshotId, Snapshots
-from kafkacore.broker.log import LogManager
+from kafkacore.broker.log import Log, LogManager
 from kafkacore.broker.log.checkpoints import META_PROPERTIES, read_meta_properties
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import CorruptDataError, KafkaError, RecordTooLarge
+from kafkacore.errors import CorruptDataError, KafkaError, RecordTooLarge, UsageError
 from kafkacore.protocol.metadata_log import MetadataRecord, decode_record, encode_record
 from kafkacore.records import BatchBuilder, read_batches
 
@@ -45,11 +45,11 @@ _MAX_BATCH_BYTES = 64 << 20
 class MetadataLog:
     """The log and its directory."""
 
-    def __init__(self, directory: str | os.PathLike[str], config: BrokerConfig, clock: Clock, new_cluster_id: str) -> None:
+    def __init__(self, directory: str | os.PathLike[str] | None, config: BrokerConfig, clock: Clock, new_cluster_id: str) -> None:
         """Takes the directory and recovers the log.
 
         Args:
-            directory: for the log; made if necessary.
+            directory: for the log; made if necessary. None keeps the log in memory, from its first record on, without snapshots.
             config: segments, indexes, flushes.
             clock: for the batches' timestamps.
             new_cluster_id: the cluster's id if the directory is new.
@@ -58,9 +58,11 @@ class MetadataLog:
             UsageError: the directory is in use, or not a controller's.
             KafkaStorage: it cannot be used.
         """
-        self.cluster_id = read_meta_properties(Path(directory) / META_PROPERTIES).get("cluster.id", new_cluster_id)
+        found = {} if directory is None else read_meta_properties(Path(directory) / META_PROPERTIES)
+        self.cluster_id = found.get("cluster.id", new_cluster_id)
+        self.snapshots: Snapshots | None = None
         self._clock = clock
-        self._logs = LogManager(config, [directory], InlineWorker(), clock)
+        self._logs = LogManager(config, None if directory is None else [directory], InlineWorker(), clock)
         self._config = config
         self._bytes_since_snapshot = 0
         self._snapshot_ms = clock.now_ms()
@@ -73,16 +75,21 @@ class MetadataLog:
         Raises:
             UsageError, KafkaStorage: as in the constructor.
         """
-        if not self._logs.is_open:
+        if not self._logs.on_disk:
+            self.log = self._open_log()
+        elif not self._logs.is_open:
             self._logs.start({"cluster.id": self.cluster_id, "node.id": str(CONTROLLER_ID)})
-            settings = {
-                "segment.bytes": str(self._config.metadata_log_segment_bytes),
-                "segment.ms": str(self._config.metadata_log_segment_ms),
-                "file.delete.delay.ms": "0",  # nobody here would come back to delete them
-            }
-            self.log = self._logs.open(METADATA_TOPIC, METADATA_TOPIC_ID, 0, TopicConfig.build(settings, self._config))
+            self.log = self._open_log()
             with self._logs.directories[0].io():
                 self.snapshots = Snapshots(self._logs.directories[0].path / f"{METADATA_TOPIC}-0")
+
+    def _open_log(self) -> Log:
+        settings = {
+            "segment.bytes": str(self._config.metadata_log_segment_bytes),
+            "segment.ms": str(self._config.metadata_log_segment_ms),
+            "file.delete.delay.ms": "0",  # no loop here would delete them later
+        }
+        return self._logs.open(METADATA_TOPIC, METADATA_TOPIC_ID, 0, TopicConfig.build(settings, self._config))
 
     def append(self, records: Sequence[MetadataRecord]) -> None:
         """Writes the records of one decision as one batch.
@@ -109,6 +116,8 @@ class MetadataLog:
             CorruptDataError: the records before the log's beginning are in no snapshot.
             KafkaStorage: the disk fails.
         """
+        if self.snapshots is None:
+            return None
         log_dir = self._logs.directories[0]
         with log_dir.io():
             snapshot = self.snapshots.load_newest(self.log.start_offset)
@@ -124,6 +133,8 @@ class MetadataLog:
 
     def snapshot_is_due(self) -> bool:
         """Whether there is more to replay than there should be. Source: SnapshotGenerator.maybeScheduleEmit."""
+        if self.snapshots is None:
+            return False
         interval_ms = self._config.metadata_log_max_snapshot_interval_ms
         if self._bytes_since_snapshot >= self._config.metadata_log_max_record_bytes_between_snapshots:
             return True
@@ -136,17 +147,19 @@ class MetadataLog:
         Args:
             records: the state.
         """
+        if self.snapshots is None:
+            raise UsageError("a metadata log in memory has no snapshots")
         self._bytes_since_snapshot, self._snapshot_ms = 0, self._clock.now_ms()
         try:
             self.log.roll(self._clock.wall_ms())
             self.snapshots.write(SnapshotId(self.log.end_offset, LEADER_EPOCH), records, self._last_timestamp_ms)
-            self._apply_retention()
+            self._apply_retention(self.snapshots)
         except (OSError, KafkaError) as error:
             logger.error("no snapshot of the metadata log at offset %d: %s", self.log.end_offset, error)
 
-    def _apply_retention(self) -> None:
+    def _apply_retention(self, snapshots: Snapshots) -> None:
         """Source: KafkaMetadataLog.maybeClean."""
-        snapshots, config, wall_ms = self.snapshots, self._config, self._clock.wall_ms()
+        config, wall_ms = self._config, self._clock.wall_ms()
         while len(snapshots.ids) > 1:
             oldest, following = snapshots.ids[:2]
             too_large = 0 <= config.metadata_max_retention_bytes < self.log.size_bytes + snapshots.size_bytes()

@@ -3,7 +3,7 @@
     broker --registration, heartbeats, what it passes on--> answered at once
     broker --Fetch of __cluster_metadata, from where it is--> records, at the latest after the request's max wait; or a snapshot's name
     broker --FetchSnapshot--> a piece of its file
-    broker's connection ends --> fenced at once: a killed process is noticed before its session is over
+    broker's connection ends --> fenced at once if it has a process of its own: a kill is noticed before the session expires
 
 Only brokers of the same machine are meant to connect: there is no authentication, and the port is open on loopback alone.
 
@@ -202,17 +202,28 @@ SERVED: dict[int, Served] = {
 class ControllerServer(Server):
     """The controller's listener, a follower of its log."""
 
-    def __init__(self, host: ControllerHost, *, address: str = "127.0.0.1", port: int = 0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        host: ControllerHost,
+        *,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        clock: Clock | None = None,
+        fences_disconnected: bool = True,
+    ) -> None:
         """Prepares the listener; `start` opens the port.
 
         Args:
-            host: the controller, with its log on disk: followers read it from there.
+            host: the controller, with a directory or `has_log`: followers read its log.
             address: to listen on.
             port: 0 lets the system choose.
             clock: the time.
+            fences_disconnected: a connection that ends is a broker that died. False where connections break for other reasons: as in Kafka
+                only the end of a session counts then.
         """
         super().__init__(SERVED, host.config, name="controller", host=address, port=port, clock=clock)
         self._host = host
+        self._fences_disconnected = fences_disconnected
         timer = LoopTimer(clock=self.clock)
         self.state: ControllerState = ControllerState(host, timer)
         self.clocked = [timer]
@@ -257,7 +268,7 @@ class ControllerServer(Server):
     def _forget(self, connection: ConnectionId) -> None:
         super()._forget(connection)
         broker = self._brokers.pop(connection, None)
-        if broker is not None and broker not in self._brokers.values():
+        if self._fences_disconnected and broker is not None and broker not in self._brokers.values():
             self._host.broker_lost(*broker)
 
     def _began(self) -> None:

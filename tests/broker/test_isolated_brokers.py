@@ -1,0 +1,299 @@
+"""Brokers cut off from the others, the clients and the controller: who leads, what is acknowledged, what is truncated, what ends."""
+
+import threading
+
+import pytest
+from brokering import batch
+from test_replicated_cluster import eventually, servers_of, together, values_of, write
+from wire import Wire, produce_request
+
+import kafkacore.broker.server
+import kafkacore.testing.members
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore.errors import Code, KafkaTimeoutError, UsageError
+from kafkacore.testing import CLIENTS, CONTROLLER, EmbeddedCluster
+from kafkacore.testing.history import History
+
+BROKERS = (1, 2, 3)
+SESSION_MS = 1_500
+QUICK = {
+    "broker.session.timeout.ms": SESSION_MS,
+    "broker.heartbeat.interval.ms": 200,
+    "replica.lag.time.max.ms": 600,
+    "replica.fetch.wait.max.ms": 100,
+    "min.insync.replicas": 2,
+}
+PATIENCE_S = 60
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster(brokers=3, config=QUICK, faults=True) as made:
+        made.create_topic("t", partitions=1)
+        yield made
+
+
+def wait(cluster, condition):
+    """Until something is true of the controller's image; its changes wake this."""
+    assert cluster._controller.wait_until(lambda state: condition(state.image), PATIENCE_S)
+
+
+def new_leader(cluster, old):
+    wait(cluster, lambda image: image.partition("t", 0).leader not in (-1, *old))
+    return cluster.leader("t", 0)
+
+
+def known_to(cluster, broker):
+    """What a broker itself knows of partition 0."""
+    member = cluster._brokers[broker]
+    return member.call(lambda: (member.cluster.partition("t", 0).leader, sorted(member.cluster.partition("t", 0).isr)))
+
+
+def all_in_sync(cluster):
+    wait(cluster, lambda image: sorted(image.partition("t", 0).isr) == [*BROKERS])
+    eventually(lambda: together(cluster), PATIENCE_S)
+
+
+def test_an_isolated_leader_is_fenced_and_does_not_know_it(cluster):
+    write(cluster, 10)
+    old = cluster.leader("t", 0)
+    cluster.network.isolate(old)
+    leader = new_leader(cluster, [old])
+    wait(cluster, lambda image: old not in image.nodes and old not in image.partition("t", 0).isr)
+    assert known_to(cluster, old) == (old, [*BROKERS])  # no metadata record has reached it
+    assert write(cluster, 10, first=10) == list(range(10, 20))
+    cluster.create_topic("u", partitions=1)  # which does not wait for a broker that cannot learn of it
+    assert not cluster._brokers[old].call(lambda: "u" in cluster._brokers[old].cluster.topics)
+    cluster.network.heal()
+    all_in_sync(cluster)
+    eventually(lambda: known_to(cluster, old) == (leader, [*BROKERS]), PATIENCE_S)
+    assert cluster._brokers[old].call(lambda: "u" in cluster._brokers[old].cluster.topics)
+    assert values_of(cluster, 20) == [b"%d" % nth for nth in range(20)]
+
+
+def test_an_isolated_leader_cannot_shrink_the_isr_and_its_tail_is_truncated(cluster):
+    write(cluster, 10)
+    old = cluster.leader("t", 0)
+    for peer in (CONTROLLER, *(broker for broker in BROKERS if broker != old)):
+        cluster.network.isolate(old, peer)  # its clients still reach it
+    with Wire(servers_of(cluster, old), timeout_s=PATIENCE_S) as wire:
+        waiting = wire.send(produce_request(batch([b"lost"] * 3))._replace(timeout_ms=2 * SESSION_MS), 9)
+        new_leader(cluster, [old])
+        got, answer = wire.receive(type(produce_request(b"")), 9)
+        assert (got, answer.responses[0].partition_responses[0].error_code) == (waiting, Code.REQUEST_TIMED_OUT)
+        # It is still leader by what it knows, so acks=1 is acknowledged, and lost, as in Kafka.
+        answer = wire.ask(produce_request(batch([b"lost"] * 2), acks=1), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 13)
+    assert known_to(cluster, old) == (old, [*BROKERS])
+    assert (cluster.high_watermark("t", 0, old), cluster.end_offset("t", 0, old)) == (10, 15)
+    cluster.network.isolate(old)
+    assert write(cluster, 1, first=10) == [10]
+    cluster.network.heal()
+    all_in_sync(cluster)
+    assert cluster.end_offset("t", 0, old) == 11
+    assert values_of(cluster, 11) == [b"%d" % nth for nth in range(11)]
+
+
+def test_only_the_controller_out_of_reach(cluster):
+    follower = next(broker for broker in BROKERS if broker != cluster.leader("t", 0))
+    cluster.network.isolate(follower, CONTROLLER)
+    wait(cluster, lambda image: follower not in image.nodes and follower not in image.partition("t", 0).isr)
+    assert write(cluster, 5) == list(range(5))
+    eventually(lambda: cluster.end_offset("t", 0, follower) == 5)  # it goes on to copy from the leader that it knows
+    cluster.network.heal(follower, CLIENTS)  # another path
+    assert cluster.network.is_cut(follower, CONTROLLER)
+    cluster.network.heal(follower, CONTROLLER)
+    all_in_sync(cluster)
+
+
+def test_half_open_between_broker_and_controller(cluster):
+    follower = next(broker for broker in BROKERS if broker != cluster.leader("t", 0))
+    cluster.network.isolate(follower, CONTROLLER, direction="to")  # heartbeats arrive, their answers and the log do not
+    cluster.create_topic("u", partitions=1)
+    assert not cluster._brokers[follower].call(lambda: "u" in cluster._brokers[follower].cluster.topics)
+    # One heartbeat at a time: the next waits for the answer of the last, so the session expires all the same.
+    wait(cluster, lambda image: follower not in image.nodes)
+    cluster.network.heal()
+    all_in_sync(cluster)
+    eventually(lambda: cluster._brokers[follower].call(lambda: "u" in cluster._brokers[follower].cluster.topics))
+
+
+def test_a_connection_to_the_controller_that_breaks_fences_nobody(tmp_path):
+    config = {**QUICK, "broker.session.timeout.ms": 60_000}
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path, config=config, faults=True) as cluster:
+        cluster.create_topic("t", partitions=1)
+
+        def facts():
+            return cluster._controller.read(lambda image: (image.partition("t", 0).partition_epoch, {**image.nodes}))
+
+        before = facts()
+        for nth in range(3):
+            cluster.network.cut(peer=CONTROLLER)
+            cluster.create_topic(f"after-{nth}", partitions=1)  # waits until all brokers have read it, over new connections
+        assert facts() == before
+
+
+def test_a_delay_holds_between_broker_and_controller_too(cluster):
+    cluster.network.delay(50, 1, CONTROLLER)
+    cluster.create_topic("u", partitions=1)
+    assert cluster._brokers[1].call(lambda: "u" in cluster._brokers[1].cluster.topics)  # it was waited for
+    cluster.network.trickle(50, 2, CONTROLLER)
+    cluster.network.throttle(100_000, 3, CONTROLLER)
+    cluster.create_topic("v", partitions=1)
+    assert cluster.topics() == {"t": 1, "u": 1, "v": 1}
+    with pytest.raises(UsageError, match="CLIENTS and CONTROLLER"):
+        cluster.network.isolate(1, "controllers")
+
+
+class Load:
+    """A producer with acks=all that writes all the time, and what it saw."""
+
+    def __init__(self, cluster, history):
+        self.cluster, self.writer = cluster, history.writer("producer")
+        self.acked = 0
+        self.failures = []
+        self.moved = threading.Condition()
+        self.stopping = False
+        self.thread = threading.Thread(target=self.run)
+        self.window = threading.Semaphore(200)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stopping = True
+        self.thread.join(2 * PATIENCE_S)
+        assert not self.thread.is_alive()
+
+    def run(self):
+        with KafkaProducer(bootstrap_servers=self.cluster.bootstrap_servers, linger_ms=1, request_timeout_ms=2_000) as producer:
+            number = 0
+            while not self.stopping:
+                if not self.window.acquire(timeout=0.1):
+                    continue
+                self.send(producer, b"%d" % number)
+                number += 1
+
+    def send(self, producer, value):
+        noted = self.writer.send("t", value, partition=0)
+
+        def delivered(metadata, error):
+            if error is None:
+                noted.acked(metadata.offset)
+            self.window.release()
+            with self.moved:
+                if error is None:
+                    self.acked += 1
+                else:
+                    self.failures.append(error)
+                self.moved.notify_all()
+
+        producer.send("t", value, partition=0, on_delivery=delivered)
+
+    def wait_for_more(self, count=300):
+        """Until so many more are acknowledged."""
+        with self.moved:
+            wanted = self.acked + count
+            assert self.moved.wait_for(lambda: self.acked >= wanted, PATIENCE_S), f"{self.acked} of {wanted}, {self.failures[:1]}"
+
+
+def read_all(cluster, history):
+    reader = history.reader("consumer")
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        reader.positioned("t", 0, 0)
+        end_offset = consumer.end_offsets([T0])[T0]
+        while consumer.position(T0) < end_offset:
+            for records in consumer.poll(timeout=PATIENCE_S).values():
+                reader.polled("t", 0, [(record.offset, record.value) for record in records])
+        reader.reached_end("t", 0, end_offset)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster):
+    history = History()
+    with Load(cluster, history) as load:
+        load.wait_for_more()
+        first = cluster.leader("t", 0)
+        cluster.network.isolate(first)
+        second = new_leader(cluster, [first])
+        load.wait_for_more()
+        cluster.network.heal()
+        all_in_sync(cluster)
+        load.wait_for_more()
+        # The second leader, and the third as soon as it leads: with min.insync.replicas=2 nothing is acknowledged until one is back.
+        second = cluster.leader("t", 0)
+        cluster.network.isolate(second)
+        third = new_leader(cluster, [second])
+        cluster.network.isolate(third)
+        wait(cluster, lambda image: third not in image.nodes)
+        cluster.network.heal(second)
+        cluster.network.heal(third)
+        load.wait_for_more()
+        all_in_sync(cluster)
+        # In one direction only: what the leader says arrives nowhere.
+        cluster.network.isolate(fourth := cluster.leader("t", 0), direction="from")
+        new_leader(cluster, [fourth])
+        load.wait_for_more()
+        cluster.network.heal()
+        all_in_sync(cluster)
+        load.wait_for_more()
+    assert load.failures == []
+    read_all(cluster, history)
+    history.assert_clean()
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_cluster_whose_brokers_are_isolated_can_be_closed(monkeypatch, when):
+    monkeypatch.setattr(kafkacore.broker.server, "CONTROLLED_SHUTDOWN_MAX_MS", 300)
+    cluster = EmbeddedCluster(brokers=3, config=QUICK, faults=True).start()
+    cluster.create_topic("t", partitions=3)
+    members = cluster._brokers
+    if when == "before":
+        cluster.network.isolate()
+        cluster.close()
+    else:
+        closing = threading.Thread(target=cluster.close)
+        asked = threading.Event()
+        begin = members[1]._begin_to_stop
+        monkeypatch.setattr(members[1], "_begin_to_stop", lambda: (asked.set(), begin()))
+        closing.start()
+        assert asked.wait(PATIENCE_S)
+        cluster.network.isolate(1)
+        cluster.network.isolate(2, CONTROLLER)
+        closing.join(PATIENCE_S)
+        assert not closing.is_alive()
+    assert not any(member.running for member in members.values())
+    assert cluster.network._thread is None
+
+
+def test_a_broker_that_starts_while_cut_off_comes_up_when_the_network_heals(cluster, monkeypatch):
+    write(cluster, 5)
+    broker = cluster.leader("t", 0)
+    cluster.kill_broker(broker)
+    cluster.network.isolate(broker, CONTROLLER)
+    with monkeypatch.context() as patched:
+        patched.setattr(kafkacore.testing.members, "START_TIMEOUT_S", 1)
+        with pytest.raises(KafkaTimeoutError, match=f"broker {broker} did not come up"):
+            cluster.start_broker(broker)
+    # It is in bootstrap_servers and its port is open, but what it knows is of an earlier life: it serves nothing, as in Kafka.
+    with Wire(servers_of(cluster, broker), timeout_s=PATIENCE_S) as wire:
+        sent = wire.send(produce_request(batch(), acks=1), 9)
+        assert write(cluster, 5, first=5) == list(range(5, 10))
+        cluster.network.heal()
+        got, answer = wire.receive(type(produce_request(b"")), 9)
+    assert (got, answer.responses[0].partition_responses[0].error_code) == (sent, Code.NOT_LEADER_OR_FOLLOWER)
+    all_in_sync(cluster)
+    assert values_of(cluster, 10) == [b"%d" % nth for nth in range(10)]
+
+
+def test_the_controller_cut_off_from_all_brokers_comes_back(cluster):
+    cluster.network.isolate(peer=CONTROLLER)
+    wait(cluster, lambda image: not image.nodes)
+    cluster.network.heal(peer=CONTROLLER)
+    all_in_sync(cluster)
+    assert write(cluster, 3) == [0, 1, 2]
