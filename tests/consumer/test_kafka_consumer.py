@@ -12,6 +12,7 @@ from produce_raw import produce
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
 from kafkacore.broker.server import Broker
+from kafkacore.clock import JumpingClock
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
@@ -446,6 +447,27 @@ def test_a_seek_after_a_topic_was_made_anew_counts(broker, consumer):
     produce(broker.address, "t", 0, numbered(1000, 150))
     consumer.seek(A, 120)
     assert read(consumer, 30) == {A: numbered(1120, 30)}
+
+
+def test_health_names_a_partition_that_does_not_move_and_no_other(broker):
+    clock = JumpingClock()
+    for index in range(2):
+        produce(broker.address, "t", index, numbered(0, 10))
+    settings = {"bootstrap_servers": broker.address, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 10}
+    with KafkaConsumer(**settings, clock=clock) as consumer:
+        consumer.assign([A, B])
+        while consumer.lag(A) is None or consumer.lag(B) is None:
+            consumer.poll(0.1, max_records=1)
+        consumer.seek(A, 0)
+        consumer.seek(B, 0)
+        seen = 0
+        for _ in range(4):  # A goes on, a record every 20 s; B is not read
+            assert consumer.health().stalled == (() if seen < 2 else (B,))
+            clock.sleep(20_000)
+            consumer.seek(A, seen := seen + 1)
+        assert [problem for problem in consumer.health().problems if "t-1 has not moved for" in problem]
+        consumer.pause(B)
+        assert consumer.health().stalled == ()
 
 
 def test_health_says_that_a_topic_is_gone(broker, consumer):
