@@ -98,7 +98,13 @@ def _read(options: SourceOptions, wanted: OffsetRange, builder: RowBuilder | Dec
             while True:
                 try:                                            # of fetching alone: what decoding raises is not about these offsets
                     columns = next(fetched, None)
-                except (errors.OffsetOutOfRange, errors.KafkaTimeoutError, errors.UnknownTopicOrPartition, errors.UnknownTopicId) as error:
+                except (
+                    errors.OffsetOutOfRange,
+                    errors.LogTruncationError,
+                    errors.KafkaTimeoutError,
+                    errors.UnknownTopicOrPartition,
+                    errors.UnknownTopicId,
+                ) as error:
                     at = _behind_loss(consumer, options, wanted, at, error)
                     break
                 if columns is None:
@@ -131,13 +137,17 @@ def _behind_loss(consumer: KafkaConsumer, options: SourceOptions, wanted: Offset
         fault = f"offsets before {first} aged out or were deleted, or the topic was created again"
     elif last < wanted.end:
         fault = f"the log ends at {last}: the topic was created again, or lost records"
+    elif isinstance(error, errors.LogTruncationError):
+        fault = "an election lost records: the ones that were read are no longer part of the log, and others have their offsets"
     else:
         raise error
     text = f"the offsets {wanted.start} to {wanted.end - 1} were to be read, and from {at} on some are not there: {fault}"
     if options.on_data_loss == "fail":
         raise errors.OffsetOutOfRange(text, topic=wanted.topic, partition=wanted.partition, offset=at) from error
     log.warning("%s-%d: %s; the task goes on with what there is", *key, text)
-    return first if at < first else wanted.end
+    if at < first:
+        return first
+    return wanted.end if last < wanted.end else at
 
 
 def _exists(options: SourceOptions, wanted: OffsetRange) -> bool:

@@ -325,6 +325,21 @@ def test_new_partitions_stay_though_a_broker_does_not_know_them_yet(cluster: Any
     assert again.batch() is None
 
 
+def test_what_an_unclean_election_took_from_a_task_is_a_loss(cluster: Any, producer: Any) -> None:
+    cluster.create_topic("cut-topic", partitions=1)
+    send(producer, "cut-topic", range(5))
+    fault = errors.LogTruncationError("the leader's log ends before the position")
+    wanted = clients.OffsetRange("cut-topic", 0, 0, 5)
+    for tolerance in ("fail", "earliest"):
+        options = Query(cluster, subscribe="cut-topic", onDataLoss=tolerance).reader.options
+        with clients.Lent(options.client) as consumer:
+            if tolerance == "fail":
+                with pytest.raises(errors.OffsetOutOfRange, match=r"0 to 4 .* from 3 on .* an election lost records"):
+                    clients._behind_loss(consumer, options, wanted, 3, fault)
+            else:
+                assert clients._behind_loss(consumer, options, wanted, 3, fault) == 3  # what has these offsets now is read
+
+
 def test_a_task_does_not_believe_one_answer_either(cluster: Any, producer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create_topic("task-topic", partitions=1)
     send(producer, "task-topic", range(3))
