@@ -7,7 +7,7 @@ from kafkacore import errors
 from kafkacore.broker.cluster import PartitionRegistration, Topic, TopicConfig
 from kafkacore.broker.delayed import CommitOutcome
 from kafkacore.broker.log import Log
-from kafkacore.broker.partition import Partition, Role
+from kafkacore.broker.partition import Partition, Replica, Role
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
 
@@ -66,6 +66,59 @@ def test_the_high_watermark_waits_for_all_in_sync_replicas(stage):
     assert stage.hw == 3
     stage.fetch(3, 1)  # a follower that truncated does not take it back
     assert stage.hw == 3
+
+
+def test_a_batch_that_is_sent_again_waits_for_the_commit_of_all_of_it(stage):
+    """The first answer was lost: the second one promises as much."""
+    data = batch([b"x"] * 3, producer_id=7, epoch=0, sequence=0)
+    first, again = (stage.partition.append(data, -1, 9, T0, stage.now_ms) for _ in range(2))
+    assert (again.duplicate, again.base_offset, again.required_offset) == (True, first.base_offset, first.required_offset)
+    assert not again.committed
+    outcome = CommitOutcome(stage.partition, again.required_offset, lambda topic, index: stage.partition)
+    for offset in (1, 2):
+        stage.fetch(2, offset)
+        stage.fetch(3, offset)
+        assert not outcome.known()
+    stage.fetch(2, 3)
+    stage.fetch(3, 3)
+    assert outcome.known()
+    assert outcome.code is Code.NONE
+
+
+def test_a_write_of_the_brokers_own_is_fenced_by_its_producers_epoch():
+    alone = Stage(replicas=(1,))
+
+    def write(epoch):
+        data = batch([b"x"], producer_id=7, epoch=epoch, sequence=0)
+        return alone.partition.append_internal(data, T0, alone.now_ms)
+
+    assert write(1).base_offset == 0
+    assert write(2).base_offset == 1                      # a coordinator's batches have no sequence to keep
+    with pytest.raises(errors.InvalidProducerEpoch):
+        write(1)
+    assert alone.partition.append_internal(batch([b"x"]), T0, alone.now_ms).base_offset == 2
+
+
+def test_a_follower_outside_the_isr_gets_no_time_by_a_decision_about_others():
+    for in_sync in (True, False):
+        follower = Replica()
+        follower.fetched(0, 0, 10, 1, 1_000)
+        follower.reset(5_000, 10, in_sync, False)
+        follower.fetched(4, 0, 10, 1, 5_100)
+        assert follower.is_caught_up(10, 5_200, LAG_MS) is in_sync
+        follower.fetched(10, 0, 10, 1, 7_000)
+        assert follower.is_caught_up(12, 7_100, LAG_MS)
+
+
+@pytest.mark.parametrize("start", [1, 2])
+def test_a_leaders_log_that_begins_inside_a_batch_is_copied_with_all_of_the_batch(start):
+    """DeleteRecords before the follower had anything: it waits at the leader's start, and the leader sends the whole batch."""
+    stage = Stage(replicas=(1, 2))
+    stage.decide(leader=2, epoch=1, isr=[1, 2])
+    stage.partition.restart_at(start)
+    data = batch([b"a", b"b", b"c"])
+    assert stage.partition.append_as_follower(data, 3, start, T0)
+    assert (stage.partition.log.start_offset, stage.partition.log.end_offset, stage.hw) == (start, 3, 3)
 
 
 def test_one_replica_commits_by_itself():
