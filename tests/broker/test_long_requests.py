@@ -22,6 +22,7 @@ from kafkacore.broker.server import Broker, Delay
 from kafkacore.broker.slices import MAX_STEPS, Slices
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code
+from kafkacore.testing import EmbeddedCluster
 
 VERSIONS = p.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
 MAX_CALLS_PER_TURN = 120_000
@@ -112,6 +113,42 @@ def test_another_client_is_served_between_the_slices(broker: Broker) -> None:
     last = len(served) - 1 - served[::-1].index("slice")
     assert "other" in served[first:last]
     assert [group.group_id for group in answer.groups] == groups
+
+
+@pytest.mark.parametrize("faults", [False, True], ids=["controller in process", "controller over a connection"])
+def test_heartbeats_go_on_between_the_slices(faults: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long request costs the broker neither its session nor its place in the ISR: each slice waits for a heartbeat after the last one."""
+    settings = {"broker.heartbeat.interval.ms": 20, "replica.fetch.wait.max.ms": 20}
+    with EmbeddedCluster(brokers=2, config=settings, faults=faults) as cluster:
+        cluster.create_topic("t", partitions=2)
+        before = cluster._controller.read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions])
+        host, broker = cluster._controller, cluster._brokers[1]
+        assert isinstance(broker, Broker)
+        beaten = threading.Event()
+        submit = host.submit
+
+        def counted(request: Any, version: int) -> Any:
+            if isinstance(request, p.BrokerHeartbeatRequest) and request.broker_id == 1:
+                beaten.set()
+            return submit(request, version)
+
+        monkeypatch.setattr(host, "submit", counted)
+        slices: Slices = broker._slices
+        run, ran = slices.run, []
+
+        def after_a_heartbeat(now_ms: Callable[[], int]) -> None:
+            if beaten.is_set():
+                beaten.clear()
+                ran.append(now_ms())
+                run(now_ms)
+
+        broker.call(lambda: setattr(slices, "run", after_a_heartbeat))
+        with Wire(broker.address, 60) as wire:
+            groups = [f"group {nth}" for nth in range(9_000)]
+            assert len(wire.ask(p.DescribeGroupsRequest(groups=groups), 5).groups) == len(groups)
+            broker.call(lambda: setattr(slices, "run", run))
+            assert len(ran) > 1
+        assert cluster._controller.read(lambda image: [part.partition_epoch for part in image.topics["t"].partitions]) == before
 
 
 def test_what_is_pipelined_behind_a_long_request_is_answered_after_it(broker: Broker) -> None:
