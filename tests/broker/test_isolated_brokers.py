@@ -2,6 +2,7 @@
 
 import threading
 
+import confluent_kafka
 import pytest
 from brokering import batch
 from test_replicated_cluster import eventually, servers_of, together, values_of, write
@@ -146,11 +147,44 @@ def test_a_delay_holds_between_broker_and_controller_too(cluster):
         cluster.network.isolate(1, "controllers")
 
 
+class Ours:
+    """KafkaProducer; what it delivers is reported by its own thread."""
+
+    def __init__(self, servers):
+        self.producer = KafkaProducer(bootstrap_servers=servers, linger_ms=1, request_timeout_ms=2_000)
+
+    def send(self, value, delivered):
+        self.producer.send("t", value, partition=0, on_delivery=lambda metadata, error: delivered(metadata and metadata.offset, error))
+
+    def poll(self):
+        """Its thread needs no call."""
+
+    def close(self):
+        self.producer.close(PATIENCE_S)
+
+
+class Confluent:
+    """librdkafka's, which reports within `poll`."""
+
+    def __init__(self, servers):
+        settings = {"linger.ms": 1, "request.timeout.ms": 2_000, "socket.timeout.ms": 3_000, "enable.idempotence": True}
+        self.producer = confluent_kafka.Producer({"bootstrap.servers": servers, **settings})
+
+    def send(self, value, delivered):
+        self.producer.produce("t", value, partition=0, on_delivery=lambda error, message: delivered(message.offset(), error))
+
+    def poll(self):
+        self.producer.poll(0.05)
+
+    def close(self):
+        assert self.producer.flush(PATIENCE_S) == 0
+
+
 class Load:
     """A producer with acks=all that writes all the time, and what it saw."""
 
-    def __init__(self, cluster, history):
-        self.cluster, self.writer = cluster, history.writer("producer")
+    def __init__(self, client, history):
+        self.client, self.writer = client, history.writer("producer")
         self.acked = 0
         self.failures = []
         self.moved = threading.Condition()
@@ -168,20 +202,20 @@ class Load:
         assert not self.thread.is_alive()
 
     def run(self):
-        with KafkaProducer(bootstrap_servers=self.cluster.bootstrap_servers, linger_ms=1, request_timeout_ms=2_000) as producer:
-            number = 0
-            while not self.stopping:
-                if not self.window.acquire(timeout=0.1):
-                    continue
-                self.send(producer, b"%d" % number)
+        number = 0
+        while not self.stopping:
+            self.client.poll()
+            while self.window.acquire(timeout=0.05) and not self.stopping:
+                self.send(b"%d" % number)
                 number += 1
+        self.client.close()
 
-    def send(self, producer, value):
+    def send(self, value):
         noted = self.writer.send("t", value, partition=0)
 
-        def delivered(metadata, error):
+        def delivered(offset, error):
             if error is None:
-                noted.acked(metadata.offset)
+                noted.acked(offset)
             self.window.release()
             with self.moved:
                 if error is None:
@@ -190,7 +224,7 @@ class Load:
                     self.failures.append(error)
                 self.moved.notify_all()
 
-        producer.send("t", value, partition=0, on_delivery=delivered)
+        self.client.send(value, delivered)
 
     def wait_for_more(self, count=300):
         """Until so many more are acknowledged."""
@@ -214,9 +248,10 @@ def read_all(cluster, history):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster):
+@pytest.mark.parametrize("client", [Ours, Confluent])
+def test_nothing_acknowledged_is_lost_when_leaders_are_isolated(cluster, client):
     history = History()
-    with Load(cluster, history) as load:
+    with Load(client(cluster.bootstrap_servers), history) as load:
         load.wait_for_more()
         first = cluster.leader("t", 0)
         cluster.network.isolate(first)
