@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 LOAD_BYTES = 4 << 20
 """Bytes of a log replayed in one go; other requests are served in between."""
 TIMER_RETRY_MS = 500
+LOAD_RETRY_MS, LOAD_RETRY_MAX_MS = 1_000, 60_000
+"""When a log that could not be read is read again, the first time and at most."""
 _MAX_BATCH_BYTES = 1 << 30
 _ABORT, _COMMIT = 0, 1
 
@@ -226,6 +228,8 @@ class _Context(Generic[S]):
     Attributes:
         shard: the state; not to be used before `ready`.
         ready: the log has been replayed.
+        failed: the log could not be read; it is tried again.
+        failed_loads: how often in a row it could not be read before.
         written: the offset after the last record written; what is answered now may rest on everything below it.
         committed: the offset below which everything is committed.
         loaded: the end of the log when it was read.
@@ -241,6 +245,7 @@ class _Context(Generic[S]):
         self.timers = timers
         self.ready = False
         self.failed = False
+        self.failed_loads = 0
         self.dropped = False
         self.written = 0
         self.committed = 0
@@ -346,9 +351,10 @@ class CoordinatorRuntime(Generic[S]):
         while context.events and not context.running:
             context.events.popleft()()
 
-    def _load(self, index: int) -> None:
+    def _load(self, index: int, failed_loads: int = 0) -> None:
         timers = ShardTimers(self, index)
         context = _Context(index, self._make_shard(index, timers), timers)
+        context.failed_loads = failed_loads
         self._contexts[index] = context
         partition = self._replicas.partition(self.topic, index)
         context.written = partition.log.start_offset
@@ -376,8 +382,17 @@ class CoordinatorRuntime(Generic[S]):
             context.ready = True
             context.shard.loaded()
         except Exception:  # a log that cannot be read must not end the broker's loop
-            logger.exception("%s-%d cannot be loaded; its coordinator does not serve", self.topic, context.partition)
             context.ready, context.failed = False, True
+            wait_ms = min(LOAD_RETRY_MS << min(context.failed_loads, 16), LOAD_RETRY_MAX_MS)
+            reason = "%s-%d cannot be loaded and its coordinator does not serve; the next try is in %d ms"
+            logger.exception(reason, self.topic, context.partition, wait_ms)
+            self.timer.add(TimerTask(wait_ms, lambda: self._load_again(context)))
+
+    def _load_again(self, context: _Context[S]) -> None:
+        """The log could not be read, for want of a file descriptor for example: no other leadership may ever come to try it again."""
+        if not context.dropped:
+            self._drop(context.partition)
+            self._reload_if_leader(context.partition, context.failed_loads + 1)
 
     def _replay_from(self, context: _Context[S], slices: list[Any]) -> int:
         nbytes = 0
@@ -720,13 +735,13 @@ class CoordinatorRuntime(Generic[S]):
 
         return told
 
-    def _reload_if_leader(self, index: int) -> None:
+    def _reload_if_leader(self, index: int, failed_loads: int = 0) -> None:
         try:
             partition = self._replicas.partition(self.topic, index)
             partition.check_leader()
         except BrokerError:
             return
-        self._load(index)
+        self._load(index, failed_loads)
 
     def _advance(self, context: _Context[S]) -> None:
         reached = context.committed

@@ -12,7 +12,7 @@ from kafkacore.broker.cluster import ClusterImage
 from kafkacore.broker.controller import ControllerHost, LocalControllerLink
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, CoordinatorRuntime, java_hash, partition_for
 from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of
-from kafkacore.broker.log import LogManager
+from kafkacore.broker.log import Log, LogManager
 from kafkacore.broker.log.cleaner import emptied
 from kafkacore.broker.replicas import ReplicaManager
 from kafkacore.broker.txns.coordinator import TransactionCoordinator
@@ -388,6 +388,58 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
     stage.timer.advance_clock()
     assert shards[0].events == ["loaded", "unloaded"]
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
+
+
+@pytest.mark.parametrize("error", [errors.KafkaStorage("no descriptor"), OSError(24, "too many open files"), ZeroDivisionError("bug")])
+def test_a_log_that_cannot_be_read_is_loaded_again_later_each_time_until_it_can_be(monkeypatch, caplog, error):
+    stage = Stage()
+    stage.add(b"x", 5)
+    tries, refused = [], True
+    read = Log.read
+
+    def failing(log, *args):
+        tries.append(stage.clock.now_ms())
+        if refused:
+            raise error
+        return read(log, *args)
+
+    def advance(ms):
+        stage.clock.advance(ms)
+        stage.timer.advance_clock()
+
+    monkeypatch.setattr(Log, "read", failing)
+    start_ms = stage.clock.now_ms()
+    stage.runtime.became_leader(GROUP_TOPIC, 0, 1)
+    for ms in (999, 1, 1_999, 1, 3_999, 1):
+        assert [type(outcome) for outcome in (*stage.look(), *stage.add(b"x", 1))] == [errors.NotCoordinator] * 2
+        advance(ms)
+    assert [ms - start_ms for ms in tries] == [0, 1_000, 3_000, 7_000]
+    assert "KafkaStorage" in caplog.text or "too many open files" in caplog.text or "bug" in caplog.text
+    refused = False
+    advance(8_000)
+    assert stage.look() == [{b"x": 5}]
+    assert stage.add(b"x", 2) == [7]
+    refused = True
+    stage.runtime.became_leader(GROUP_TOPIC, 0, 2)  # the second time begins with the short wait again
+    refused = False
+    advance(1_000)
+    assert stage.look() == [{b"x": 7}]
+    tries.clear()
+    advance(600_000)
+    assert not tries
+
+
+def test_a_log_that_could_not_be_read_is_not_loaded_again_once_another_broker_leads(monkeypatch):
+    stage = Stage()
+    stage.add(b"x", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "read", lambda *args: 1 // 0)
+        stage.runtime.became_leader(GROUP_TOPIC, 0, 1)
+    stage.runtime.resigned(GROUP_TOPIC, 0)
+    stage.clock.advance(60_000)
+    stage.timer.advance_clock()
+    assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
+    assert stage.runtime.held() == [1, 2]
 
 
 @pytest.mark.parametrize("version", range(7))
