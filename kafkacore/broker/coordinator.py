@@ -447,6 +447,10 @@ class CoordinatorRuntime(Generic[S]):
         """The partitions this broker leads, loaded or not."""
         return list(self._contexts)
 
+    def end_offset(self, partition: int) -> int:
+        """Where the log of a partition that this broker leads ends."""
+        return self._replicas.partition(self.topic, partition).log.end_offset
+
     def _context(self, partition: int) -> _Context[S]:
         context = self._contexts.get(partition)
         if context is None or context.failed:

@@ -489,12 +489,28 @@ def test_the_offsets_of_a_topic_that_was_deleted_while_nothing_could_be_written_
 def test_an_offset_without_a_topic_id_is_that_of_the_deleted_topic_only_if_it_was_committed_before():
     bench = GroupBench()
     store = bench.shard.offsets
-    for partition, commit_ms in ((0, T0), (1, T0 + 1)):  # as transactions commit them
+    for partition in range(2):  # as transactions commit them
         key = OffsetCommitKey(group="g", topic="a", partition=partition)
-        store.replay(partition, -1, key, OffsetCommitValue(offset=5, metadata="", commit_timestamp=commit_ms))
-    result = bench.shard.topic_deleted("a", bytes(range(16)), T0)
+        store.replay(10 + partition, -1, key, OffsetCommitValue(offset=5, metadata="", commit_timestamp=T0))
+    result = bench.shard.topic_deleted("a", bytes(range(16)), 11)
     assert [record.value for record in result.records] == [None]
     assert result.records[0].key.endswith(b"\0\0\0\0")
+
+
+def test_the_offset_of_a_transaction_goes_with_its_topic_after_the_wall_clock_went_back():
+    bench, follower = bench_with_follower()
+    bench.topic("b", 1)
+    part = p.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    topics = [p.TxnOffsetCommitRequestTopic(name=name, partitions=[part]) for name in "ab"]
+    request = p.TxnOffsetCommitRequest(transactional_id="t", group_id="g", producer_id=7, producer_epoch=0, topics=topics)
+    outcome, groups = [], bench.state.groups
+    groups.runtime.write(0, lambda shard: shard.commit_in_transaction(request)._replace(committed=None), outcome.append, "g")
+    follower.fetched()
+    assert bench.fetch(A0, ("b", 0)) == {A0: 5, ("b", 0): 5}
+    bench.clock.set_wall_ms(T0 - 3_600_000)
+    delete_topic(bench.state.controller, "a")
+    follower.fetched()
+    assert bench.fetch(A0, ("b", 0)) == {A0: -1, ("b", 0): 5}
 
 
 def test_records_that_count_one_by_one_are_written_in_several_batches_and_the_others_in_one():

@@ -306,10 +306,10 @@ class GroupCoordinator(ImageListener):
                     self._topic_deleted(topic, partition)
 
     def _topic_deleted(self, topic: Topic, partition: int) -> None:
-        deleted_ms = self._clock.wall_ms()
+        end_offset = self.runtime.end_offset(partition)
 
         def forget(shard: GroupShard) -> Nothing:
-            return shard.topic_deleted(topic.name, topic.topic_id, deleted_ms)
+            return shard.topic_deleted(topic.name, topic.topic_id, end_offset)
 
         def done(outcome: KafkaError | None) -> None:
             if isinstance(outcome, KafkaError) and not isinstance(outcome, errors.NotCoordinator):

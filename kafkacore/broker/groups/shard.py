@@ -537,12 +537,17 @@ class GroupShard:
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
         return CoordinatorResult(records, OffsetDeleteResponse(error_code=Code.NONE, topics=topics))
 
-    def topic_deleted(self, topic: str, topic_id: bytes, deleted_ms: int) -> Nothing:
-        """A topic was deleted, and with it the offsets committed for it; not those of a newer topic of its name, if this comes late."""
+    def topic_deleted(self, topic: str, topic_id: bytes, end_offset: int) -> Nothing:
+        """A topic was deleted, and with it the offsets committed for it.
+
+        Args:
+            topic, topic_id: the topic.
+            end_offset: of this shard's log at that time: if this comes late, offsets behind it may be those of a newer topic of that name.
+        """
         doomed = dict.fromkeys(
             (group_id, index)
             for group_id, index, committed in self.offsets.groups_with(topic)
-            if committed.topic_id == topic_id or (committed.topic_id == NO_TOPIC_ID and committed.commit_ms <= deleted_ms)
+            if committed.topic_id == topic_id or (committed.topic_id == NO_TOPIC_ID and committed.record_offset < end_offset)
         )
         return CoordinatorResult([offset_tombstone(group_id, topic, index) for group_id, index in doomed], None, is_atomic=False)
 
