@@ -246,7 +246,9 @@ class Sender(SenderCore):
         told = not passing and self._retry_log.is_news(error, now_ms)
         log.log(logging.WARNING if told else logging.INFO, "no producer id: %s", error)
         transactions.initialization_failed(error)
-        if isinstance(error, errors.AuthorizationError):
+        if isinstance(error, errors.AuthenticationFailedError):
+            self._fail_refused(error)
+        elif isinstance(error, errors.AuthorizationError):
             self._fail_queued(error)
 
     # ---- Produce -----------------------------------------------------------------------------------------------------------------
@@ -422,10 +424,15 @@ class Sender(SenderCore):
     def _fail_queued(self, error: KafkaError) -> None:
         """Fails every batch that is not on the wire."""
         queued = [batch for batch in self.accumulator.take_all() if not batch.in_flight]
-        _each(
-            [batch for batch in queued if not batch.delivery.resolved and batch.delivery.parts is None],
-            lambda batch: self._fail(batch, error, sequence_is_free=False),
-        )
+
+        def fail(batch: ProducerBatch) -> None:
+            try:
+                if self.transactions is not None:
+                    self.transactions.mark_unresolved(batch)          # with a number it was sent before: the broker may have it
+            finally:
+                self._fail(batch, error, sequence_is_free=False)
+
+        _each([batch for batch in queued if not batch.delivery.resolved and batch.delivery.parts is None], fail)
 
     def _fail_refused(self, refused: KafkaError) -> None:
         """An authentication failed: what waited for that attempt fails with it, once. What is queued later waits for the next attempt."""

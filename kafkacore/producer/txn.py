@@ -30,7 +30,7 @@ from typing import Any
 
 from kafkacore import _codec
 from kafkacore._codec import PartitionBooks, PartitionQueue, ProducerBatch, TransactionsCore, increment_sequence
-from kafkacore.errors import AuthorizationError, Code, IllegalStateError, KafkaError
+from kafkacore.errors import AuthenticationFailedError, AuthorizationError, Code, IllegalStateError, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -119,10 +119,11 @@ class TransactionManager(TransactionsCore):
         self.epoch = epoch
 
     def initialization_failed(self, error: KafkaError) -> None:
-        """InitProducerId failed; tried again unless the error is final. A refused authorization is not: an ACL may allow it later."""
+        """InitProducerId failed; tried again unless the error is final. A refused authorization or authentication is not: an ACL, a
+        password or a token may allow it later."""
         if error.retriable:
             self._transition(State.UNINITIALIZED)
-        elif isinstance(error, AuthorizationError):
+        elif isinstance(error, (AuthorizationError, AuthenticationFailedError)):
             self._transition(State.UNINITIALIZED, error)
         else:
             self.fail(error)
@@ -166,8 +167,8 @@ class TransactionManager(TransactionsCore):
         """
         if not batch.has_sequence:
             return
-        if error.fatal or error.code in _FATAL_CODES:
-            self.fail(error)
+        if (error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES:
+            self.fail(error)  # of an authentication the connection says no more: the next attempt may succeed
         self._remove(batch)
         if self.has_fatal_error or batch.queue not in self._partitions:
             return

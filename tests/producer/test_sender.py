@@ -426,6 +426,68 @@ def test_refused_authentication_fails_records_with_its_cause() -> None:
     assert isinstance(future.exception(0), errors.AuthenticationFailedError)
 
 
+@pytest.mark.parametrize("took_it", [False, True], ids=["the broker has not got it", "the broker has it"])
+def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_producer(took_it: bool) -> None:
+    bench = started()
+    futures = [bench.send("t", b"a", partition=0)]
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    futures += [bench.send("t", b"b", partition=0)]
+    bench.step()
+    futures += [bench.send("t", b"c", partition=0)]
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
+    if took_it:
+        bench.client.answer(response((0, 0, 2)), at=1)
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.client.blocked.add(1)
+    refused = bench.client.refused[1] = errors.AuthenticationFailedError("the token has expired")
+    bench.step(200)
+    assert futures[1].exception(0) is refused
+    if not took_it:
+        bench.client.answer(error=errors.DisconnectError("cut"))  # the other one was under way
+        bench.step()
+        bench.client.refused[1] = errors.AuthenticationFailedError("the token has expired, the next attempt")
+        bench.step(200)
+        assert isinstance(futures[2].exception(0), errors.AuthenticationFailedError)
+    bench.client.blocked.clear()
+    bench.client.refused.clear()
+    last = bench.send("t", b"d", partition=0)
+    bench.step(200)
+    # As after an expiry: the broker may have it, so the epoch rises, unless a later batch was acknowledged.
+    assert sequences(bench) == ([(0, 0, 3)] if took_it else [(0, 1, 0)])
+    bench.client.answer(response((0, 0, 3)))
+    bench.step()
+    assert last.result(0).offset == 3
+    assert all_memory_back(bench)
+
+
+def test_a_producer_id_is_asked_for_again_after_a_refused_authentication() -> None:
+    bench = Bench()
+    waited = bench.send("t", b"a", partition=0)
+    bench.step()
+    refused = errors.AuthenticationFailedError("the token has expired")
+    bench.client.answer(error=refused)
+    bench.step()
+    assert waited.exception(0) is refused
+    later = bench.send("t", b"b", partition=0)
+    bench.client.refused[1] = refused  # still in force, and reported
+    bench.client.blocked.add(1)
+    bench.step()
+    assert not later.done()
+    bench.client.refused.clear()
+    bench.client.blocked.clear()
+    bench.step(200)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    assert later.result(0).offset == 0
+
+
 def test_record_errors_name_the_refused_record() -> None:
     bench = started()
     first, second = bench.send("t", b"a", partition=0), bench.send("t", b"b", partition=0)
