@@ -304,6 +304,15 @@ def test_where_a_follower_truncates(epoch, end_offset, cut):
     assert stage.hw == min(2, stage.partition.log.end_offset)
 
 
+def test_a_follower_that_knows_nothing_of_the_leaders_epoch_truncates_where_the_leader_says():
+    stage = Stage(replicas=(1,))
+    stage.decide(isr=[1], epoch=5)
+    stage.write(9)
+    assert stage.partition.log.end_offset_for_epoch(7) == (-1, -1)
+    assert stage.partition.truncation_offset(7, 4) == 4
+    assert stage.partition.truncation_offset(7, 99) == 9
+
+
 def test_an_epoch_in_which_nothing_was_written_is_forgotten_by_truncating(stage):
     stage.write(2)
     stage.decide(leader=1, epoch=1, isr=[1, 2, 3])
