@@ -283,6 +283,77 @@ def test_a_sync_that_cannot_be_committed_ends_in_time_and_the_group_rebalances()
     assert (synced.response.error_code, synced.response.assignment) == (Code.NONE, b"all")
 
 
+def static_member_comes_back():
+    """A stable group with a static member, which comes back without its id; its new id is in the log and not committed."""
+    bench, follower = bench_with_follower()
+    bench.join(instance="i", session_ms=60_000)
+    bench.advance(3_000)
+    follower.fetched()
+    (old_id,) = bench.group().members
+    synced = bench.sync(old_id, 1, {old_id: b"all"}, instance="i")
+    follower.fetched()
+    assert synced.response.assignment == b"all"
+    back = bench.join(instance="i", session_ms=60_000)
+    assert back.waits
+    return bench, follower, old_id, back
+
+
+def test_a_static_member_that_came_back_goes_on_under_its_old_id_if_the_new_one_is_not_committed_in_time():
+    bench, follower, old_id, back = static_member_comes_back()
+    bench.advance(5_000)
+    assert back.response.error_code == Code.COORDINATOR_NOT_AVAILABLE
+    assert bench.heartbeat(old_id, 1, instance="i") == Code.NONE
+    again = bench.join(instance="i", session_ms=60_000)
+    follower.fetched()
+    (new_id,) = bench.group().members
+    assert (again.response.error_code, again.response.generation_id, again.response.member_id) == (Code.NONE, 1, new_id)
+    assert bench.heartbeat(old_id, 1, instance="i") == Code.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_static_member_that_comes_back_twice_is_answered_as_the_second_one(late):
+    bench, follower, _, first = static_member_comes_back()
+    bench.advance(4_000)
+    second = bench.join(instance="i", session_ms=60_000)
+    assert first.response.error_code == Code.FENCED_INSTANCE_ID
+    bench.advance(1_000)  # the first one's deadline: the member is the second one's by now
+    assert second.waits
+    if late:
+        bench.advance(4_000)
+        assert second.response.error_code == Code.COORDINATOR_NOT_AVAILABLE
+        second = bench.join(instance="i", session_ms=60_000)
+    follower.fetched()
+    assert (second.response.error_code, second.response.generation_id) == (Code.NONE, 1)
+    assert list(bench.group().members) == [second.response.member_id]
+    assert bench.heartbeat(second.response.member_id, 1, instance="i") == Code.NONE
+
+
+def test_a_static_member_that_came_back_and_has_joined_the_next_generation_keeps_its_new_id():
+    bench, _, _, back = static_member_comes_back()
+    other = bench.join(bench.known_id(session_ms=60_000), session_ms=60_000)
+    bench.advance()
+    assert (back.response.error_code, back.response.generation_id) == (Code.NONE, 2)
+    new_id = back.response.member_id
+    bench.advance(5_000)  # the deadline of the record that named it
+    assert not other.waits
+    assert bench.heartbeat(new_id, 2, instance="i") == Code.NONE
+    synced = bench.sync(new_id, 2, {new_id: b"x"} if back.response.leader == new_id else None, instance="i")
+    assert synced.waits or synced.response.error_code == Code.NONE
+
+
+def test_a_static_member_that_came_back_and_left_stays_away():
+    bench, follower, _, back = static_member_comes_back()
+    request = p.LeaveGroupRequest(group_id="g", members=[p.MemberIdentity(member_id="", group_instance_id="i")])
+    left = bench.send(request, 5)
+    bench.advance(5_000)
+    assert not back.waits and not left.waits
+    follower.fetched()
+    assert not bench.group().members
+    bench.advance(60_000)
+    follower.fetched()
+    assert not bench.group().members
+
+
 def test_a_consumer_group_heartbeat_does_not_tell_an_epoch_that_may_be_lost():
     bench, follower = bench_with_follower()
     request = p.ConsumerGroupHeartbeatRequest(

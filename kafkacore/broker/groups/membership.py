@@ -279,22 +279,28 @@ class ClassicMembership:
         if group.select_protocol() != group.protocol_name:
             return self._rebalance_or_complete(group, f"static member {instance_id} changes the protocol")
 
+        generation = group.generation
+
         def committed(error: KafkaError | None) -> None:
-            if group.is_in(DEAD):
-                return
-            if error is None:
+            if member.awaiting_join is not respond or group.is_in(DEAD):
+                return  # it was answered: it came back once more, left, or has joined the next generation
+            if group.members.get(new_id) is not member:
+                respond(join_error(Code.UNKNOWN_MEMBER_ID, new_id))
+            elif not group.is_in(STABLE) or generation != group.generation:
+                return  # it waits for the rebalance that has begun
+            elif error is None:
                 leads = group.leader == new_id
                 skips = context.version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT
                 # Without that it is told its old id as leader's, so that it does not believe it has to assign.
                 leader = group.leader if skips else leader_before
                 members = group.member_list() if leads and skips else []
                 group.complete_join(member, self._joined(group, member, members, leads and skips, leader))
-                return
-            member.awaiting_join = None
-            member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms = before
-            group.replace_static_member(instance_id, new_id, old_id)
-            self._watch_session(group, old_id, member.session_timeout_ms)
-            respond(join_error(error.code or Code.UNKNOWN_SERVER_ERROR))
+            else:
+                member.awaiting_join = None
+                member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms = before
+                group.replace_static_member(instance_id, new_id, old_id)
+                self._watch_session(group, old_id, member.session_timeout_ms)
+                respond(join_error(error.code or Code.UNKNOWN_SERVER_ERROR))
 
         return CoordinatorResult([group_record(group, assignments_of(group))], None, False, committed=committed)
 
