@@ -517,7 +517,10 @@ class CoordinatorRuntime(Generic[S]):
                     if result.replay:
                         for nth, record in enumerate(records):
                             self._replay(context, ReplayedRecord(base_offset + nth, producer_id, producer_epoch, *record))
-            except KafkaError as error:
+            except Exception as error:
+                if not isinstance(error, KafkaError):
+                    logger.exception("the records of an operation on %s-%d could not be written", self.topic, partition)
+                    error = errors.UnknownServer("the coordinator failed; see the broker's log")
                 refused = _for_client(error)
                 if result.appended is not None:
                     result.appended(refused)

@@ -390,6 +390,20 @@ def test_timers_run_as_writes_are_replaced_by_name_and_die_with_the_shard(caplog
     assert [type(each) for each in stage.look()] == [errors.NotCoordinator]
 
 
+@pytest.mark.parametrize("refusal", [OSError(24, "too many open files"), ZeroDivisionError("bug"), errors.NotEnoughReplicas("1 of 2")])
+def test_an_operation_hears_of_an_append_that_failed_whatever_the_reason(refusal):
+    stage = Stage()
+    heard, outcome = [], []
+    records = [CoordinatorRecord(b"x", struct.pack(">i", 1))]
+    stage.replicas.refusal = refusal
+    result = CoordinatorResult(records, "done", appended=lambda error: heard.append(error), committed=lambda error: heard.append(error))
+    stage.runtime.write(0, lambda shard: result, outcome.append)
+    expected = errors.CoordinatorNotAvailable if isinstance(refusal, errors.NotEnoughReplicas) else errors.UnknownServer
+    assert [type(each) for each in (*heard, *outcome)] == [expected] * 3
+    stage.replicas.refusal = None
+    assert stage.add(b"x", 2) == [2]
+
+
 @pytest.mark.parametrize("error", [errors.KafkaStorage("no descriptor"), OSError(24, "too many open files"), ZeroDivisionError("bug")])
 def test_a_log_that_cannot_be_read_is_loaded_again_later_each_time_until_it_can_be(monkeypatch, caplog, error):
     stage = Stage()
