@@ -55,6 +55,52 @@ _SNAPPY_MAX_RATIO: Final = 22  # a 3-byte element copies at most 64 bytes
 _ISAL_DEFAULT_LEVEL: Final = 2
 _ISAL_TOP_LEVEL: Final = 3
 _ZLIB_DEFAULT_LEVEL: Final = 6
+_STEP_BYTES: Final = 4 * 1024
+_LEAST_ALLOWANCE_BYTES: Final = 64 * 1024
+_COMPRESS_WEIGHT: Final = 64
+
+
+class AllowanceExceeded(Exception):
+    """The work goes beyond the `Allowance` of its thread: it says nothing about the data."""
+
+
+class Allowance:
+    """How much work the codecs may do in a thread while it is entered (`with allowance:`), in bytes that come out of decompression.
+
+    A block or frame counts as 4 KiB more, because a megabyte may hold 100,000 empty ones; a byte that is compressed counts 64 times. Broken
+    data may have come far: it takes half of what is left, so that all of it together costs the allowance once more. Beyond the allowance
+    the codecs raise `AllowanceExceeded`.
+
+    Attributes:
+        left_bytes: what may still be done; at most 0 for nothing.
+    """
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, nbytes: int) -> None:
+        self.left_bytes = nbytes
+
+    def __enter__(self) -> None:
+        _contexts.allowance = self
+
+    def __exit__(self, *exc: object) -> None:
+        _contexts.allowance = None
+
+    def spend(self, nbytes: int) -> None:
+        """Counts work.
+
+        Raises:
+            AllowanceExceeded: there is not enough left.
+        """
+        self.left_bytes -= nbytes
+        if self.left_bytes < 0:
+            raise AllowanceExceeded
+
+
+def _step() -> None:
+    """Another frame or block."""
+    if _contexts.allowance is not None:
+        _contexts.allowance.spend(_STEP_BYTES)
 
 
 class _Contexts(threading.local):
@@ -64,6 +110,7 @@ class _Contexts(threading.local):
         self.zstd_compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.zstd_decompressor = zstandard.ZstdDecompressor()
         self.lz4_decompressor = lz4.frame.LZ4FrameDecompressor()
+        self.allowance: Allowance | None = None
 
 
 _contexts = _Contexts()
@@ -114,8 +161,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
     Raises:
         ValueError: unknown codec, or a level out of range.
+        AllowanceExceeded: see `Allowance`.
     """
     check_level(codec, level)
+    if codec != NONE and _contexts.allowance is not None:
+        _contexts.allowance.spend(_COMPRESS_WEIGHT * len(data))
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -151,7 +201,32 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
         CorruptDataError: the bytes are not what the codec writes, or the codec is unknown.
         DecompressedTooLarge: they hold more than max_bytes.
         TypeError: the data is not one piece of memory.
+        AllowanceExceeded: see `Allowance`.
     """
+    allowance = _contexts.allowance
+    if allowance is None:
+        return _decompress(codec, data, max_bytes)
+    left_bytes = allowance.left_bytes
+    if left_bytes < _LEAST_ALLOWANCE_BYTES:
+        raise AllowanceExceeded
+    try:
+        out = _decompress(codec, data, min(max_bytes, left_bytes))
+    except DecompressedTooLarge:
+        allowance.left_bytes = 0
+        if left_bytes < max_bytes:
+            raise AllowanceExceeded from None
+        raise
+    except CorruptDataError:
+        allowance.left_bytes = left_bytes // 2
+        raise
+    except AllowanceExceeded:                                 # by its frames or blocks
+        allowance.left_bytes = 0
+        raise
+    allowance.left_bytes -= len(out)
+    return out
+
+
+def _decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     if not 0 <= codec < len(NAMES):
         raise CorruptDataError(f"unknown compression codec {codec}")
     view = memoryview(data).cast("B")
@@ -215,6 +290,8 @@ def _gzip_decompress(data: memoryview, max_bytes: int) -> bytes:
             if not piece and not member.eof and not member.unconsumed_tail and at == len(data):
                 raise CorruptDataError("gzip data is truncated")
         at -= len(member.unused_data)
+        if at < len(data):
+            _step()
         slice_bytes = _FIRST_SLICE_BYTES
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -268,6 +345,7 @@ def _snappy_decompress(view: memoryview, max_bytes: int) -> bytes:
         out.append(_snappy_block(view[at : at + size], max_bytes - produced, max_bytes))
         produced += len(out[-1])
         at += size
+        _step()
     return out[0] if len(out) == 1 else b"".join(out)
 
 
@@ -297,6 +375,8 @@ def _lz4_decompress(data: memoryview, max_bytes: int) -> bytes:
             at -= len(decompressor.unused_data or b"")
             slice_bytes = _FIRST_SLICE_BYTES
             decompressor.reset()
+            if at < len(data):
+                _step()
     except BaseException:
         _contexts.lz4_decompressor = lz4.frame.LZ4FrameDecompressor()
         raise
@@ -358,6 +438,7 @@ def _zstd_check_complete(view: memoryview) -> None:
     while at < end:
         if end - at >= 8 and view[at] & 0xF0 == 0x50 and bytes(view[at + 1 : at + 4]) == b"\x2a\x4d\x18":  # a skippable frame
             at += 8 + int.from_bytes(view[at + 4 : at + 8], "little")
+            _step()
             continue
         parameters = zstandard.get_frame_parameters(view[at : at + 18])
         at += zstandard.frame_header_size(view[at : at + 18])
@@ -368,6 +449,7 @@ def _zstd_check_complete(view: memoryview) -> None:
             block = int.from_bytes(view[at : at + 3], "little")
             last = block & 1
             at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # type 1 repeats one byte
+            _step()
         at += 4 if parameters.has_checksum else 0
     if at > end:
         raise CorruptDataError("zstd data is truncated")

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple, Protocol
 from kafkacore import errors
 from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
 from kafkacore.broker.log import Log, validate
+from kafkacore.broker.log.validate import Validated
 from kafkacore.broker.producers import (
     NO_PRODUCER_ID,
     AppendOrigin,
@@ -113,6 +114,10 @@ class Replica:
 
 Committed = Callable[[KafkaError | None], None]
 """Told None when a write is committed, or why it never may be."""
+
+
+Check = Callable[[memoryview | bytes, TopicConfig, int, int], Validated]
+"""Checks a client's batch as `validate` does."""
 
 
 class Role(enum.Enum):
@@ -323,6 +328,7 @@ class Partition:
         now_ms: int,
         verification: Verification | None = None,
         verification_enabled: bool = True,
+        check: Check = validate,
     ) -> Appended:
         """Writes one batch of a client as leader.
 
@@ -333,6 +339,7 @@ class Partition:
             wall_ms, now_ms: the time now.
             verification: with which the coordinator has confirmed the transaction; see `ProducerStates.start_verification`.
             verification_enabled: transaction.partition.verification.enable.
+            check: what looks at the batch. What it raises comes out of here, and nothing was written.
 
         Returns:
             Where it lies; for a resend of one of the producer's last five batches, where that lies.
@@ -344,7 +351,7 @@ class Partition:
             self.check_leader()
         if acks == -1 and len(self.isr) <= len(self.remotes):  # else all are in sync
             self.check_enough_replicas()
-        batch, max_timestamp_ms, append_time_ms = validate(data, self.topic.config, version, wall_ms)
+        batch, max_timestamp_ms, append_time_ms = check(data, self.topic.config, version, wall_ms)
         if batch.producer_id != NO_PRODUCER_ID:
             resent = self.producers.check(batch, verification=verification, verification_enabled=verification_enabled)
             if resent is not None:

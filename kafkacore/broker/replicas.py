@@ -27,9 +27,9 @@ from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.internal_topics import is_internal
 from kafkacore.broker.isr import IsrProposals
 from kafkacore.broker.limits import log_memory_bytes
-from kafkacore.broker.log import LogManager
+from kafkacore.broker.log import LogManager, validate
 from kafkacore.broker.log.memory import MemoryLimit
-from kafkacore.broker.partition import UNKNOWN_BROKER_EPOCH, Appended, Committed, Partition, Role
+from kafkacore.broker.partition import UNKNOWN_BROKER_EPOCH, Appended, Check, Committed, Partition, Role
 from kafkacore.broker.producers import Verification
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
@@ -393,11 +393,12 @@ class ReplicaManager(ImageListener):
         wall_ms: int,
         now_ms: int,
         verification: Verification | None = None,
+        check: Check = validate,
     ) -> Appended:
         """Writes one batch and wakes the fetches that wait for it. See `Partition.append`."""
         partition = self.partitions.get((topic, index)) or self.partition(topic, index)
         enabled = self.config.transaction_partition_verification_enable
-        appended = partition.append(data, acks, version, wall_ms, now_ms, verification, enabled)
+        appended = partition.append(data, acks, version, wall_ms, now_ms, verification, enabled, check)
         if not appended.duplicate:
             self.changed(partition)
         return appended

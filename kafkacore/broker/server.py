@@ -149,6 +149,7 @@ class Broker(Server):
         self.state.cancel_waits()
         self.state.sessions.clear()
         self.state.logs.compactor.cancel()
+        self.state.checker.stop()
         self.state.worker.stop()
 
     def _ended(self) -> None:

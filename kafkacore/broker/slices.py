@@ -443,15 +443,17 @@ class PartsJob:
         if isinstance(result, Response):
             self._answered(nth, result)
         elif result is Outcome.SILENT:
-            del self._outstanding[nth]
-            self._added += 1                                  # no part has an answer then
+            self._answered(nth, None)
         elif result is Outcome.CLOSE:
             self._end(result)
 
-    def _answered(self, nth: int, response: Response) -> None:
+    def _answered(self, nth: int, response: Response | None) -> None:
         if self._completed or self._outstanding.pop(nth, None) is None:
             return
-        self._early[nth] = response
+        if response is None:
+            self._added += 1                                  # no part has an answer then
+        else:
+            self._early[nth] = response
         while self._added in self._early:
             self._joiner.add(self._early.pop(self._added), self._continued.pop(self._added))
             self._added += 1

@@ -678,14 +678,14 @@ class Server:
         if connection not in self._calls:
             self._unmute(connection)
 
-    def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response) -> None:
+    def _respond(self, connection: ConnectionId, version: int, correlation_id: int, response: Response | None) -> None:
         if self._calls:
             self._calls.pop(connection, None)
         selector = self._selector
         if selector is None or connection not in selector.channels:
             return
-        send = NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False)
-        selector.send(send)
+        if response is not None:
+            selector.send(NetworkSend(connection, encode_response(response, version, correlation_id), await_completion=False))
         if self._muted:
             self._unmute(connection)
 
@@ -747,7 +747,7 @@ def _deadline_of(each: Clocked) -> Callable[[], int | None]:
     return source.wheel.next_deadline_ms if isinstance(source, LoopTimer) else each.next_deadline_ms
 
 
-def _lose(response: Response) -> None:
+def _lose(response: Response | None) -> None:
     """Where responses go that a test wants lost."""
 
 

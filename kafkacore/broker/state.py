@@ -106,6 +106,8 @@ class BrokerState:
         fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for.
         follower_fetches: the last Fetch of each follower that had to wait.
         groups: the group coordinator.
+        worker, checker: threads beside the broker's: for the disk, and for batches that take long to check.
+        checking: the requests that wait for a check.
         is_up: the start is over.
     """
 
@@ -155,6 +157,8 @@ class BrokerState:
         self.peers = PeerClient(node_id, config, clock, self._node)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
+        self.checker = Worker(post, f"kafkacore-checks-{node_id}")
+        self.checking: set[Operation] = set()
         self.logs = LogManager(config, log_dirs, self.worker, clock)
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
@@ -261,6 +265,8 @@ class BrokerState:
         self.follower_fetches.clear()
         self.produces.cancel_all()
         self.deletions.cancel_all()
+        for operation in list(self.checking):
+            operation.abandon()
 
 
 class _PeersInImage(ImageListener):
@@ -302,7 +308,7 @@ class Call:
         client_host: where it connects from, as Kafka writes it: "/127.0.0.1".
         now_ms: monotonic time.
         wall_ms: time since the epoch.
-        respond: sends the response, for handlers that returned `Outcome.LATER`.
+        respond: sends the response, for handlers that returned `Outcome.LATER`; None for a request that has no response.
         operation: what the request waits in; ended when its connection goes away.
         fail: closes the connection because of a bug met while answering late.
         session: the authentication of the connection; None where everybody is let in.
@@ -333,7 +339,7 @@ class Call:
         client_id: str | None,
         now_ms: int,
         wall_ms: int,
-        respond: Callable[[Response], None],
+        respond: Callable[[Response | None], None],
         fail: Callable[[], None],
         client_host: str = "",
     ) -> None:

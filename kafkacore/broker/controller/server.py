@@ -255,7 +255,7 @@ class ControllerServer(Server):
         if isinstance(request, BrokerRegistrationRequest):
             respond = call.respond
 
-            def registered(response: Response) -> None:
+            def registered(response: Response | None) -> None:
                 if isinstance(response, BrokerRegistrationResponse) and not response.error_code:
                     self._brokers[connection] = request.broker_id, response.broker_epoch
                 respond(response)

@@ -12,14 +12,16 @@ from typing import NamedTuple
 from kafkacore import errors
 from kafkacore._codec import transactional_header
 from kafkacore.broker.delayed import CommitOutcome, DelayedOutcomes
+from kafkacore.broker.handlers.checks import AllowedChecks, Checks, LongBatch
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.internal_topics import ADMIN_CLIENT_ID, is_internal
-from kafkacore.broker.partition import Appended
+from kafkacore.broker.partition import Appended, Check
 from kafkacore.broker.producers import Verification
 from kafkacore.broker.sessions import TopicKey
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.shard import NO_PRODUCER, ProducerIdAndEpoch
 from kafkacore.broker.txns.verify import Support, for_batch
+from kafkacore.compress import AllowanceExceeded
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     BatchIndexAndErrorMessage,
@@ -58,7 +60,8 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     """Produce v3-13 (v13 by topic id). v0-2 are advertised, because old clients read "compression is possible" from them, and refused here.
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
     the high watermark has passed the batches. Of a partition named twice the last batch counts. The first batch of a transaction in a
-    partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890)."""
+    partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890). A batch
+    whose check takes long waits for it in `Checks`."""
     by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     parts: Parts = []
     transactional: list[tuple[TopicKey, int, tuple[int, int, int]]] = []
@@ -90,11 +93,41 @@ def _write_all(
     verified: Mapping[tuple[str, int], Verification],
     refused: Mapping[tuple[str, int], KafkaError],
 ) -> ProduceResponse | Outcome:
-    written = []
-    waits = False
+    check = AllowedChecks().check
+    written: list[_Written] = []
+    long: list[LongBatch] = []
     for topic, partition in parts:
-        each = _write(state, call, request.acks, topic, partition, verified, refused)
-        written.append(each)
+        try:
+            written.append(_write(state, call, request.acks, topic, partition, verified, refused, check))
+        except AllowanceExceeded:
+            assert isinstance(partition.records, memoryview)
+            long.append(LongBatch(len(written), topic_name(state, topic), partition.index, partition.records))
+            written.append(_Written(topic, partition.index, None, None))
+    if not long:
+        return _result(state, call, request, written)
+
+    def write(batch: LongBatch, taken: Check) -> bool:
+        try:
+            written[batch.nth] = _write(state, call, request.acks, *parts[batch.nth], verified, refused, taken)
+        except AllowanceExceeded:
+            return False
+        return True
+
+    def finish() -> None:
+        result = _result(state, call, request, written)
+        if result is Outcome.CLOSE:
+            call.fail()
+        elif result is not Outcome.LATER:
+            call.respond(result if isinstance(result, ProduceResponse) else None)
+
+    Checks(state, call, long, write, finish).begin()
+    return Outcome.LATER
+
+
+def _result(state: BrokerState, call: Call, request: ProduceRequest, written: list[_Written]) -> ProduceResponse | Outcome:
+    """What becomes of a request when all its batches are written or refused."""
+    waits = False
+    for each in written:
         if each.outcome is not None and not each.outcome.known():
             waits = True
     if request.acks == 0:
@@ -193,6 +226,7 @@ def _write(
     partition: PartitionProduceData,
     verified: Mapping[tuple[str, int], Verification],
     refused: Mapping[tuple[str, int], KafkaError],
+    check: Check,
 ) -> _Written:
     try:
         if call.version < FIRST_PRODUCE_VERSION:
@@ -208,7 +242,7 @@ def _write(
         if refused and key in refused:
             raise refused[key]
         appended = state.replicas.append(
-            name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, verified.get(key)
+            name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, verified.get(key), check
         )
     except KafkaError as error:  # its text only: with its traceback it would hold this frame, and so the records, in a cycle
         row_errors = getattr(error, "record_errors", ())
