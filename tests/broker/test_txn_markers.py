@@ -106,6 +106,56 @@ def test_a_transaction_is_marked_when_every_leader_has_written():
     assert stage.marked == [keeper.txn]
 
 
+def test_markers_that_could_not_be_sorted_are_sorted_again_and_those_of_others_go_out(caplog):
+    stage = Stage()
+    keeper, other = stage.prepared(P0, P1), stage.prepared(P1)
+    leader_of, faults = stage.sender._leader_of, [1, 2]
+
+    def failing(*target):
+        if faults and target == P0:
+            raise ZeroDivisionError(f"fault {faults.pop()}")
+        return leader_of(*target)
+
+    stage.sender._leader_of = failing
+    stage.send(keeper)
+    stage.send(other)
+    _, request, respond = stage.peers.take()
+    assert len(request.markers) == 1
+    respond(answer(request))
+    assert stage.marked == [other.txn]
+    stage.later()  # the second fault in a row
+    assert not stage.appended and not stage.peers.sent
+    stage.later()
+    ((_, _, done),) = stage.appended
+    done(None)
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    assert stage.marked == [other.txn, keeper.txn]
+    assert caplog.text.count("the markers of transactional id") == 2
+
+
+def test_markers_that_were_written_and_could_not_be_confirmed_are_confirmed_again_and_not_sent_again():
+    stage = Stage()
+    keeper = stage.prepared(P1)
+    marked, faults = stage.sender._marked, [1, 2]
+
+    def failing(shard, transaction):
+        if faults:
+            raise ZeroDivisionError(f"fault {faults.pop()}")
+        marked(shard, transaction)
+
+    stage.sender._marked = failing
+    stage.send(keeper)
+    _, request, respond = stage.peers.take()
+    respond(answer(request))
+    stage.later()
+    assert (stage.marked, stage.peers.sent) == ([], [])
+    stage.later()
+    assert (stage.marked, stage.peers.sent) == ([keeper.txn], [])
+    stage.later(60_000)
+    assert (stage.marked, stage.peers.sent) == ([keeper.txn], [])
+
+
 def test_a_transaction_without_partitions_is_marked_at_once():
     stage = Stage()
     keeper = Keeper()

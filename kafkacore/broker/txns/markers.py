@@ -223,14 +223,22 @@ class MarkerSender:
     def _route(self, *pendings: _Pending) -> None:
         """Sorts partitions by who leads them now."""
         nodes: dict[int, None] = {}
+        again: list[_Pending] = []
         for pending in pendings:
             if pending.shard.serving:
-                with contained("the markers of transactional id %s", pending.prepared.transactional_id):
-                    nodes.update(self._sort(pending))
+                with contained("the markers of transactional id %s", pending.prepared.transactional_id) as unit:
+                    destinations = self._destinations(pending)
+                if unit.failed:  # nothing has been sent: a transaction whose markers are lost would never end
+                    again.append(pending)
+                    continue
+                with contained("the sending of the markers of transactional id %s", pending.prepared.transactional_id):
+                    nodes.update(self._distribute(pending, destinations))
         for node_id in nodes:
             self._drain(node_id)
+        self._later(again)
 
-    def _sort(self, pending: _Pending) -> dict[int, None]:
+    def _destinations(self, pending: _Pending) -> dict[int, list[TopicIndex]]:
+        """The partitions by leader; those that were deleted are confirmed."""
         destinations: dict[int, list[TopicIndex]] = {}
         deleted: list[TopicIndex] = []
         for target in pending.partitions:
@@ -242,6 +250,10 @@ class MarkerSender:
         if deleted:
             logger.info("%s: %s do not exist any more and need no marker", pending.prepared.transactional_id, deleted)
             self._confirm(pending, deleted)
+        return destinations
+
+    def _distribute(self, pending: _Pending, destinations: dict[int, list[TopicIndex]]) -> dict[int, None]:
+        """Writes what is led here, and queues the rest; returns the brokers that have something new in their queues."""
         queued: dict[int, None] = {}
         for node_id, targets in destinations.items():
             part = pending._replace(partitions=tuple(targets))
@@ -321,8 +333,10 @@ class MarkerSender:
         again: list[_Pending] = []
         for pending, outcome in zip(batch, codes, strict=True):
             if pending.shard.serving:
-                with contained("the markers of transactional id %s", pending.prepared.transactional_id):
+                with contained("the markers of transactional id %s", pending.prepared.transactional_id) as unit:
                     again.extend(self._settle(pending, outcome))
+                if unit.failed:  # the markers are written: they must not be sent once more, only confirmed
+                    self._timer.add(TimerTask(RETRY_MS, partial(self._written, [pending], [outcome])))
         self._later(again)
 
     def _settle(self, pending: _Pending, outcome: Codes) -> list[_Pending]:
