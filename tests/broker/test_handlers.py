@@ -809,3 +809,26 @@ def test_a_topic_named_twice_is_described_once(bench):
 def test_a_new_topic_has_no_null_settings(bench):
     (answer,) = create(bench, 7, creatable("n", retention_ms=None))
     assert answer.error_code == Code.INVALID_CONFIG
+
+
+def test_a_topic_that_is_deleted_between_the_steps_of_a_fetch_ends_its_wait():
+    bench = Bench()
+    wide, small = bench.topic("wide", fetch_handlers.STEP_PARTITIONS), bench.topic("small")
+    topics = [
+        p.FetchTopic(topic_id=topic.topic_id, partitions=[p.FetchPartition(partition=index, fetch_offset=0) for index in range(count)])
+        for topic, count in ((wide, fetch_handlers.STEP_PARTITIONS), (small, 1))
+    ]
+    request = p.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1000, session_epoch=-1, topics=topics)
+    call = Call(13, "client", 0, T0, bench.late.append, bench.fail)
+    call.slice = lambda *_: None
+    steps = SERVED[p.FetchRequest.API_KEY].handler(bench.state, call, request)
+    next(steps)
+    next(steps)  # the partitions of the first topic have been read
+    delete_topic(bench.state.controller, "wide")
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert [(topic.topic_id, len(topic.partitions)) for topic in end.value.value.responses] == [
+        (wide.topic_id, fetch_handlers.STEP_PARTITIONS),
+        (small.topic_id, 1),
+    ]
+    assert {part.error_code for part in bench.ask(request._replace(max_wait_ms=0), 13).responses[0].partitions} == {Code.UNKNOWN_TOPIC_ID}

@@ -342,7 +342,10 @@ def _answer(
         return reading.response(answers)
 
     waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in context.partitions]
-    keys = [(topic_name(state, topic), index) for (topic, index), _ in context.partitions]
+    try:
+        keys = [(topic_name(state, topic), index) for (topic, index), _ in context.partitions]
+    except errors.UnknownTopicId:                             # deleted since it was read: the next fetch is answered so
+        return reading.response(answers)
     operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: reading.answer_later(call))
     call.operation = operation
     if reader.is_follower:
