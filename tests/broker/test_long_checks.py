@@ -331,6 +331,17 @@ def test_what_is_wrong_is_said_as_ever(broker: Broker) -> None:
         assert code(bomb()) == (0, 0)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_an_answer_names_the_first_thousand_records_that_are_refused(broker: Broker, codec: str) -> None:
+    create_with(broker, "compact", {"cleanup.policy": "compact"})
+    with Wire(broker.address) as wire:
+        answer = wire.ask(produce_request(batch([b""] * 5_000, compression=codec), topic="compact"), PRODUCE_VERSION)
+    (found,) = answer.responses[0].partition_responses
+    assert found.error_code == Code.INVALID_RECORD
+    assert found.error_message.endswith("5000 of 5000 records are refused")
+    assert [each.batch_index for each in found.record_errors] == [*range(1_000)]
+
+
 def test_log_append_time_is_that_of_the_write(broker: Broker) -> None:
     create_with(broker, "stamped", {"message.timestamp.type": "LogAppendTime"})
     gate = Gate(broker)

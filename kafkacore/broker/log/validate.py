@@ -18,6 +18,8 @@ _COMPRESSION_CODECS = 5
 # KIP-110: clients that speak an older Produce do not know zstd.
 FIRST_PRODUCE_VERSION_WITH_ZSTD = 7
 LZ4_DEFAULT_LEVEL = 9
+MAX_RECORD_ERRORS = 1_000
+"""How many records of a batch an answer names; a batch of 1 MB may hold a million."""
 
 
 def read_one_batch(buffer: memoryview | bytes, max_bytes: int) -> Batch:
@@ -118,7 +120,7 @@ def validate(data: memoryview | bytes, config: ValidationSettings, produce_versi
         wall_ms: the time now.
 
     Raises:
-        InvalidRecord, InvalidTimestamp: of single records; `record_errors` says which.
+        InvalidRecord, InvalidTimestamp: of single records; `record_errors` names the first of them, the message says how many there are.
         BrokerError, CorruptDataError: the batch must not be written.
 
     Source: org.apache.kafka.storage.internals.log.LogValidator, UnifiedLog.append.
@@ -179,7 +181,7 @@ def _refuse(
     rows = numpy.flatnonzero(bad)
     if len(rows):
         problem = error(f"{message}; {len(rows)} of {len(bad)} records are refused")
-        problem.record_errors = [(int(row), message) for row in rows]
+        problem.record_errors = [(int(row), message) for row in rows[:MAX_RECORD_ERRORS]]
         raise problem
 
 
