@@ -15,7 +15,7 @@ from kafkacore.producer.accumulator import NEVER_MS
 
 LOST = -1000                                          # a fault: the batch is taken and its answer is lost
 REFUSED = -1001                                       # a fault: the connection ends before the batch has come
-GUARD_S = 30
+GUARD_S = 200  # a deadlock has no end; a busy machine has one
 
 
 class PartitionLog:

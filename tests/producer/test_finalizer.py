@@ -20,7 +20,7 @@ from kafkacore.types import TopicPartition
 
 HERE = os.sep + "kafkacore" + os.sep
 LOCKS = (type(threading.Lock()), type(threading.RLock()))
-GUARD_S = 20
+GUARD_S = 200  # a deadlock has no end; a busy machine has one
 
 
 def locks_of(root: object) -> list[Any]:
