@@ -468,6 +468,7 @@ class KafkaConsumer:
         now_ms = clock.now_ms()
         deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
         polled = False
+        driver.client.catch_up(now_ms)
         while True:
             try:
                 self._step(now_ms)
@@ -540,6 +541,7 @@ class KafkaConsumer:
     def _send_ahead(self) -> None:
         """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
         now_ms = self._clock.now_ms()
+        self._driver.client.catch_up(now_ms)
         if self._fetcher.send_fetches(now_ms):
             self._driver.client.poll(0, now_ms)
 

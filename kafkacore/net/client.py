@@ -181,6 +181,15 @@ class NetworkClient(ClientCore):
             return max(0, connection.setup_deadline_ms - now_ms)
         return NEVER_MS
 
+    def catch_up(self, now_ms: int) -> None:
+        """Does what fell due since the last poll. For callers that do not poll all the time, before they send: a session that has ended is
+        renewed before a request goes out on it, or the broker would close the connection.
+
+        Source: org.apache.kafka.common.network.KafkaChannel.maybeBeginClientReauthentication, which Java asks before each write.
+        """
+        if now_ms >= self._setup_deadline_ms:
+            self.poll(0, now_ms)
+
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
         """Returns how long to wait before sending to the node: its throttle time if it has one, else `connection_delay`."""
         connection = self._connections.get(node.id)

@@ -170,6 +170,7 @@ class CallerDriver:
         self.metadata.unraised = None  # an attempt of an earlier call says nothing about this one
         now_ms = self.clock.now_ms()
         deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
+        self.client.catch_up(now_ms)
         while True:
             wake_ms = step(now_ms)
             if done():

@@ -430,3 +430,43 @@ def test_clients_stay_connected_over_many_sessions():
             while len(handshakes) < 5:
                 producer.send("t", b"v").result(10)
             assert lost == []
+
+
+@pytest.mark.parametrize("call", ["admin", "consumer", "consumer with records"])
+def test_a_client_that_was_idle_beyond_its_session_renews_it_before_it_asks(call, caplog):
+    config = {**sasl_listener({"alice": "x"}), "connections.max.reauth.ms": 100_000}
+    with EmbeddedCluster(config=config, faults=True) as cluster, ExitStack() as stack:
+        settings = as_user(cluster, password="x")
+        with KafkaProducer(settings) as producer:
+            for _ in range(3):
+                producer.send("t", b"v").result(10)
+        if call == "admin":
+            client = stack.enter_context(KafkaAdminClient(settings))
+            ask = client.list_topics
+        else:
+            client = stack.enter_context(KafkaConsumer({**settings, "fetch.max.wait.ms": 1}))
+            client.assign([TopicPartition("t", 0)])
+            client.seek(TopicPartition("t", 0), 0)
+            at_once = call == "consumer with records"
+
+            def ask():
+                return client.poll(0.2, max_records=1) if at_once else client.position(TopicPartition("t", 0), 10)
+
+            while not at_once and client.poll(10):
+                break
+        while not ask():
+            pass
+        network = client._driver.client
+        while network.in_flight.count:
+            network.poll(10, network.selector.now_ms)
+        cluster.jump_clock(1, 200_000, asleep=True)
+        for connection in network._sessions.values():
+            connection.reauthenticate_ms = 0
+        network._recompute_setup_deadline()
+        handshakes = []
+        cluster.control("SaslHandshake", lambda request: handshakes.append(request.mechanism))
+        while not handshakes:
+            ask()
+            if call == "consumer":
+                client.poll(0.05)
+        assert not [record for record in caplog.records if "closing connection" in record.getMessage()]
