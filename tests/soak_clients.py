@@ -192,8 +192,9 @@ class World:
 
     def count(self, client: str, error: BaseException) -> None:
         """Counts an error that a client raised. One that no fault explains is a finding."""
-        self.tally(f"{client}: {type(error).__name__}", error)
-        if not isinstance(error, KafkaError) or isinstance(error, NEVER_EXPECTED):
+        what = f"{client}: {type(error).__name__}"
+        self.tally(what, error)
+        if (not isinstance(error, KafkaError) or isinstance(error, NEVER_EXPECTED)) and self.errors[what] == 1:
             self.find(f"RAISED by {client}: {''.join(traceback.format_exception(error))}")
 
     def tally(self, what: str, example: object) -> None:
@@ -294,6 +295,7 @@ class OurWriter(Client):
         self._credentials, self._many, self._settings = credentials, many, settings
         self._producer: KafkaProducer | None = None
         self._waiting = 0
+        self._closing = False
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -305,6 +307,7 @@ class OurWriter(Client):
 
     def _write(self, name: str, generation: int) -> None:
         writer = self.world.history.writer(name)
+        self._closing = False
         producer = self._producer = KafkaProducer(
             **self.world.settings(self._credentials), **{"linger_ms": 5, "max_block_ms": 3_000, "acks": "all"} | self._settings
         )
@@ -325,6 +328,7 @@ class OurWriter(Client):
         except KafkaError as error:
             self.world.find(f"STUCK: {self.name}: flush: {error!r}; {producer.statistics()}")
         finally:
+            self._closing = True
             try:
                 producer.close(10)
             except Exception as error:
@@ -368,7 +372,7 @@ class OurWriter(Client):
     def _one_done(self, future: Any, send: Send, sent_ms: int) -> None:
         self._expect(-1)
         if (error := future.exception()) is not None:
-            self.world.count(f"{self.name}, records", error)  # it may be in the log all the same
+            self._failed(error)
             return
         send.acked(future.result().offset)
         self._acknowledged(1, sent_ms)
@@ -378,11 +382,18 @@ class OurWriter(Client):
         result = future.result()
         for nth, send in enumerate(sends):
             if (error := result.errors.get(nth)) is not None:
-                self.world.count(f"{self.name}, records", error)
+                self._failed(error)
             else:
                 send.acked(int(result.offsets[nth]), int(result.partitions[nth]))
         if len(result.errors) < len(sends):
             self._acknowledged(len(sends) - len(result.errors), sent_ms)
+
+    def _failed(self, error: KafkaError) -> None:
+        """Nothing is noted in the history: the record may be in the log all the same."""
+        if self._closing and isinstance(error, errors.ClosedError):
+            self.world.tally(f"{self.name}, records: ClosedError while closing", error)  # its password is the old one
+        else:
+            self.world.count(f"{self.name}, records", error)
 
     def _acknowledged(self, count: int, sent_ms: int) -> None:
         self.seen += count
