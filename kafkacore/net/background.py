@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -41,18 +42,18 @@ def call_in_background(name: str, call: Callable[[], T], done: Callable[[T | Bas
         done: called on that thread with what the call returned or raised.
     """
 
-    def run() -> None:
+    def run(caught: type[BaseException] = BaseException) -> None:
         outcome: T | BaseException
         try:
             outcome = call()
-        except BaseException as error:
+        except caught as error:
             outcome = error
         done(outcome)
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
     except RuntimeError:
-        run()
+        run(Exception)  # Ctrl+C is for the caller
 
 
 def _addresses(host: str, port: int, flags: int) -> list[Address]:
@@ -88,7 +89,8 @@ class Lookups:
         self._post = post
         self._found = found
         self._resolver = resolver
-        self._running: set[tuple[str, int]] = set()
+        # What a running lookup puts its answer into. `find` looks here as well, so a step of the owner's that Ctrl+C ended costs no answer.
+        self._running: dict[tuple[str, int], deque[list[Address] | BaseException]] = {}
         # Kept for who waits for it now, or else for the next attempt; after that the name is asked for again.
         self._answers: dict[tuple[str, int], list[Address] | BaseException] = {}
         self._arriving: tuple[str, int] | None = None
@@ -109,10 +111,11 @@ class Lookups:
             NetworkError: the name cannot be resolved.
         """
         key = (host, port)
+        early = self._take(key)
         answer: Any = self._answers.get(key)
         if answer is not None:
             self._used = True
-            if key != self._arriving:
+            if not early and key != self._arriving:
                 del self._answers[key]
         in_place = self._resolver or (resolve if host.lower() in _LOCAL else None)
         if answer is None and in_place is not None:
@@ -124,9 +127,7 @@ class Lookups:
             answer = numeric_addresses(host, port) or None
         if answer is None:
             if key not in self._running:
-                self._running.add(key)
-                name = f"kafkacore-resolve-{host}"
-                call_in_background(name, lambda: resolve(host, port), lambda outcome: self._arrived(key, outcome))
+                self._ask(key)
             return None
         if isinstance(answer, BaseException):
             reason = getattr(answer, "strerror", None) or answer
@@ -135,18 +136,36 @@ class Lookups:
             raise NetworkError(f"cannot resolve host {host!r}: the name has no address", broker=broker)
         return list(answer)
 
-    def _arrived(self, key: tuple[str, int], outcome: list[Address] | BaseException) -> None:
-        """Called on the helper thread."""
+    def _ask(self, key: tuple[str, int]) -> None:
+        outcomes: deque[list[Address] | BaseException] = deque()
 
-        def step(now_ms: int) -> None:
-            self._running.discard(key)
-            self._answers[key] = outcome
-            self._arriving, self._used = key, False
-            try:
-                self._found(key, now_ms)
-            finally:
-                self._arriving = None
-                if self._used:
-                    del self._answers[key]
+        def arrived(outcome: list[Address] | BaseException) -> None:
+            """Called on the helper thread."""
+            outcomes.append(outcome)
+            self._post(lambda now_ms: self._arrived(key, now_ms))
 
-        self._post(step)
+        try:
+            self._running[key] = outcomes
+            call_in_background(f"kafkacore-resolve-{key[0]}", lambda: resolve(*key), arrived)
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+
+    def _take(self, key: tuple[str, int]) -> bool:
+        """Takes the answer of a lookup that has ended; False when there is none, or it was taken before."""
+        outcomes = self._running.get(key)
+        if not outcomes:
+            return False
+        self._answers[key] = outcomes[0]
+        del self._running[key]
+        return True
+
+    def _arrived(self, key: tuple[str, int], now_ms: int) -> None:
+        early = not self._take(key)
+        self._arriving, self._used = key, False
+        try:
+            self._found(key, now_ms)
+        finally:
+            self._arriving = None
+            if self._used or early:
+                self._answers.pop(key, None)

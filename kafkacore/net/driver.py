@@ -78,13 +78,17 @@ class CallerDriver:
         return NetworkClient(selector, self.metadata, config, self.clock)
 
     def _renew(self) -> None:
-        """Ctrl+C can end a call between any two steps, so nothing that was under way is relied on: new connections, nothing in flight."""
-        old, self.client = self.client, self._new_client()
-        self._interrupted = False
+        """Ctrl+C, a MemoryError or a bug can end a call between any two steps, so nothing that was under way is relied on: new connections,
+        nothing in flight.
+
+        They can end this as well, and a new selector can fail for want of a descriptor: then the next call begins here again.
+        """
+        with contextlib.suppress(Exception):
+            self.client.selector.close()
+        self.client = self._new_client()
         if self._renewed is not None:
             self._renewed(self.client)
-        with contextlib.suppress(Exception):
-            old.selector.close()
+        self._interrupted = False
 
     # -- one caller at a time -----------------------------------------------------------------------------------------------------
 
@@ -102,11 +106,15 @@ class CallerDriver:
             self._lock.release()
             raise errors.ClosedError(f"this {self.what} is closed")
         if self._interrupted:
-            self._renew()
+            try:
+                self._renew()
+            except BaseException:
+                self._lock.release()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        if kind is not None and not issubclass(kind, Exception):
+        if kind is not None and (not issubclass(kind, errors.KafkaError) or issubclass(kind, errors.InternalError)):
             self._interrupted = True
         self._lock.release()
 

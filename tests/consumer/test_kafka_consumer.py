@@ -1,10 +1,12 @@
 """KafkaConsumer on the embedded broker, over real sockets."""
 
 import contextlib
+import errno
 import itertools
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from produce_raw import produce
@@ -16,6 +18,7 @@ from kafkacore.clock import JumpingClock
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
+from kafkacore.consumer.subscription import SubscriptionState
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, TopicPartition
@@ -587,6 +590,57 @@ def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, 
                         got += [r.value for r in polled[A]]
         got += read(consumer, 300 - len(got)).get(A, [])
     assert got == numbered(0, 300)
+
+
+@pytest.mark.parametrize("error", [MemoryError, errors.InternalError, ZeroDivisionError])
+@pytest.mark.parametrize("step", ["Fetcher._answered", "Fetcher._hold", "PositionKeeper._collect", "NetworkClient._do_send"])
+def test_an_error_that_is_no_answer_of_a_broker_starts_over_as_well(broker, consumer, monkeypatch, step, error):
+    """It ends a call between any two steps, as Ctrl+C does: what was in flight would never be asked for again."""
+    produce(broker.address, "t", 0, numbered(0, 3))
+    consumer.assign([A])
+    owner, name = step.split(".")
+    place = {"NetworkClient": NetworkClient, "Fetcher": Fetcher, "PositionKeeper": PositionKeeper}[owner]
+
+    def fail(*_):
+        raise error("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, fail)
+        with pytest.raises(error):
+            consumer.poll(10)
+    assert read(consumer, 3) == {A: numbered(0, 3)}
+
+
+@pytest.mark.parametrize("step", ["Fetcher.start_anew", "PositionKeeper.start_anew", "SubscriptionState.settle_anew"])
+def test_a_second_interrupt_where_the_first_is_put_in_order(broker, consumer, monkeypatch, step):
+    """What was in flight would never be asked for again."""
+    produce(broker.address, "t", 0, numbered(0, 3))
+    consumer.assign([A])
+    owner, name = step.split(".")
+    place = {"Fetcher": Fetcher, "PositionKeeper": PositionKeeper, "SubscriptionState": SubscriptionState}[owner]
+    for where, what in ((Fetcher, "_answered"), (place, name)):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, what, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(10)
+    assert read(consumer, 3) == {A: numbered(0, 3)}
+
+
+def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker, consumer, monkeypatch):
+    produce(broker.address, "t", 0, numbered(0, 3))
+    consumer.assign([A])
+    full = OSError(errno.EMFILE, "too many open files")
+    for where, what, error in ((Fetcher, "_answered", KeyboardInterrupt()), (CallerDriver, "_new_client", full)):
+
+        def fail(*_, error=error):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(where, what, fail)
+            with pytest.raises(type(error)):
+                consumer.poll(10)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(read, consumer, 3).result(30) == {A: numbered(0, 3)}
 
 
 def test_closing_after_an_interrupt(broker, consumer, monkeypatch):

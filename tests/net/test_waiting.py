@@ -15,7 +15,7 @@ from kafkacore.clock import SystemClock
 from kafkacore.config_security import SaslSettings, TokenEndpoint, sasl_listener
 from kafkacore.errors import AuthenticationFailedError, NetworkError
 from kafkacore.metadata import NEVER_MS
-from kafkacore.net import oauth
+from kafkacore.net import background, oauth
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import AWAITING_TOKEN, REAUTHENTICATING, RESOLVING
@@ -191,6 +191,58 @@ def test_two_brokers_at_one_host_share_a_lookup(cluster, resolver):
     leave(cluster, RESOLVING)
     assert [cluster.client._connections[id].attempts for id in (7, 8)] == [[], []]
     assert resolver.calls.count("both") == 1
+
+
+def test_an_answer_whose_step_ctrl_c_has_ended_is_used_by_the_next_attempt(cluster, resolver, monkeypatch):
+    """A producer keeps its client then: an answer that is lost would leave the name unresolved for good."""
+    resolver.hangs("broker-2")
+    node = cluster.node(2)
+    cluster.client.ready(node, cluster.now_ms)
+    resolver.answer("broker-2", "broker-2")
+
+    def interrupt(_key, _now_ms):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.client._lookups, "_arrived", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            leave(cluster, RESOLVING)
+    while not cluster.client.connection_failed(node):  # the attempt ends at its deadline
+        cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+        cluster.poll()
+    cluster.clock.advance(cluster.client.connection_delay(node, cluster.now_ms))
+    cluster.until_ready(2)
+    assert resolver.calls.count("broker-2") == 1
+
+
+def test_a_lookup_that_ctrl_c_kept_from_beginning_begins_with_the_next_attempt(cluster, resolver, monkeypatch):
+    resolver.hangs("broker-2")
+    node = cluster.node(2)
+
+    def interrupt(*_args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "call_in_background", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cluster.client.ready(node, cluster.now_ms)
+    resolver.answer("broker-2", "broker-2")
+    cluster.until_ready(2)
+
+
+def test_a_call_in_place_leaves_ctrl_c_to_the_caller(monkeypatch):
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        background.call_in_background("a call", interrupted, seen.append)
+    background.call_in_background("a call", lambda: 1, seen.append)
+    assert seen == [1]
 
 
 def test_a_name_without_address_is_told_and_asked_for_again(cluster, resolver):
