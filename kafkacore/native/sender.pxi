@@ -442,7 +442,7 @@ cdef class SenderCore:
                     finally:
                         self._io.release()
                 if not ended:
-                    self._wait_in_line(delivery, None if timeout is None else deadline_ms)
+                    self._wait_in_line(delivery, deadline_ms)
         finally:
             self._leave()
         if delivery.state != DELIVERY_FINISHED:
@@ -453,8 +453,35 @@ cdef class SenderCore:
                 attempts=delivery.attempts() + self.metadata.attempts,
             )
 
-    def _drive(self, Delivery delivery not None, deadline_ms):
-        return self.drive(delivery, LOOKING if deadline_ms is None else deadline_ms)
+    cdef int _wait_in_line(self, Delivery delivery, int64_t deadline_ms) except -1:
+        """Waits while another thread drives. Compiled: Ctrl+C between two steps would leave `_io` held, or a gate that no thread waits at."""
+        cdef bint ended
+        cdef int64_t left_ms
+        gate = _allocate_lock()
+        gate.acquire()
+        self._callers.append(gate)
+        try:
+            if not delivery.add_waiter(gate):
+                return 0
+            while delivery.state != DELIVERY_FINISHED:
+                if not self._forced and self._io.acquire(False):
+                    try:
+                        ended = self.drive(delivery, deadline_ms)
+                    finally:
+                        self._io.release()
+                    if ended:
+                        return 0
+                    continue                           # forced close: the thread ends the I/O and fails what is left
+                if deadline_ms >= LOOKING:
+                    gate.acquire()
+                    continue
+                left_ms = deadline_ms - time_of(self._clock)
+                if left_ms <= 0 or not gate.acquire(True, min(left_ms / 1000.0, _TIMEOUT_MAX)):
+                    return 0
+        finally:
+            self._callers.remove(gate)
+            delivery.remove_waiter(gate)
+        return 0
 
     cdef bint drive(self, Delivery delivery, int64_t deadline_ms) except -1:
         """Makes passes until the delivery is finished or its time is over (`_io` held); False when a forced close cut that short."""

@@ -487,33 +487,6 @@ class Sender(SenderCore):
             with contextlib.suppress(RuntimeError):                   # opened by another thread since
                 gate.release()
 
-    def _wait_in_line(self, delivery: Delivery, deadline_ms: int | None) -> None:
-        """Called by `wait` when somebody else drives."""
-        gate = threading.Lock()
-        gate.acquire()
-        self._callers.append(gate)
-        try:
-            if not delivery.add_waiter(gate):
-                return
-            while not delivery.finished:
-                if not self._forced and self._io.acquire(blocking=False):
-                    try:
-                        ended = self._drive(delivery, deadline_ms)
-                    finally:
-                        self._io.release()
-                    if ended:
-                        return
-                    continue                                          # forced close: the thread ends the I/O and fails what is left
-                if deadline_ms is None:
-                    gate.acquire()
-                    continue
-                left_s = (deadline_ms - self._clock.now_ms()) / 1000
-                if left_s <= 0 or not gate.acquire(timeout=min(left_s, threading.TIMEOUT_MAX)):
-                    return
-        finally:
-            self._callers.remove(gate)
-            delivery.remove_waiter(gate)
-
     def _pass_failed(self, error: BaseException) -> None:
         """Called when a step of a pass has raised what no step should."""
         log.error("a pass of the Sender failed; its batches are queued again", exc_info=error)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import linecache
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from producer_support import Bench, response
 
 from kafkacore import protocol
-from kafkacore.errors import Code
+from kafkacore.errors import Code, KafkaTimeoutError
 
 HERE = "/kafkacore/"
 
@@ -162,3 +164,44 @@ def test_a_caller_that_drives(code: int) -> None:
         assert all(future.done() for future in bench.futures)  # type: ignore[attr-defined]
 
     assert at_every_step(scenario, check) > 20
+
+
+class TakenAtFirst:
+    """The right to do the I/O, which another thread has at the first try and gives back before the second."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.tries = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self.tries += 1
+        return self.tries > 1 and self.lock.acquire(blocking)
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def locked(self) -> bool:
+        return self.lock.locked()
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+def test_a_caller_that_waits_in_line_leaves_nothing_behind(timeout: float | None) -> None:
+    """A gate left in the line takes every later wake-up of the Sender's thread, and the right to do the I/O would be held for good."""
+
+    def scenario(bench: Bench) -> Callable[[], object]:
+        future = bench.send("t", b"x", partition=0)
+        bench.sender._io = TakenAtFirst()
+        bench.client.in_poll = lambda: answer_all(bench)
+
+        def wait() -> None:
+            with contextlib.suppress(KafkaTimeoutError):
+                future.result(timeout)
+
+        return wait
+
+    def check(bench: Bench) -> None:
+        assert not bench.sender._callers
+        assert not bench.sender._io.locked()
+        settled(bench)
+
+    assert at_every_step(scenario, check) > (0 if timeout == 0 else 5)
