@@ -163,22 +163,27 @@ class _Waker:
         with self._lock:
             if self.fd < 0:
                 return
-            self._waking = True
-            if self._pair is None:
-                os.eventfd_write(self.fd, 1)
-            else:
-                with contextlib.suppress(BlockingIOError):  # full of wakes: the poll will return anyway
-                    self._pair[1].send(b"\0")
+            try:
+                self._waking = True
+                if self._pair is None:
+                    os.eventfd_write(self.fd, 1)
+                else:
+                    with contextlib.suppress(BlockingIOError):  # full of wakes: the poll will return anyway
+                        self._pair[1].send(b"\0")
+            except BaseException:  # Ctrl+C: a wake that was not written must not keep the next from being written
+                self._waking = False
+                raise
 
     def drain(self) -> None:
         # Read first, then clear: a wake between the two writes nothing, and need not, because the poll it wanted to end is this one.
-        if self._pair is None:
+        try:
             with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.fd)
-        else:
-            with contextlib.suppress(BlockingIOError):
-                self._pair[0].recv(64)
-        self._waking = False
+                if self._pair is None:
+                    os.eventfd_read(self.fd)
+                else:
+                    self._pair[0].recv(64)
+        finally:  # also after Ctrl+C, or no later wake would be written
+            self._waking = False
 
     def close(self) -> None:
         with self._lock:

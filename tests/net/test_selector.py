@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -320,6 +321,24 @@ def test_fail_is_reported(selector: Selector) -> None:
     selector.fail(1, CorruptDataError("nonsense"))
     selector.poll(60_000)
     assert "nonsense" in str(selector.disconnected[1])
+
+
+@pytest.mark.parametrize("step", ["eventfd_write", "eventfd_read"])
+def test_ctrl_c_in_a_wakeup_or_behind_one_loses_no_later_one(selector: Selector, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    real = getattr(os, step)
+
+    def interrupt(*args: int) -> None:
+        if step == "eventfd_read":  # a signal is taken when the call has returned
+            real(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            selector.wakeup()
+            selector.poll(-1)
+    selector.wakeup()
+    assert selector._poller.poll(0) != []
 
 
 def test_a_wakeup_from_another_thread_ends_a_wait(selector: Selector) -> None:
