@@ -278,11 +278,11 @@ class Soak:
             while time.monotonic() < end:
                 nemesis.strike()
             world.passwords.hand_over()
-            last = self._come_back(cluster, world, clients, slowest_s)
+            self._come_back(cluster, world, clients, slowest_s)
             elapsed = time.monotonic() - faults_began
             self._say(
                 f"soak: {elapsed:.0f} s, round {rounds}: {sum(nemesis.counts.values())} faults, {len(world.history.sends):,} records sent,"
-                f" {sum(world.errors.values())} errors raised, {len(world.findings)} findings; last to come back: {last}"
+                f" {sum(world.errors.values())} errors raised, {len(world.findings)} findings"
             )
         faults_s = time.monotonic() - faults_began
         fresh = self._settle(world, writers, readers, observer)
@@ -311,23 +311,15 @@ class Soak:
             "findings": list(world.findings),
         }
 
-    def _come_back(self, cluster: EmbeddedCluster, world: World, clients: list[Client], slowest_s: dict[str, float]) -> str:
-        """Waits until all replicas are in sync and every client has seen through something that was sent after this call.
-
-        Returns:
-            Which client was the last, and after how long.
-        """
-        last = "none"
+    def _come_back(self, cluster: EmbeddedCluster, world: World, clients: list[Client], slowest_s: dict[str, float]) -> None:
+        """Waits until all replicas are in sync and every client has seen through something that was sent after this call."""
         began, began_ms = time.monotonic(), wall_ms()
         waited_for = {client.name: client for client in clients}
 
         def lacking() -> list[str]:
-            nonlocal last
             for client in [each for each in waited_for.values() if each.latest_ms >= began_ms]:
                 del waited_for[client.name]
-                took_s = time.monotonic() - began
-                slowest_s[client.name] = max(slowest_s.get(client.name, 0.0), took_s)
-                last = f"{client.name}, {took_s:.1f} s"
+                slowest_s[client.name] = max(slowest_s.get(client.name, 0.0), time.monotonic() - began)
             return [*self._out_of_sync(cluster), *waited_for]
 
         while not world.findings and lacking():
@@ -335,9 +327,8 @@ class Soak:
                 for what in lacking():
                     state = waited_for[what].describe() if what in waited_for else "not in sync"
                     world.find(f"STUCK: {what} did not come back within {RETURN_S} s of the last fault: {state}")
-                break
+                return
             time.sleep(0.05)
-        return last
 
     @staticmethod
     def _out_of_sync(cluster: EmbeddedCluster) -> list[str]:

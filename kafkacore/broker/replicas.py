@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 PartitionKey = tuple[str, int]
 RETRY_OFFLINE_MS = 1_000
+OPENED_PER_TURN = 8
+"""New logs on disk that are opened in one turn of the loop: several small files each, 5 ms on a slow disk."""
 
 
 class LeadershipListener(Protocol):
@@ -90,6 +92,10 @@ class ReplicaManager(ImageListener):
         """The way of ISR changes to the controller; None before there is one."""
         self.assignments: DirectoryAssignments | None = None
         """The way to the controller of where replicas lie; None before there is one."""
+        self.on_opened: Callable[[], None] = lambda: None
+        """Called when the last of the partitions that waited to be opened is."""
+        self._to_open: dict[PartitionKey, None] = {}
+        self._opening: TimerTask | None = None
         self._isr_check: TimerTask | None = None
         self._retry: TimerTask | None = None
         self._to_retry: set[PartitionKey] = set()
@@ -118,13 +124,50 @@ class ReplicaManager(ImageListener):
                 with contained("the deletion of partition %s-%d", topic.name, index):
                     self._drop((topic.name, index))
         for change in delta.partitions:
-            with contained("the change of partition %s-%d", change.topic.name, change.index):
+            key = change.topic.name, change.index
+            if key in self._to_open:
+                continue  # its turn comes, with what the image says by then
+            if self._waits_to_be_opened(change.topic, key):
+                self._to_open[key] = None
+                continue
+            with contained("the change of partition %s-%d", *key):
                 self.update(change.topic, change.index)
+        self._open_some()
         for kind, name in delta.configs:
             if kind == RESOURCE_TOPIC and name in self.cluster.topics:
                 self._settings_changed(self.cluster.topics[name])
         if delta.brokers:
             self._brokers_changed(delta.brokers)
+
+    def is_opening(self) -> bool:
+        """Whether partitions that the image gives this broker wait to be opened."""
+        return bool(self._to_open)
+
+    def _waits_to_be_opened(self, topic: Topic, key: PartitionKey) -> bool:
+        """A new log on disk; one in memory is no work, and a partition that is here changes at once."""
+        is_new = key not in self.partitions and key not in self.offline
+        return self.logs.on_disk and is_new and self.node_id in topic.partitions[key[1]].replicas
+
+    def _open_some(self) -> None:
+        """Opens the next partitions; between two turns the loop serves clients, who are answered NOT_LEADER_OR_FOLLOWER for the rest."""
+        if self._opening is not None:
+            return
+        for _ in range(min(OPENED_PER_TURN, len(self._to_open))):
+            key = next(iter(self._to_open))
+            topic = self.cluster.topics.get(key[0])
+            with contained("the opening of partition %s-%d", *key):
+                if topic is not None and key[1] < len(topic.partitions):
+                    self.update(topic, key[1])
+            self._to_open.pop(key, None)
+        if self._to_open:
+            self._opening = TimerTask(0, self._open_next)
+            self._timer.add(self._opening)
+        else:
+            self.on_opened()
+
+    def _open_next(self) -> None:
+        self._opening = None
+        self._open_some()
 
     def _high_watermarks(self) -> dict[PartitionKey, int]:
         aside = {key: partition.high_watermark for key, partition in self.offline.items() if partition is not None}
@@ -226,10 +269,11 @@ class ReplicaManager(ImageListener):
             if part is not None:
                 with contained("the end of %s", type(part).__name__):
                     part.close()
-        for task in (self._isr_check, self._retry, self._freeing):
+        for task in (self._isr_check, self._retry, self._freeing, self._opening):
             if task is not None:
                 task.cancel()
-        self._isr_check = self._retry = self._freeing = None
+        self._isr_check = self._retry = self._freeing = self._opening = None
+        self._to_open.clear()  # `started` opens them
         self._to_retry.clear()
         for partition in list(self.partitions.values()):
             with contained("the end of partition %s-%d", *partition.key):
@@ -308,6 +352,7 @@ class ReplicaManager(ImageListener):
         return not self._starting and key not in self.offline and registration.leader_epoch == registration.partition_epoch == 0
 
     def _drop(self, key: PartitionKey) -> None:
+        self._to_open.pop(key, None)
         aside = self.offline.pop(key, None)
         partition = self.partitions.pop(key, None) or aside
         if partition is None:

@@ -184,6 +184,8 @@ class BrokerState:
         self.is_up = False
         self.controller = connect(self)
         self.controller.log_dirs = lambda: ([], []) if self.logs.is_offline else self.logs.directory_ids()
+        self.controller.is_opening = self.replicas.is_opening
+        self.replicas.on_opened = self.controller.opened
         self.producer_ids = ProducerIds(self.controller, node_id)
         self.replicas.assignments = DirectoryAssignments(node_id, self.controller.submit, self._epoch, self.timer)
         self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)

@@ -12,10 +12,10 @@ def connect(host, state):
     return LocalControllerLink(host, state.node_id, state.cluster, state.timer, state.post)
 
 
-def broker_state(config, clock, *, host=None, node_id=1, port=9092):
+def broker_state(config, clock, *, host=None, node_id=1, port=9092, log_dirs=None):
     """A broker without a thread, registered with a controller of its own unless one is given."""
     host = host or ControllerHost(config, clock=clock)
-    state = BrokerState(config, node_id, host.cluster_id, lambda state: connect(host, state), API_VERSIONS, clock)
+    state = BrokerState(config, node_id, host.cluster_id, lambda state: connect(host, state), API_VERSIONS, clock, log_dirs=log_dirs)
     state.controller.start(Node(node_id, "127.0.0.1", port))
     return state
 

@@ -7,7 +7,8 @@
 Rules:
 
 1. An image is touched by its broker's owner thread only; before the broker has a thread, by whoever starts it.
-2. `done` runs when the image has reached the response's offset, so that what a client is told is what this broker knows.
+2. `done` runs when the image has reached the response's offset, so that what a client is told is what this broker knows; for topics and
+   partitions that were created, when this broker has opened its own, which takes it several turns of its loop.
 3. Records are applied one batch after the other, never inside the telling of another: what a listener submits meanwhile waits its turn.
 
 Source: kafka.server.{NodeToControllerChannelManagerImpl, BrokerLifecycleManager}, org.apache.kafka.image.loader.MetadataLoader.
@@ -30,6 +31,8 @@ from kafkacore.protocol import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
     RegistrationFeature,
     RegistrationListener,
 )
@@ -85,6 +88,12 @@ class ControllerLink(Protocol):
     def close(self) -> None:
         """This broker is gone; whatever it still leads goes to others."""
 
+    is_opening: Callable[[], bool]
+    """Whether this broker has not opened all partitions that its image gives it; answers to those who create some wait for that."""
+
+    def opened(self) -> None:
+        """All partitions are open."""
+
 
 class LinkBase:
     """What every link has: an image that follows, answers that wait for it, and wishes that heartbeats carry."""
@@ -98,6 +107,9 @@ class LinkBase:
         self._heartbeat: TimerTask | None = None
         self._applying = False
         self._waiting: deque[tuple[int, Response, Done]] = deque()
+        self._created: deque[tuple[Response, Done]] = deque()
+        self.is_opening: Callable[[], bool] = lambda: False
+        """Whether this broker has not opened all partitions that its image gives it."""
         self._on_shutdown: Callable[[], None] | None = None
         self._want_fence = False
 
@@ -105,6 +117,15 @@ class LinkBase:
         """Gives out the answers that tell what the image knows by now."""
         while self._waiting and self._waiting[0][0] <= self._image.next_offset and not self._applying:
             _, response, done = self._waiting.popleft()
+            if isinstance(response, (CreateTopicsResponse, CreatePartitionsResponse)) and self.is_opening():
+                self._created.append((response, done))
+            else:
+                done(response)
+
+    def opened(self) -> None:
+        """All partitions are open: who created them is answered."""
+        while self._created and not self.is_opening():
+            response, done = self._created.popleft()
             done(response)
 
     def _registration(self, node: Node, cluster_id: str) -> BrokerRegistrationRequest:

@@ -569,10 +569,11 @@ class Log(LogCore):
             batch = found[0].batch_at(found[1])
         except OSError as error:
             raise self.storage.failed(error) from error
-        record = max(batch.records(), key=lambda each: each.timestamp_ms, default=None)
-        if record is None:                                    # compaction emptied the batch
+        columns = batch.columns()
+        if not len(columns):                                  # compaction emptied the batch
             return OffsetPosition(batch.last_offset, batch.max_timestamp_ms, batch.leader_epoch)
-        return OffsetPosition(record.offset, record.timestamp_ms, batch.leader_epoch)
+        row = int(columns.timestamps_ms.argmax())
+        return OffsetPosition(int(columns.offsets[row]), int(columns.timestamps_ms[row]), batch.leader_epoch)
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that readers of committed records from offset to upper_offset must leave out."""

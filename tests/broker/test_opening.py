@@ -1,0 +1,125 @@
+"""Many new partitions on disk are opened in turns of the loop: other clients are served between, and their maker is answered at the end."""
+
+import pytest
+from brokering import T0, batch
+from controlling import broker_state, create_partitions, create_topic, delete_topic
+
+from kafkacore import protocol as p
+from kafkacore.broker.replicas import OPENED_PER_TURN
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import KafkaStorage, NotLeaderOrFollower, UnknownTopicOrPartition
+
+MANY = 5 * OPENED_PER_TURN
+
+
+class Bench:
+    """A broker with logs on disk, without a thread: `turn` is a turn of its loop."""
+
+    def __init__(self, directory):
+        self.clock = ManualClock(wall_ms=T0)
+        self.state = broker_state(BrokerConfig(), self.clock, log_dirs=[directory])
+        self.replicas = self.state.replicas
+        self.answers = []
+
+    def create(self, name, partitions=MANY):
+        topic = p.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        self.state.controller.submit(p.CreateTopicsRequest(topics=[topic]), 7, self.answers.append)
+
+    def turn(self):
+        """How many partitions it opened."""
+        before = len(self.replicas.partitions)
+        self.state.timer.advance_clock()
+        return len(self.replicas.partitions) - before
+
+    def write(self, name, index):
+        return self.replicas.append(name, index, batch(), -1, 9, self.clock.wall_ms(), self.clock.now_ms()).base_offset
+
+
+@pytest.fixture
+def bench(tmp_path):
+    made = Bench(tmp_path)
+    yield made
+    made.state.ended()
+
+
+def test_each_turn_opens_some_and_the_answer_comes_with_the_last(bench):
+    bench.create("t")
+    assert len(bench.replicas.partitions) == OPENED_PER_TURN
+    assert bench.write("t", 0) == 0
+    with pytest.raises(NotLeaderOrFollower) as refused:
+        bench.write("t", MANY - 1)
+    assert refused.value.retriable
+    for _ in range(MANY // OPENED_PER_TURN - 1):
+        assert bench.answers == []
+        assert bench.turn() == OPENED_PER_TURN
+    (answer,) = bench.answers
+    assert answer.topics[0].error_code == 0
+    assert [bench.write("t", index) for index in range(1, MANY)] == [0] * (MANY - 1)
+    assert bench.turn() == 0
+
+
+def test_a_few_are_opened_at_once(bench):
+    bench.create("t", OPENED_PER_TURN)
+    assert len(bench.answers) == 1
+    create_partitions(bench.state.controller, "t", OPENED_PER_TURN + 3)
+    assert bench.write("t", OPENED_PER_TURN + 2) == 0
+
+
+def test_what_does_not_create_anything_is_answered_in_between(bench):
+    create_topic(bench.state.controller, "small", 1)
+    bench.create("t")
+    delete_topic(bench.state.controller, "small")
+    assert bench.answers == []
+    bench.create("u", 1)                                     # its partition comes after those before it
+    while bench.turn():
+        pass
+    assert [answer.topics[0].name for answer in bench.answers] == ["t", "u"]
+
+
+def test_a_topic_that_is_deleted_before_its_turn_is_not_opened(bench):
+    bench.create("t")
+    delete_topic(bench.state.controller, "t")
+    assert bench.replicas.partitions == {}
+    assert bench.turn() == 0
+    assert len(bench.answers) == 1
+    with pytest.raises(UnknownTopicOrPartition):
+        bench.write("t", MANY - 1)
+    bench.create("t", 2)                                     # another topic of the name
+    assert bench.write("t", 1) == 0
+    assert len(bench.replicas.partitions) == 2
+
+
+def test_a_topic_that_grows_in_between_is_opened_whole(bench):
+    bench.create("t")
+    grown = p.CreatePartitionsTopic(name="t", count=MANY + 10, assignments=None)
+    bench.state.controller.submit(p.CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3, bench.answers.append)
+    while bench.turn():
+        pass
+    assert [type(answer).__name__ for answer in bench.answers] == ["CreateTopicsResponse", "CreatePartitionsResponse"]
+    assert len(bench.replicas.partitions) == MANY + 10
+    assert all(partition.is_leader for partition in bench.replicas.partitions.values())
+
+
+def test_one_that_cannot_be_opened_holds_up_no_other(bench, monkeypatch):
+    opened = bench.state.logs.open
+
+    def open_log(topic, topic_id, index, config, **options):
+        if index % 7 == 3:
+            raise KafkaStorage("the disk says no")
+        return opened(topic, topic_id, index, config, **options)
+
+    monkeypatch.setattr(bench.state.logs, "open", open_log)
+    bench.create("t")
+    for _ in range(MANY):
+        bench.state.timer.advance_clock()
+    assert len(bench.answers) == 1
+    assert len(bench.replicas.partitions) == MANY - len(range(3, MANY, 7))
+
+
+def test_a_broker_that_stops_in_between_opens_the_rest_when_it_starts(bench):
+    bench.create("t")
+    bench.replicas.stopping()
+    assert bench.turn() == 0
+    bench.replicas.started()
+    assert len(bench.replicas.partitions) == MANY
