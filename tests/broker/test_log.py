@@ -103,6 +103,25 @@ def test_reads_agree_with_a_list_of_batches(counts, offset, max_bytes, upper):
     assert small.bytes_between(offset, upper) == wanted
 
 
+@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=12), offset=st.integers(0, 40), nbytes=st.integers(1, 2_000))
+def test_the_offset_after_so_many_bytes_lies_behind_them_and_within_the_next_batches(counts, offset, nbytes):
+    """It bounds the aborted transactions of an answer: one too low would hand out aborted records."""
+    small = Log(segment_bytes=300)
+    batches = []
+    for count in counts:
+        data = batch([b"v" * 20] * count)
+        base = small.append(read_one_batch(data, MAX), 0)
+        batches.append((base, base + count, len(data)))
+    offset = min(offset, small.end_offset - 1)
+    taken, behind = 0, offset
+    for _, after, size in batches:
+        if after > offset and taken < nbytes:
+            taken, behind = taken + size, after
+    found = small.offset_after(offset, taken)
+    assert behind <= found <= small.end_offset
+    assert found <= behind + 4                             # a batch has four records at most
+
+
 def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next():
     log = Log(segment_bytes=1000)
     sizes = [300, 400, 30, 30]                            # the first two fill a segment, the last two begin the next

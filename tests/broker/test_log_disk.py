@@ -187,6 +187,20 @@ def test_a_read_gives_slices_of_the_files_and_no_memory(disk):
     assert next(r.offset for b in records.read_batches(pieces[0].read()) for r in b.records()) == 0
 
 
+def test_a_segment_without_timestamps_is_as_old_as_its_file_after_a_restart(disk):
+    log = disk.log(segment_bytes=300)
+    for _ in range(3):
+        append(log, [b"v" * 200], timestamps_ms=[-1])
+    written_ms = T0 - 5_000
+    for path in (disk.path / "t-0").glob("*.log"):
+        os.utime(path, ns=(written_ms * 1_000_000, written_ms * 1_000_000))
+    disk.restart()
+    log = disk.log(segment_bytes=300)
+    assert [segment.written_ms for segment in log.segments] == [written_ms] * 3
+    assert log.delete_old_segments(5_000, -1, T0) == 0
+    assert log.delete_old_segments(4_999, -1, T0) == 3
+
+
 def test_deleted_files_stay_for_the_delay_under_another_name(disk):
     log = disk.log(segment_bytes=300, file_delete_delay_ms=1000)
     for _ in range(3):

@@ -29,7 +29,8 @@ from kafkacore.errors import (
     RecordTooLarge,
     UsageError,
 )
-from kafkacore.producer import KafkaProducer
+from kafkacore.metadata import ClusterSnapshot
+from kafkacore.producer import KafkaProducer, _update_topics
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
@@ -497,6 +498,24 @@ def test_a_topic_made_anew_with_fewer_partitions(cluster: Any) -> None:
             p._sender.wake(-1, True)
         assert {p.send("again", b"x", key=b"%d" % i).result(10).partition for i in range(20)} == {0, 1}
         assert {p.send("again", b"x").result(10).partition for i in range(20)} <= {0, 1}
+
+
+def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_name_does(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create_topic("grown", partitions=4, replication_factor=1)
+    with producer(cluster) as p:
+        p.send("grown", b"x").result(10)
+        queue, info = p._topics["grown"], p._metadata.snapshot.topics["grown"]
+        snapshot = p._metadata.snapshot
+        for topic_id, partitions in ((info.topic_id, 4), (b"another topic id", 2)):
+            answer = info._replace(topic_id=topic_id, partitions=info.partitions[:2])
+            topics = {**snapshot.topics, "grown": answer}
+            stale = ClusterSnapshot(snapshot.nodes, controller_id=1, cluster_id=snapshot.cluster_id, topics=topics)
+            with monkeypatch.context() as patched:
+                patched.setattr(p._metadata, "snapshot", stale)
+                _update_topics(p)
+            assert queue.n == partitions
 
 
 def test_interceptors_do_not_hide_failures_from_flush(cluster: Any) -> None:
