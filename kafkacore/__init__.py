@@ -4,6 +4,8 @@ The names of `__all__` are imported when they are first used, so that a program 
 loads no extension and no numpy.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
     from kafkacore.producer import KafkaProducer
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import NewPartitions, NewTopic, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+
+# The GIL is the lock of the compiled code. A free-threaded Python turns it on for the extension, unless it was told never to.
+if hasattr(sys, "_is_gil_enabled"):
+    _gil = sys._xoptions.get("gil") or (None if sys.flags.ignore_environment else os.environ.get("PYTHON_GIL"))
+    if _gil == "0":
+        raise ImportError("kafkacore needs the GIL: start Python without PYTHON_GIL=0 and without -X gil=0")
 
 __version__ = "0.1.0.dev0"
 
