@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from kafkacore import KafkaAdminClient, NewPartitions, protocol
+from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.errors import (
     BufferFullError,
     ClosedError,
@@ -27,6 +28,7 @@ from kafkacore.errors import (
     ForkedClientError,
     KafkaTimeoutError,
     RecordTooLarge,
+    UnsupportedVersion,
     UsageError,
 )
 from kafkacore.metadata import ClusterSnapshot
@@ -176,6 +178,35 @@ def test_custom_partitioner_sees_key_value_and_cluster(cluster: Any) -> None:
         others = {p.send("t", b"x", key=f"cold-{i}").result(10).partition for i in range(20)}
     assert partitions == [3] * 5
     assert others <= {0, 1, 2}
+
+
+def test_round_robin_passes_over_partitions_without_a_leader() -> None:
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=1)
+        led = [index for index in range(4) if cluster.leader("t", index) == 1]
+        assert 0 < len(led) < 4
+        cluster.kill_broker(2)
+        with producer(cluster, partitioner="round_robin", metadata_max_age_ms=20) as p:
+            p.partitions_for("t")
+            while len(p._metadata.snapshot.available_partitions("t")) != len(led):
+                p._metadata.await_update(p._metadata.request_update(), 10_000)
+            assert [p.send("t", b"x").result(30).partition for _ in range(2 * len(led))].count(led[0]) == 2
+
+
+@pytest.mark.parametrize(("produce", "codec", "goes"), [(3, "lz4", True), (6, "zstd", False), (7, "zstd", True)])
+def test_older_brokers_get_the_produce_versions_that_they_speak(produce: int, codec: str, goes: bool) -> None:
+    """Record batches need Produce v3 (Kafka 0.11), zstd v7 (Kafka 2.1)."""
+    with (
+        EmbeddedCluster(api_versions={**API_VERSIONS, protocol.ProduceRequest.API_KEY: (3, produce)}) as cluster,
+        producer(cluster, compression_type=codec) as p,
+    ):
+        cluster.create_topic("t", partitions=1)
+        sent = p.send("t", b"x" * 1000)
+        if goes:
+            assert sent.result(10).offset == 0
+        else:
+            with pytest.raises(UnsupportedVersion):
+                sent.result(10)
 
 
 def test_round_robin_and_sticky(cluster: Any) -> None:
