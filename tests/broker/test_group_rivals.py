@@ -42,7 +42,8 @@ def until(condition, step, what):
     """Takes steps until something holds; a step is a poll of clients, which waits for the broker a little."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        if time.monotonic() >= end:
+            raise TimeoutError(f"not within {DEADLINE_S} s: {what}")
         step()
 
 
