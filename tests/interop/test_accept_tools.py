@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all
+from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, until
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import fast_jvm
 
@@ -188,10 +188,11 @@ def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: Mak
     topic, command = make_topic(), "kafka.admin.ConfigCommand"
     where = ("--bootstrap-server", bootstrap_servers, "--entity-type", "topics", "--entity-name", topic)
     java.run(command, *where, "--alter", "--add-config", "retention.ms=5000,cleanup.policy=[compact,delete]").ok()
-    said = java.run(command, *where, "--describe").ok()
-    assert re.search(r"retention.ms=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000", said)
+    # Kafka's controller answers before its broker has applied what was altered.
+    altered = r"retention.ms=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000"
+    until(lambda: re.search(altered, java.run(command, *where, "--describe").ok()), "the altered setting")
     java.run(command, *where, "--alter", "--delete-config", "retention.ms").ok()
-    assert "retention.ms" not in java.run(command, *where, "--describe").ok()
+    until(lambda: "retention.ms" not in java.run(command, *where, "--describe").ok(), "the setting is removed")
     refused = java.run(command, *where, "--alter", "--add-config", "retention.ms=soon")
     assert refused.code == 1 and "InvalidConfigurationException" in refused.out + refused.err
     said = java.run(
@@ -200,7 +201,7 @@ def test_config_command(java: JavaTools, bootstrap_servers: str, make_topic: Mak
     assert "log.retention.hours=168" in said
     client = ("--bootstrap-server", bootstrap_servers, "--entity-type", "clients", "--entity-name", fresh("client"))
     java.run(command, *client, "--alter", "--add-config", "producer_byte_rate=1024").ok()
-    assert "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok()
+    until(lambda: "producer_byte_rate=1024.0" in java.run(command, *client, "--describe").ok(), "the quota")
 
 
 @pytest.mark.needs("DescribeLogDirs")
