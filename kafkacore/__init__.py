@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import NewPartitions, NewTopic, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
-# The GIL is the lock of the compiled code. A free-threaded Python turns it on for the extension, unless it was told never to.
+# The GIL is the lock of the compiled code. A free-threaded Python turns it on for the extension, unless PYTHON_GIL=0 forbids it.
 if hasattr(sys, "_is_gil_enabled"):
     _gil = sys._xoptions.get("gil") or (None if sys.flags.ignore_environment else os.environ.get("PYTHON_GIL"))
     if _gil == "0":

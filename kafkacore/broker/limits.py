@@ -5,7 +5,7 @@ Rules:
 1. Beyond max.connections, and faster than max.connection.creation.rate, connections stay in the listener's queue: none is refused.
 2. Beyond max.connections.per.ip an address's connections are closed as soon as they are accepted: waiting would hold up others.
 3. The last file descriptors of the process are kept for logs, checkpoints and connections to other brokers: while only they are left,
-   connections stay in the queue too. Whoever frees some need not say so: the listener looks again after a while.
+   connections stay in the queue too. What frees some need not say so: the listener looks again after a while.
 
 Source: kafka.network.ConnectionQuotas.
 """

@@ -132,7 +132,7 @@ class StepsJob:
         self._finish(Outcome.CLOSE)
 
     def abandon(self) -> None:
-        """The peer is gone."""
+        """The peer has closed its connection."""
         self._completed = True
         self._steps.close()
 
@@ -480,7 +480,7 @@ class PartsJob:
         return self._completed
 
     def abandon(self) -> None:
-        """The peer is gone, or nothing more is to be asked."""
+        """The peer has closed its connection, or nothing more is to be asked."""
         self._completed = True
         self._cut = iter(())
         outstanding, self._outstanding = self._outstanding, {}

@@ -7,7 +7,7 @@
 Rules:
 
 1. An image is touched by its broker's owner thread only; before the broker has a thread, by whoever starts it.
-2. `done` runs when the image has reached the response's offset, so that what a client is told is what this broker knows; for topics and
+2. `done` runs when the image has reached the response's offset, so that the broker knows what it answers; for topics and
    partitions that were created, when this broker has opened its own, which takes it several turns of its loop.
 3. Records are applied one batch after the other, never inside the telling of another: what a listener submits meanwhile waits its turn.
 

@@ -69,7 +69,7 @@ class MemoryLimit:
         while largest and used_bytes > self.limit_bytes * _LEAVE:
             negative_bytes, number, partition = heapq.heappop(largest)
             log = partition.log
-            if len(log.segments) < 2:  # the open segment stays: nobody wants a log without its newest records
+            if len(log.segments) < 2:  # the open segment stays, with the newest records
                 continue
             keep_bytes = log.size_bytes - log.segments[0].size
             if log.delete_old_segments(-1, keep_bytes, wall_ms, partition.high_watermark):
