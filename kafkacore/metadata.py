@@ -84,7 +84,7 @@ class ClusterSnapshot:
         is_bootstrap: True while only the configured addresses are known.
     """
 
-    __slots__ = ("_by_id", "cluster_id", "controller", "is_bootstrap", "node_list", "nodes", "topics")
+    __slots__ = ("_names", "cluster_id", "controller", "is_bootstrap", "node_list", "nodes", "topics")
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ClusterSnapshot:
         self.cluster_id = cluster_id
         self.topics: Mapping[str, TopicInfo] = topics or {}
         self.is_bootstrap = is_bootstrap
-        self._by_id = {info.topic_id: info for info in self.topics.values() if info.topic_id != ZERO_ID}
+        self._names: dict[bytes, str] | None = None  # by topic id; made when it is first asked for
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         """Returns what is known about a partition."""
@@ -138,8 +138,10 @@ class ClusterSnapshot:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Returns the name that belongs to a topic id."""
-        info = self._by_id.get(topic_id)
-        return None if info is None else info.name
+        names = self._names
+        if names is None:
+            names = self._names = {info.topic_id: name for name, info in self.topics.items() if info.topic_id != ZERO_ID}
+        return names.get(topic_id)
 
 
 class MetadataConfig(Protocol):
@@ -446,22 +448,25 @@ class Metadata:
             old = self.snapshot
             known = dict(old.nodes)
             known.update((node.id, node) for node in nodes)
-            topics = dict(old.topics)
             updated: set[TopicPartition] = set()
+            changed: dict[str, dict[int, PartitionInfo]] = {}  # a topic's partitions are copied once, however many hints it has
             for tp, (leader, epoch) in hints.items():
-                info = topics.get(tp[0])
-                found = None if info is None else info.partition(tp[1])
-                if info is None or found is None or leader not in known or epoch <= found.leader_epoch:
+                name, index = tp
+                info = old.topics.get(name)
+                found = None if info is None else info.partition(index)
+                if found is None or leader not in known or epoch <= found.leader_epoch:
                     continue
-                partitions = [part._replace(leader=leader, leader_epoch=epoch) if part is found else part for part in info.partitions]
-                topics[tp[0]] = info._replace(partitions=partitions)
-                updated.add(TopicPartition(*tp))
+                parts = changed.get(name)
+                if parts is None:
+                    parts = changed[name] = {}
+                parts[index] = PartitionInfo(index, leader, epoch, found.replicas, found.isr, found.offline)
+                updated.add(tp)
             if updated:
                 self.snapshot = ClusterSnapshot(
                     known,
                     controller_id=-1 if old.controller is None else old.controller.id,
                     cluster_id=old.cluster_id,
-                    topics=topics,
+                    topics={**old.topics, **{name: _with_leaders(old.topics[name], parts) for name, parts in changed.items()}},
                     is_bootstrap=old.is_bootstrap,
                 )
                 self.version += 1
@@ -536,6 +541,18 @@ def _merge_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo
         )
     partitions.sort(key=_index)
     return TopicInfo(name, topic_id, partitions, bool(data.is_internal), None), again
+
+
+def _with_leaders(info: TopicInfo, changed: Mapping[int, PartitionInfo]) -> TopicInfo:
+    """The topic with some of its partitions replaced."""
+    partitions = info.partitions.copy()
+    for index, part in changed.items():
+        if index < len(partitions) and partitions[index].index == index:
+            partitions[index] = part
+        else:  # a topic with holes in its numbering
+            partitions = [changed.get(each.index, each) for each in partitions]
+            break
+    return info._replace(partitions=partitions)
 
 
 def _index(part: PartitionInfo) -> int:

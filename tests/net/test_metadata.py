@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from kafkacore import protocol
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError, ClosedError, NetworkError, TopicAuthorization
-from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo
+from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
@@ -320,6 +322,53 @@ def test_leader_hints(case: Case) -> None:
     assert case.metadata.version == version + 1
     assert case.metadata.update_leaders(hints) == set()
     assert case.metadata.version == version + 1
+
+
+def lines_run(action: Callable[[], object]) -> int:
+    """How many lines of Python an action runs."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def lines_for_hints(partitions: int, hints: int, others: int = 0) -> int:
+    case = Case()
+    case.update(topic("t", *[(1, 5)] * partitions), *(topic(f"o{n}", (1, 5), id=n.to_bytes(16, "big")) for n in range(1, others + 1)))
+    told = {TopicPartition("t", index): LeaderHint(2, 6) for index in range(hints)}
+    before = case.metadata.snapshot
+    lines = lines_run(lambda: case.metadata.update_leaders(told))
+    after = case.metadata.snapshot
+    assert [part[1:3] for part in after.topics["t"].partitions] == [(2, 6)] * hints + [(1, 5)] * (partitions - hints)
+    assert {part.leader for part in before.topics["t"].partitions} == {1}  # what others may be reading has not changed
+    assert all(after.topics[name] is info for name, info in before.topics.items() if name != "t")
+    return lines
+
+
+def test_hints_cost_as_much_as_there_are_of_them() -> None:
+    few, many = lines_for_hints(400, 100), lines_for_hints(400, 400)
+    assert many < 5 * few
+    assert lines_for_hints(1_000, 1) < 100  # the topic's list is copied in one step
+    assert lines_for_hints(1, 1, others=500) < 100
+
+
+def test_hints_for_a_topic_with_holes_in_its_numbering(case: Case) -> None:
+    parts = [PartitionInfo(0, 1, 5), PartitionInfo(2, 1, 5), PartitionInfo(7, 1, 5)]
+    case.metadata.snapshot = ClusterSnapshot({1: Node(1, "h", 1), 2: Node(2, "i", 2)}, topics={"t": TopicInfo("t", ID_A, parts)})
+    hints = {TopicPartition("t", 7): LeaderHint(2, 6), TopicPartition("t", 0): LeaderHint(2, 7), TopicPartition("t", 1): LeaderHint(2, 8)}
+    assert case.metadata.update_leaders(hints) == {TopicPartition("t", 0), TopicPartition("t", 7)}
+    found = case.metadata.snapshot.topics["t"].partitions
+    assert [(part.index, part.leader, part.leader_epoch) for part in found] == [(0, 2, 7), (2, 1, 5), (7, 2, 6)]
 
 
 # ---- waiting
