@@ -96,13 +96,32 @@ def run_cases(
     return {name: Timing(statistics.median(s), min(s)) for name, s in samples.items()}
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What was found beside a goal, the goal in it, and whether the goal is held."""
+
+    found: str
+    held: bool
+
+    def __str__(self) -> str:
+        return f"{self.found}: {'held' if self.held else 'MISSED'}"
+
+
 @dataclass
 class Table:
-    """Rows of timings of the same cases; the first case is the one that the others are compared with."""
+    """Rows of timings of the same cases; the first case is the one that the others are compared with.
+
+    Attributes:
+        title: heading.
+        unit: of the timings.
+        rows: timings by label and case.
+        goals: what is said of rows that have a goal, by label and case.
+    """
 
     title: str
     unit: str = "ns"
     rows: dict[str, dict[str, Timing]] = field(default_factory=dict)
+    goals: dict[str, dict[str, Verdict]] = field(default_factory=dict)
 
     def add(self, label: str, timings: dict[str, Timing]) -> None:
         self.rows[label] = timings
@@ -116,8 +135,10 @@ class Table:
             times = [_number(timings[name].median_ns) if name in timings else "-" for name in names]
             ratios = [f"{timings[name].median_ns / base:.2f}" if name in timings and base else "-" for name in names[1:]]
             lines.append([label, *times, *ratios])
+        remarks = ["", *map(self._goals_of, self.rows)]
         if sum(max(len(line[i]) for line in lines) + 2 for i in range(len(head))) > WIDEST:
             lines = [["", "", self.unit, f"/ {names[0]}"]]
+            remarks = ["", *(self._goals_of(label, name) for label, timings in self.rows.items() for name in timings)]
             for label, timings in self.rows.items():
                 base = timings[names[0]].median_ns
                 lines += [[label, name, _number(t.median_ns), f"{t.median_ns / base:.2f}" if base else "-"] for name, t in timings.items()]
@@ -128,7 +149,13 @@ class Table:
             left = [cell.ljust(width) for cell, width in zip(line[:texts], widths, strict=False)]
             return "  ".join([*left, *(cell.rjust(width) for cell, width in zip(line[texts:], widths[texts:], strict=True))])
 
-        return "\n".join([f"{self.title} ({self.unit}, medians)", *map(aligned, lines)])
+        text = [aligned(line) + remark for line, remark in zip(lines, remarks, strict=True)]
+        return "\n".join([f"{self.title} ({self.unit}, medians)", *text])
+
+    def _goals_of(self, label: str, only: str | None = None) -> str:
+        """What is said of a row, or of one case of it, to stand behind its figures; of several cases by name."""
+        goals = {case: verdict for case, verdict in self.goals.get(label, {}).items() if only in (None, case)}
+        return "".join(f"  {f'{case}: ' if len(goals) > 1 else ''}{verdict}" for case, verdict in goals.items())
 
 
 def _number(value: float) -> str:
@@ -178,7 +205,12 @@ def report(tables: Sequence[Table], *, as_json: bool) -> None:
         data = {
             "machine": machine(),
             "tables": [
-                {"title": t.title, "unit": t.unit, "rows": {k: {n: asdict(v) for n, v in row.items()} for k, row in t.rows.items()}}
+                {
+                    "title": t.title,
+                    "unit": t.unit,
+                    "rows": {k: {n: asdict(v) for n, v in row.items()} for k, row in t.rows.items()},
+                    **({"goals": {k: {n: asdict(v) for n, v in row.items()} for k, row in t.goals.items()}} if t.goals else {}),
+                }
                 for t in tables
             ],
         }

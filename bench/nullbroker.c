@@ -47,7 +47,7 @@ static int32_t i32(R *r) { uint32_t v; get(r, &v, 4); return (int32_t)__builtin_
 static int16_t i16(R *r) { uint16_t v; get(r, &v, 2); return (int16_t)__builtin_bswap16(v); }
 static int8_t i8(R *r) { int8_t v; get(r, &v, 1); return v; }
 static int str(R *r, char *o, int cap) { int n = i16(r); if (n < 0) { *o = 0; return -1; } if (n >= cap) { r->dead = 1; return 0; } get(r, o, n); o[n] = 0; return n; }
-typedef struct { uint8_t b[65536]; size_t n; } W;
+typedef struct { uint8_t b[8 << 20]; size_t n; } W;       /* metadata of 10,000 partitions takes 300 kB; what is not used is never touched */
 static void wb(W *w, const void *p, size_t n) { if (w->n + n <= sizeof w->b) { memcpy(w->b + w->n, p, n); w->n += n; } }
 static void w64(W *w, int64_t v) { uint64_t u = __builtin_bswap64(v); wb(w, &u, 8); }
 static void w32(W *w, int32_t v) { uint32_t u = __builtin_bswap32(v); wb(w, &u, 4); }

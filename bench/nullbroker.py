@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,12 +17,29 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
+def _compiler() -> list[str]:
+    """The C compiler: $CC with its words ("ccache gcc"), or Python's own."""
+    if given := os.environ.get("CC"):
+        return shlex.split(given)
+    return shlex.split(sysconfig.get_config_var("CC") or "cc")[:1]
+
+
+@functools.cache
+def _binary() -> Path:
+    """The program, compiled once by each process that wants it."""
+    directory = Path(tempfile.mkdtemp(prefix="nullbroker-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    flags = ["-O2", "-w", "-I", str(HERE.parent / "kafkacore" / "native")]
+    subprocess.run([*_compiler(), *flags, "-o", str(directory / "nullbroker"), str(HERE / "nullbroker.c"), "-lpthread"], check=True)
+    return directory / "nullbroker"
+
+
 class NullBroker:
     """A running null broker.
 
     Args:
         partitions: partitions that every topic has.
-        batches: topic name -> the one record batch that its fetches are answered with, for ever.
+        batches: topic name -> the one record batch that its fetches are answered with, again and again.
         high_watermark: end offset of every partition.
         verify: read and check the CRC of every produced batch instead of dropping it in the kernel.
     """
@@ -32,11 +51,7 @@ class NullBroker:
         atexit.register(self.close)
         for topic, batch in (batches or {}).items():
             (self._directory / f"{topic}.batch").write_bytes(batch)
-        binary = self._directory / "nullbroker"
-        compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-        flags = ["-O2", "-w", "-I", str(HERE.parent / "kafkacore" / "native")]
-        subprocess.run([compiler, *flags, "-o", str(binary), str(HERE / "nullbroker.c"), "-lpthread"], check=True)
-        command = [str(binary), "0", str(partitions), str(self._directory), str(high_watermark), *(["--verify"] if verify else [])]
+        command = [str(_binary()), "0", str(partitions), str(self._directory), str(high_watermark), *(["--verify"] if verify else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import Table, Timing, machine
+from harness import Table, Timing, Verdict, machine
 
 HERE = Path(__file__).resolve().parent
 WORTH_TELLING = 0.1
@@ -61,7 +61,8 @@ def main() -> int:
         data = json.loads(done.stdout)
         for table in data["tables"]:
             rows = {label: {case: Timing(**timing) for case, timing in row.items()} for label, row in table["rows"].items()}
-            print(Table(table["title"], table["unit"], rows).text(), end="\n\n", flush=True)
+            goals = {label: {case: Verdict(**verdict) for case, verdict in row.items()} for label, row in table.get("goals", {}).items()}
+            print(Table(table["title"], table["unit"], rows, goals).text(), end="\n\n", flush=True)
         if options.base and (older := options.base / f"{name}.json").exists():
             before = ratios(json.loads(older.read_text(encoding="utf-8")))
             for what, now in ratios(data).items():
