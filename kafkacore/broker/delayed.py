@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kafkacore.broker.partition import Partition
+from kafkacore.broker.sessions import FetchKey, FetchSession
 from kafkacore.clock import Clock
 from kafkacore.errors import BrokerError, Code, UnknownTopicOrPartition
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -91,6 +92,60 @@ class DelayedFetch(DelayedAnswer):
                 return self.force_complete()
             total += available
         return total >= self.min_bytes and self.force_complete()
+
+
+class DelayedSessionFetch(DelayedAnswer):
+    """A `DelayedFetch` of a session, watched under the session: looks at what has changed, and at nothing else.
+
+    Attributes:
+        changed: partitions that have changed since it looked at them, from the session.
+
+    Source: kafka.server.DelayedFetch.
+    """
+
+    def __init__(
+        self,
+        delay_ms: int,
+        min_bytes: int,
+        session: FetchSession,
+        status: Callable[[FetchKey], FetchStatus | None],
+        answer: Callable[[], None],
+    ) -> None:
+        """Waits.
+
+        Args:
+            delay_ms: the request's max wait.
+            min_bytes: the request's minimum.
+            session: what is fetched. Its dirty partitions are looked at first.
+            status: of a partition, asked for once; None if it is not fetched any more.
+            answer: reads the log again and responds.
+        """
+        super().__init__(delay_ms, answer)
+        self.min_bytes = min_bytes
+        self.changed = set(session.dirty)
+        self._session = session
+        self._new_status = status
+        self._statuses = {key: status(key) for key in self.changed}
+        self._available: dict[FetchKey, int] = {}
+        self._total = 0
+        session.waits.append(self)
+
+    def on_complete(self) -> None:
+        self._session.waits.remove(self)
+        super().on_complete()
+
+    def try_complete(self) -> bool:
+        while self.changed:
+            key = self.changed.pop()
+            status = self._statuses.get(key)
+            if status is None:
+                status = self._statuses[key] = self._new_status(key)
+            available = 0 if status is None else status.bytes_available()
+            if available is None:
+                return self.force_complete()
+            self._total += available - self._available.get(key, 0)
+            self._available[key] = available
+        return self._total >= self.min_bytes and self.force_complete()
 
 
 class DelayedOutcomes(DelayedAnswer):

@@ -74,7 +74,7 @@ class IsrProposals:
             broker_epoch: of this broker's registration now.
             clock: the time.
             timer: for retries.
-            changed: told when a partition's high watermark rose.
+            changed: told when a partition's ISR changed.
         """
         self._node_id = node_id
         self._submit = submit
@@ -151,8 +151,8 @@ class IsrProposals:
         code = answer.error_code
         if code == Code.NONE:
             logger.info("%s-%d: ISR is %s", *partition.key, answer.isr)
-            if partition.isr_committed(answer.leader_epoch, answer.partition_epoch, answer.isr, self._clock.now_ms()):
-                self._changed(partition)
+            partition.isr_committed(answer.leader_epoch, answer.partition_epoch, answer.isr, self._clock.now_ms())
+            self._changed(partition)  # if only for the followers' sessions: who has left the ISR is to be looked at again
         elif not proposal.stands:
             return
         elif code in _TRY_AGAIN or partition.partition_epoch != proposal.partition_epoch:

@@ -71,22 +71,47 @@ class Appended(NamedTuple):
     committed: bool = False
 
 
+class FollowerSession(Protocol):
+    """A follower's fetch session.
+
+    Attributes:
+        last_used_ms: when its last request came.
+    """
+
+    last_used_ms: int
+
+    def mark(self, key: Any) -> None:
+        """Has the session read a partition again, and take it up."""
+
+
 class Replica:
     """How far a follower is, as its leader knows. Source: org.apache.kafka.server.replica.Replica."""
 
-    __slots__ = ("broker_epoch", "fetched_at_ms", "last_caught_up_ms", "leader_end_at_fetch", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "_last_caught_up_ms",
+        "_left_out_by",
+        "_left_out_key",
+        "broker_epoch",
+        "fetched_at_ms",
+        "leader_end_at_fetch",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self) -> None:
         self.log_start_offset = UNKNOWN_OFFSET
         self.log_end_offset = UNKNOWN_OFFSET
-        self.last_caught_up_ms = 0
+        self._last_caught_up_ms = 0
+        self._left_out_by: FollowerSession | None = None
+        self._left_out_key: Any = None
         self.leader_end_at_fetch = UNKNOWN_OFFSET
         self.fetched_at_ms = 0
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
 
     def reset(self, now_ms: int, leader_end_offset: int, in_sync: bool, new_leader: bool) -> None:
         """Leadership or ISR was decided anew; an in-sync follower gets the whole lag time to show itself."""
-        self.last_caught_up_ms = now_ms if in_sync else 0
+        self._last_caught_up_ms = now_ms if in_sync else 0
+        self._left_out_by = None
         if new_leader:
             self.log_start_offset = self.log_end_offset = self.leader_end_at_fetch = UNKNOWN_OFFSET
             self.fetched_at_ms = 0
@@ -97,15 +122,41 @@ class Replica:
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
         """The follower fetched from `offset`. It was caught up now, or at its last fetch if it has all there was then."""
+        if self._left_out_by is not None:
+            self._left_out_by.mark(self._left_out_key)  # another request of the follower: the session's next one speaks for itself again
         if offset >= leader_end_offset:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+            self._last_caught_up_ms = max(self._last_caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_fetch:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.fetched_at_ms)
+            self._last_caught_up_ms = max(self._last_caught_up_ms, self.fetched_at_ms)
         self.log_start_offset = log_start_offset
         self.log_end_offset = offset
         self.leader_end_at_fetch = max(leader_end_offset, self.leader_end_at_fetch)
         self.fetched_at_ms = now_ms
         self.broker_epoch = max(broker_epoch, self.broker_epoch)
+
+    @property
+    def last_caught_up_ms(self) -> int:
+        """When it held everything the last time."""
+        session = self._left_out_by
+        return self._last_caught_up_ms if session is None else max(self._last_caught_up_ms, session.last_used_ms)
+
+    def left_out_by(self, session: FollowerSession, key: Any) -> None:
+        """The follower has everything. Until `taken_up_by` each request of the session says so again, without a look at this partition.
+
+        Args:
+            session: the session that leaves it out.
+            key: as the session calls the partition.
+        """
+        if self._left_out_by is not None:
+            self._left_out_by.mark(self._left_out_key)
+        self._left_out_by, self._left_out_key = session, key
+
+    def taken_up_by(self, session: FollowerSession) -> None:
+        """The session reads the partition again: the leader's log may have grown, or the follower asks for something else."""
+        if self._left_out_by is session:
+            self._last_caught_up_ms = max(self._last_caught_up_ms, session.last_used_ms)
+            self.fetched_at_ms = max(self.fetched_at_ms, session.last_used_ms)
+            self._left_out_by = None
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         """Whether it holds everything, or did so within the lag time."""

@@ -94,6 +94,8 @@ class ReplicaManager(ImageListener):
         """The way to the controller of where replicas lie; None before there is one."""
         self.on_opened: Callable[[], None] = lambda: None
         """Called when the last of the partitions that waited to be opened is."""
+        self.note_change: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition that changed, at once and before anything that waits for it is tried again."""
         self._to_open: dict[PartitionKey, None] = {}
         self._opening: TimerTask | None = None
         self._isr_check: TimerTask | None = None
@@ -559,6 +561,7 @@ class ReplicaManager(ImageListener):
 
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
+        self.note_change(partition)
         if self._settling:
             self._dirty[partition.key] = partition
             return

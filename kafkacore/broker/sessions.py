@@ -6,6 +6,16 @@ hold only what is new.
     request epoch n = expected  changes only; forgotten partitions are dropped
     anything else               FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH: the client starts over
 
+Rules:
+
+1. An incremental fetch reads the *dirty* partitions of its session, in the session's order, and no others. The answer is the one that a
+   walk over all partitions would give.
+2. A partition is dirty from the start, when a request names it, and when `FetchSessionCache.changed` reports it: its log's end or start,
+   its high watermark, its leader, ISR or replicas, its storage or its deletion.
+3. It leaves the dirty ones when a read of it finds nothing to say: no error, no records below what the reader may read, and what the client
+   knows already (`FetchSession.leave_out`). Whatever is in doubt stays dirty: that costs a read, never an answer.
+4. A follower counts as caught up in what its fetch leaves out: see `Replica.left_out_by`.
+
 Source: KIP-227; kafka.server.{FetchSession, FetchSessionCache, FetchManager}.
 """
 
@@ -14,7 +24,9 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
+from kafkacore.broker.partition import Partition, Replica
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchPartition, FetchRequest, PartitionData
 
@@ -26,59 +38,179 @@ EVICTION_MS = 120_000
 
 TopicKey = str | bytes
 """A topic as the request names it: by name up to Fetch v12, by id from v13 on."""
+FetchKey = tuple[TopicKey, int]
+
+
+class Wait(Protocol):
+    """A fetch of a session that waits.
+
+    Attributes:
+        changed: partitions that have changed since it looked at them.
+    """
+
+    changed: set[FetchKey]
 
 
 class CachedPartition:
-    """A fetched partition: what the client asked for last, and what it was told last."""
+    """A fetched partition: what the client asked for last, and what it was told last.
 
-    __slots__ = ("high_watermark", "log_start_offset", "request")
+    Attributes:
+        turn: its place in the session's order.
+        segment_base: of the segment that holds the fetch offset, while the partition is left out.
+        replica: of the follower whose fetches leave the partition out.
+    """
 
-    def __init__(self, request: FetchPartition) -> None:
+    __slots__ = ("high_watermark", "log_start_offset", "replica", "request", "segment_base", "turn")
+
+    def __init__(self, request: FetchPartition, turn: int) -> None:
         self.request = request
+        self.turn = turn
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.segment_base: int | None = None
+        self.replica: Replica | None = None
 
-    def has_news(self, answer: PartitionData) -> bool:
-        """Whether an answer belongs into an incremental response; remembers it."""
-        diverged = answer.diverging_epoch.epoch >= 0 or answer.diverging_epoch.end_offset >= 0
-        news = bool(answer.records) or answer.error_code != 0 or answer.preferred_read_replica != -1 or diverged
-        if answer.high_watermark != self.high_watermark or answer.log_start_offset != self.log_start_offset:
-            news = True
+    def is_news(self, answer: PartitionData) -> bool:
+        """Whether an answer belongs into an incremental response."""
+        return (
+            bool(answer.records)
+            or answer.error_code != 0
+            or answer.preferred_read_replica != -1
+            or _has_diverged(answer)
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+        )
+
+    def told(self, answer: PartitionData) -> None:
+        """The client gets this answer."""
         # An error is told again with every response until it is gone, as in Kafka. Who has diverged cannot use the high watermark yet.
-        self.high_watermark = -1 if answer.error_code or diverged else answer.high_watermark
+        self.high_watermark = -1 if answer.error_code or _has_diverged(answer) else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
-        return news
+
+
+def _has_diverged(answer: PartitionData) -> bool:
+    return answer.diverging_epoch.epoch >= 0 or answer.diverging_epoch.end_offset >= 0
 
 
 class FetchSession:
-    """One client's partitions, in the order they are to be served: those that were given data move to the end."""
+    """One client's partitions, in the order they are to be served: those that were given data move to the end.
 
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    Attributes:
+        dirty: the partitions that the next fetch reads.
+        waits: fetches that wait for a change.
+        last_used_ms: when the last request came.
+    """
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    __slots__ = ("_reader", "_turn", "_watching", "dirty", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids", "waits")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int, watching: dict[FetchKey, dict[FetchSession, None]]) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.last_used_ms = now_ms
-        self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
+        self.partitions: dict[FetchKey, CachedPartition] = {}
+        self.dirty: set[FetchKey] = set()
+        self.waits: list[Wait] = []
+        self._reader: object = None
+        self._turn = 0
+        self._watching = watching
 
     def update(self, request: FetchRequest, version: int) -> None:
         """Applies a request's changes, in Kafka's order: what is both named and forgotten is forgotten."""
         for key, partition in request_partitions(request, version):
             cached = self.partitions.get(key)
             if cached is None:
-                self.partitions[key] = CachedPartition(partition)
+                self._turn += 1
+                self.partitions[key] = CachedPartition(partition, self._turn)
+                self.dirty.add(key)
+                self._watching.setdefault(key, {})[self] = None
             else:
                 cached.request = partition
+                self.mark(key)
         for forgotten in request.forgotten_topics_data:
             topic: TopicKey = forgotten.topic_id if version >= 13 else forgotten.topic
             for index in forgotten.partitions:
-                self.partitions.pop((topic, index), None)
+                if (topic, index) in self.partitions:
+                    self._forget((topic, index))
+
+    def _forget(self, key: FetchKey) -> None:
+        self.mark(key)
+        self.dirty.discard(key)
+        del self.partitions[key]
+        watching = self._watching[key]
+        del watching[self]
+        if not watching:
+            del self._watching[key]
+
+    def close(self) -> None:
+        """The session is over."""
+        for key in list(self.partitions):
+            self._forget(key)
+
+    def read_by(self, reader: object) -> None:
+        """Takes note of what the answers go by beside the partitions: for another reader than the last all of them are to be read.
+
+        Args:
+            reader: who fetches, comparable with the last.
+        """
+        if reader != self._reader:
+            self._reader = reader
+            for key in self.partitions:
+                self.mark(key)
+
+    def mark(self, key: FetchKey) -> None:
+        """A partition is to be read again."""
+        if key not in self.dirty:
+            self.dirty.add(key)
+            cached = self.partitions[key]
+            if cached.replica is not None:
+                cached.replica.taken_up_by(self)
+                cached.replica = None
+        for wait in self.waits:
+            wait.changed.add(key)
+
+    def to_read(self) -> list[tuple[FetchKey, FetchPartition]]:
+        """The dirty partitions, in the session's order."""
+        partitions = self.partitions
+        return [(key, partitions[key].request) for key in sorted(self.dirty, key=lambda key: partitions[key].turn)]
+
+    def leave_out(self, key: FetchKey, wanted: FetchPartition, answer: PartitionData, segment_base: int, replica: Replica | None) -> None:
+        """A read found no error and no records: the fetches to come leave the partition out until it changes, unless the answer is news.
+
+        Args:
+            key: the partition.
+            wanted: what was read.
+            answer: what was found.
+            segment_base: of the segment that holds the fetch offset.
+            replica: of the follower that fetches; None for a consumer.
+        """
+        cached = self.partitions.get(key)
+        if cached is None or cached.request is not wanted or key not in self.dirty or cached.is_news(answer):
+            return
+        self.dirty.discard(key)
+        cached.segment_base = segment_base
+        if replica is not None:
+            cached.replica = replica
+            replica.left_out_by(self, key)
+
+    def filter(self, answers: list[tuple[TopicKey, PartitionData]], incremental: bool) -> list[tuple[TopicKey, PartitionData]]:
+        """The answers that the response holds; they count as told."""
+        kept = []
+        for topic, answer in answers:
+            cached = self.partitions.get((topic, answer.partition_index))
+            if cached is None or not incremental or cached.is_news(answer):
+                kept.append((topic, answer))
+            if cached is not None:
+                cached.told(answer)
+                if answer.records:
+                    self._turn += 1
+                    cached.turn = self._turn
+        return kept
 
 
-def request_partitions(request: FetchRequest, version: int) -> list[tuple[tuple[TopicKey, int], FetchPartition]]:
+def request_partitions(request: FetchRequest, version: int) -> list[tuple[FetchKey, FetchPartition]]:
     """The partitions a request names, each once: the last mention wins, as in Kafka."""
-    found: dict[tuple[TopicKey, int], FetchPartition] = {}
+    found: dict[FetchKey, FetchPartition] = {}
     for topic in request.topics:
         key: TopicKey = topic.topic_id if version >= 13 else topic.topic
         for partition in topic.partitions:
@@ -89,30 +221,37 @@ def request_partitions(request: FetchRequest, version: int) -> list[tuple[tuple[
 class FetchContext:
     """What one Fetch request reads, and which session, if any, it belongs to."""
 
-    __slots__ = ("incremental", "partitions", "session", "session_id")
+    __slots__ = ("_named", "incremental", "session", "session_id")
 
-    def __init__(
-        self, partitions: list[tuple[tuple[TopicKey, int], FetchPartition]], session: FetchSession | None, incremental: bool
-    ) -> None:
-        self.partitions = partitions
+    def __init__(self, named: list[tuple[FetchKey, FetchPartition]], session: FetchSession | None, incremental: bool) -> None:
+        """Args:
+        named: all that is read, unless it is an incremental fetch of a session.
+        session: None without one.
+        incremental: only news are answered.
+        """
+        self._named = named
         self.session = session
         self.session_id = session.id if session is not None else NO_SESSION
         self.incremental = incremental
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is fetched."""
+        return not (self._named if self.session is None else self.session.partitions)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions a read of now looks at."""
+        return len(self.session.dirty) if self.session is not None and self.incremental else len(self._named)
+
+    @property
+    def partitions(self) -> list[tuple[FetchKey, FetchPartition]]:
+        """What a read of now looks at, in this order."""
+        return self.session.to_read() if self.session is not None and self.incremental else self._named
+
     def filter(self, answers: list[tuple[TopicKey, PartitionData]]) -> list[tuple[TopicKey, PartitionData]]:
         """The answers the response holds: all of them, or the news of an incremental session."""
-        session = self.session
-        if session is None:
-            return answers
-        kept = []
-        for topic, answer in answers:
-            key = topic, answer.partition_index
-            cached = session.partitions.get(key)
-            if cached is None or cached.has_news(answer) or not self.incremental:
-                kept.append((topic, answer))
-            if cached is not None and answer.records:
-                session.partitions.move_to_end(key)
-        return kept
+        return answers if self.session is None else self.session.filter(answers, self.incremental)
 
 
 class FetchSessionCache:
@@ -128,6 +267,30 @@ class FetchSessionCache:
         self.slots = slots
         self._new_id = new_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._watching: dict[FetchKey, dict[FetchSession, None]] = {}
+        self._to_look: dict[FetchSession, None] = {}
+
+    def changed(self, partition: Partition) -> None:
+        """Something about a partition has changed: the sessions that fetch it read it next time.
+
+        Source: kafka.server.FetchSession has no such thing: Kafka looks at all partitions of a session with each fetch.
+        """
+        watching = self._watching
+        if not watching:
+            return
+        for key in (partition.topic.topic_id, partition.index), partition.key:
+            for session in watching.get(key, ()):
+                session.mark(key)
+                if session.waits:
+                    self._to_look[session] = None
+
+    def take_waiting(self) -> list[FetchSession]:
+        """The sessions with a fetch that waits and for which something has changed since the last call."""
+        if not self._to_look:
+            return []
+        sessions = list(self._to_look)
+        self._to_look.clear()
+        return sessions
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -146,7 +309,7 @@ class FetchSessionCache:
         session_id, epoch = request.session_id, request.session_epoch
         if version < 7 or epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if version >= 7 and session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
+                self._end(session_id)
             session = None
             if version >= 7 and epoch == INITIAL_EPOCH:
                 session = self._create(version >= 13, now_ms)
@@ -164,12 +327,17 @@ class FetchSessionCache:
         session.update(request, version)
         if not session.partitions:
             # Kafka ends an incremental session that fetches nothing any more.
-            del self._sessions[session_id]
+            self._end(session_id)
             return FetchContext([], None, incremental=True)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchContext([(key, cached.request) for key, cached in session.partitions.items()], session, incremental=True)
+        return FetchContext([], session, incremental=True)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _create(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         if self.slots == 0:
@@ -178,13 +346,14 @@ class FetchSessionCache:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.last_used_ms <= EVICTION_MS:
                 return None
-            del self._sessions[oldest.id]
+            self._end(oldest.id)
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms, self._watching)
         return session
 
     def clear(self) -> None:
         """Forgets all sessions, as a broker does that restarts."""
-        self._sessions.clear()
+        for session_id in list(self._sessions):
+            self._end(session_id)

@@ -13,7 +13,7 @@ from kafkacore.broker.authentication import Session
 from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageListener
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
-from kafkacore.broker.delayed import DelayedFetch, purgatory
+from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch, purgatory
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.groups.service import GroupCoordinator
@@ -103,7 +103,7 @@ class BrokerState:
         clocked: what the loop looks after.
         peers: requests to the other brokers.
         transactions: the transaction coordinator, and what leaders ask it.
-        fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for.
+        fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for, or their fetch session.
         follower_fetches: the last Fetch of each follower that had to wait.
         groups: the group coordinator.
         worker, checker: threads beside the broker's: for the disk, and for batches that take long to check.
@@ -152,7 +152,7 @@ class BrokerState:
         self.fetches = purgatory("Fetch", clock)
         self.produces = purgatory("Produce", clock)
         self.deletions = purgatory("DeleteRecords", clock)
-        self.follower_fetches: dict[int, DelayedFetch] = {}
+        self.follower_fetches: dict[int, DelayedFetch | DelayedSessionFetch] = {}
         self.controller_node = controller_node
         self.peers = PeerClient(node_id, config, clock, self._node)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
@@ -162,6 +162,7 @@ class BrokerState:
         self.logs = LogManager(config, log_dirs, self.worker, clock)
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
+        self.replicas.note_change = self.sessions.changed
         self.logs.on_dir_failure = lambda keys: post(lambda: self._dir_failed(keys))
         self.cluster.listeners += [_PeersInImage(self.peers), self.replicas, _StrayLogs(self)]
         self.groups = GroupCoordinator(config, self.replicas, self.cluster, self.timer, clock)
@@ -260,6 +261,8 @@ class BrokerState:
         self.produces.check_and_complete(key)
         self.deletions.check_and_complete(key)
         self.fetches.check_and_complete(key)
+        for session in self.sessions.take_waiting():
+            self.fetches.check_and_complete(session)
 
     def cancel_waits(self) -> None:
         """The broker stops: nobody is left to be answered."""

@@ -5,14 +5,14 @@ Source: kafka.server.KafkaApis.handleFetchRequest, kafka.server.ReplicaManager.f
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kafkacore import errors
-from kafkacore.broker.delayed import DelayedFetch
+from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
-from kafkacore.broker.sessions import FINAL_EPOCH, NO_SESSION, FetchContext, TopicKey
+from kafkacore.broker.sessions import FINAL_EPOCH, NO_SESSION, FetchContext, FetchKey, FetchSession, TopicKey
 from kafkacore.broker.state import BrokerState, Call, Outcome
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -126,12 +126,14 @@ class _WaitingPartition:
 
     __slots__ = ("reader", "segment_base", "state", "topic", "wanted")
 
-    def __init__(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition, reader: _Reader) -> None:
+    def __init__(
+        self, state: BrokerState, topic: TopicKey, wanted: FetchPartition, reader: _Reader, segment_base: int | None = None
+    ) -> None:
         self.state = state
         self.topic = topic
         self.wanted = wanted
         self.reader = reader
-        self.segment_base: int | None = None  # of the segment that holds the fetch offset; the first look sets it
+        self.segment_base = segment_base  # of the segment that holds the fetch offset; the first look sets it
 
     def bytes_available(self) -> int | None:
         try:
@@ -165,11 +167,13 @@ class _Reading:
         self.leaders: set[int] = set()
         self.read_bytes = 0
         self.at_once = False  # something was found that is not to wait: an error, a divergence, a better replica
+        if context.session is not None:
+            context.session.read_by((self.reader, self.max_bytes < 0))
 
     @property
     def is_long(self) -> bool:
         """Whether other connections are to be served in between."""
-        return len(self.context.partitions) > STEP_PARTITIONS
+        return self.context.partition_count > STEP_PARTITIONS
 
     def read(self, first: bool) -> list[tuple[TopicKey, PartitionData]]:
         """Reads every partition, in the session's order, until max_bytes are found; the first batch found comes whole (KIP-74).
@@ -275,7 +279,7 @@ class _Reading:
                 self.state.replicas.follower_fetched(
                     partition, reader.replica_id, wanted.fetch_offset, wanted.log_start_offset, end_offset, reader.replica_epoch
                 )
-        return PartitionData(
+        answer = PartitionData(
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=partition.high_watermark,
@@ -286,6 +290,24 @@ class _Reading:
             preferred_read_replica=preferred,
             records=(records[0] if len(records) == 1 else records) or b"",
         )
+        if self.context.session is not None and diverging is None and not records:
+            self._may_leave_out(self.context.session, partition, topic, wanted, answer)
+        return answer
+
+    def _may_leave_out(
+        self, session: FetchSession, partition: Partition, topic: TopicKey, wanted: FetchPartition, answer: PartitionData
+    ) -> None:
+        """The session leaves a partition out of its fetches where each of them would find the same, and change nothing about a follower."""
+        reader, log, replica = self.reader, partition.log, None
+        if not reader.upper_offset(partition) <= wanted.fetch_offset <= log.end_offset:
+            return  # max_bytes were used up before: it was not read
+        if reader.rack and self.state.config.replica_selector_class is not None:
+            return  # which replica is best changes without a change of the partition
+        if reader.is_follower:
+            if reader.replica_id not in partition.isr or partition.high_watermark < log.end_offset:
+                return  # its next fetch may be what lets it into the ISR, or the high watermark rise
+            replica = partition.remotes[reader.replica_id]
+        session.leave_out((topic, wanted.partition), wanted, answer, log.segment_base(wanted.fetch_offset), replica)
 
     def response(self, answers: list[tuple[TopicKey, PartitionData]]) -> FetchResponse:
         """The answers grouped by topic, less what an incremental session knows already."""
@@ -338,20 +360,39 @@ def _answer(
         waiting_fetch = state.follower_fetches.pop(reader.replica_id, None)
         if waiting_fetch is not None:
             waiting_fetch.force_complete()
-    if request.max_wait_ms <= 0 or not context.partitions or reading.at_once or reading.read_bytes >= reading.min_bytes:
+    if request.max_wait_ms <= 0 or context.is_empty or reading.at_once or reading.read_bytes >= reading.min_bytes:
         return reading.response(answers)
 
-    waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in context.partitions]
-    try:
-        keys = [(topic_name(state, topic), index) for (topic, index), _ in context.partitions]
-    except errors.UnknownTopicId:                             # deleted since it was read: the next fetch is answered so
-        return reading.response(answers)
-    operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: reading.answer_later(call))
+    operation: DelayedFetch | DelayedSessionFetch
+    keys: Sequence[Hashable]
+    if context.session is not None:
+        operation, keys = _session_wait(state, call, reading, context.session), (context.session,)
+    else:
+        partitions = context.partitions
+        try:
+            keys = [(topic_name(state, topic), index) for (topic, index), _ in partitions]
+        except errors.UnknownTopicId:                         # deleted since it was read: the next fetch is answered so
+            return reading.response(answers)
+        waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in partitions]
+        operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: reading.answer_later(call))
     call.operation = operation
     if reader.is_follower:
         state.follower_fetches[reader.replica_id] = operation
     state.fetches.try_complete_else_watch(operation, keys)
     return Outcome.LATER
+
+
+def _session_wait(state: BrokerState, call: Call, reading: _Reading, session: FetchSession) -> DelayedSessionFetch:
+    def status(key: FetchKey) -> _WaitingPartition | None:
+        cached = session.partitions.get(key)
+        if cached is None:
+            return None
+        return _WaitingPartition(state, key[0], cached.request, reading.reader, None if key in dirty_before else cached.segment_base)
+
+    dirty_before = frozenset(session.dirty)
+    return DelayedSessionFetch(
+        reading.request.max_wait_ms, reading.min_bytes, session, status, lambda: reading.answer_later(call)
+    )
 
 
 def _fetch_one(state: BrokerState, version: int, request: FetchRequest) -> FetchResponse | None:
