@@ -2,10 +2,11 @@
 
     python bench/scale.py [--json] [--rounds N] [--quick] [--only producer,consumer.three,...] [--against CHECKOUT] [--plot PNG]
 
-Every table is measured in a process of its own. The rows of a table take turns, round after round, so goals that compare two rows compare
-figures of the same run; a figure is the median of the rounds. With --against a second process measures another checkout (built in place)
-by turns with the first. Costs are CPU time of a thread or process with the garbage collector on; latencies are wall-clock time. Each row
-that has a goal prints it, and whether it is held. Goals judge, they do not fail: the exit status is 0 whether they are held or not.
+Every row is measured in a process of its own, so that the collector does not walk what other rows hold. The rows of a table take turns,
+round after round, so goals that compare two rows compare figures of the same run; a figure is the median of the rounds. With --against the
+rows of another checkout (built in place) take turns with them. Costs are CPU time of a thread or process with the garbage collector on;
+latencies are wall-clock time. Each row that has a goal prints it, and whether it is held. Goals judge, they do not fail: the exit status is
+0 whether they are held or not.
 
 --quick takes small rows, once each: it shows that the bench runs, its figures mean nothing.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import statistics
@@ -23,6 +25,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import nullbroker
 import scale_broker
 import scale_clients
 import scale_timers
@@ -34,47 +37,47 @@ TABLES: dict[str, Growth] = {each.name: each for each in (*scale_clients.TABLES,
 OURS, THEIRS = "kafkacore", "against"
 
 
-# ---- the process that measures a table
+# ---- the process that measures a row
 
 
-def work(name: str, quick: bool) -> None:
-    """Measures rows of a table, as stdin asks: a size a line, a JSON object of figures in return. Rows stay open until the end."""
+def work(name: str, size: int, quick: bool) -> None:
+    """Measures a row of a table: a sample, as a JSON object, for every line on stdin. A row that is measured alone is closed in between."""
     growth = TABLES[name]
-    rows: dict[int, Sample] = {}
     with contextlib.ExitStack() as opened:
-        for line in sys.stdin:
-            size = int(line)
-            with contextlib.ExitStack() as once:
-                stack = once if growth.alone else opened
-                sample = rows.get(size) or stack.enter_context(growth.open(size, quick))
-                if not growth.alone:
-                    rows[size] = sample
-                print(json.dumps(sample()), flush=True)
+        sample: Sample | None = None
+        for _ in sys.stdin:
+            if sample is None:
+                sample = opened.enter_context(growth.open(size, quick))
+            gc.collect()
+            print(json.dumps(sample()), flush=True)
+            if growth.alone:
+                opened.close()
+                sample = None
 
 
 class Worker:
-    """A process that measures one table with the kafkacore of one checkout."""
+    """A process that measures one row with the kafkacore of one checkout."""
 
-    def __init__(self, checkout: Path, name: str, quick: bool) -> None:
-        command = [sys.executable, str(HERE / "scale.py"), "--work", name, *(["--quick"] if quick else [])]
+    def __init__(self, checkout: Path, name: str, size: int, quick: bool) -> None:
+        command = [sys.executable, str(HERE / "scale.py"), "--work", name, str(size), *(["--quick"] if quick else [])]
         # numpy's BLAS starts a thread per processor that spins for a while and would be charged to the case that is measured
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OPENBLAS_NUM_THREADS": "1"}
-        self._what = f"{name} of {checkout}"
+        self._what = f"{name}, {size}, of {checkout}"
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def figures(self, size: int) -> Figures:
-        """One sample of a row.
+    def figures(self) -> Figures:
+        """One sample of the row.
 
         Raises:
             SystemExit: the process has ended; its error is on stderr.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{size}\n")
+            self._process.stdin.write("\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self._what}, row {size}: the process ended with status {self._process.wait()}")
+            raise SystemExit(f"{self._what}: the process ended with status {self._process.wait()}")
         figures: Figures = json.loads(line)
         return figures
 
@@ -105,13 +108,14 @@ def measure(growth: Growth, checkouts: dict[str, Path], rounds: int, quick: bool
     rounds = 1 if quick else min(rounds, growth.rounds)
     samples: dict[int, dict[str, dict[str, list[float]]]] = {size: {} for size in sizes}  # size -> part -> case -> figures
     with contextlib.ExitStack() as stack:
-        workers = {case: stack.enter_context(Worker(path, growth.name, quick)) for case, path in checkouts.items()}
+        workers = {
+            (size, case): stack.enter_context(Worker(path, growth.name, size, quick)) for size in sizes for case, path in checkouts.items()
+        }
         for number in range(rounds):
-            for size in sizes:
-                for case, worker in workers.items():
-                    progress(f"{growth.name}, round {number + 1}/{rounds}: {growth.label(size, '')}, {case}")
-                    for part, figure in worker.figures(size).items():
-                        samples[size].setdefault(part, {}).setdefault(case, []).append(figure)
+            for (size, case), worker in workers.items():
+                progress(f"{growth.name}, round {number + 1}/{rounds}: {growth.label(size, '')}, {case}")
+                for part, figure in worker.figures().items():
+                    samples[size].setdefault(part, {}).setdefault(case, []).append(figure)
     return table_of(growth, samples)
 
 
@@ -198,17 +202,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="some rooms or tables, with commas: " + ", ".join(TABLES))
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout, its extensions built, measured by turns")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the tables into this file (needs matplotlib)")
-    parser.add_argument("--work", choices=sorted(TABLES), help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=2, metavar=("TABLE", "SIZE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.work, options.quick)
+        work(options.work[0], int(options.work[1]), options.quick)
         return
     checkouts = {OURS: HERE.parent}
     if options.against is not None:
         if not (options.against / "kafkacore" / "__init__.py").exists():
             parser.error(f"--against: {options.against} is no checkout of kafkacore")
         checkouts[THEIRS] = options.against.resolve()
-    tables = [(growth, measure(growth, checkouts, options.rounds, options.quick)) for growth in chosen(options.only, parser)]
+    wanted = list(chosen(options.only, parser))
+    if any(each.room == "producer" for each in wanted):
+        os.environ["NULLBROKER"] = str(nullbroker.binary())  # compiled here for all rows
+    tables = [(growth, measure(growth, checkouts, options.rounds, options.quick)) for growth in wanted]
     progress("")
     if options.plot:
         plot(tables, options.plot)
