@@ -43,7 +43,7 @@ typedef struct {
     uint32_t generation;
     int32_t state;
     int64_t expiration;
-    void *payload;
+    void *payload;                       /* the wheel never looks at it, but for NULL */
 } kw_node;
 
 typedef struct {
