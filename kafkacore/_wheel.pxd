@@ -12,7 +12,7 @@ cdef extern from "wheel.h" nogil:
         void* payload
 
     ctypedef struct kw_level:
-        int64_t tick, interval, now
+        int64_t tick, interval, now, start
         int32_t first, slot
 
     ctypedef struct kw_wheel:

@@ -272,6 +272,7 @@ def test_references_come_back_to_where_they_were():
     for at in range(0, 3000, 3):
         for task in tasks:
             wheel.add(TimerTaskEntry(task, at + 500))
+            list(wheel.overflow_wheel.buckets[at // 20 % 20])
             task.timer_task_entry.remove()
             wheel.add(TimerTaskEntry(task, at + 2))
             kept = TimerTaskEntry(task, at + 2)

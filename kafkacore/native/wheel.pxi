@@ -446,6 +446,36 @@ cdef class TimingWheel(TaskStore):
         return self.wheel.level[0].now
 
     @property
+    def current_time(self):
+        """The wheel's time, as `start_of_tick_ms`."""
+        return self.wheel.level[0].now
+
+    @property
+    def interval(self):
+        """Milliseconds that the first level covers: tick_ms x wheel_size."""
+        return self.wheel.level[0].interval
+
+    @property
+    def start_ms(self):
+        """The time it was made with."""
+        return self.wheel.level[0].start
+
+    @property
+    def task_counter(self):
+        """The `TaskCounter` of all levels."""
+        return self.counter
+
+    @property
+    def buckets(self):
+        """The buckets of the first level, a `TimerTaskListView` each; what has become due is in none of them."""
+        return buckets_of(self, 0)
+
+    @property
+    def overflow_wheel(self):
+        """The next level as an `OverflowWheel`; None while no timer has needed it."""
+        return overflow_of(self, 1)
+
+    @property
     def levels(self):
         """(tick, interval, start of the current tick) in milliseconds of each level there is."""
         return [(self.wheel.level[l].tick, self.wheel.level[l].interval, self.wheel.level[l].now) for l in range(self.wheel.levels)]

@@ -160,9 +160,12 @@ cdef class TimerTaskList(TaskStore):
     Args:
         counter: a `TaskCounter` shared with other lists; None makes one.
 
+    Attributes:
+        expiration: milliseconds when it is due; -1 when it is idle.
+
     Source: org.apache.kafka.server.util.timer.TimerTaskList.
     """
-    cdef int64_t expiration
+    cdef readonly int64_t expiration
 
     def __cinit__(self, TaskCounter counter=None):
         self.counter = TaskCounter() if counter is None else counter
@@ -226,6 +229,11 @@ cdef class TimerTaskList(TaskStore):
     def __iter__(self):
         """The entries as they stand now, first first."""
         return iter(self.timers_of(self.wheel.due[0]))
+
+    @property
+    def task_counter(self):
+        """The `TaskCounter`, perhaps shared."""
+        return self.counter
 
     def set_expiration(self, int64_t expiration_ms):
         """Sets when the list is due.
