@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kafkacore import errors
     from kafkacore.admin import KafkaAdminClient
     from kafkacore.consumer import KafkaConsumer
+    from kafkacore.consumer.group.listener import RebalanceListener
     from kafkacore.producer import KafkaProducer
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import NewPartitions, NewTopic, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
@@ -36,6 +37,7 @@ __all__ = [
     "OffsetAndMetadata",
     "NewTopic",
     "NewPartitions",
+    "RebalanceListener",
     "errors",
 ]
 
@@ -44,6 +46,7 @@ _HOMES = {
     "KafkaConsumer": "kafkacore.consumer",
     "KafkaAdminClient": "kafkacore.admin",
     "ConsumerRecord": "kafkacore.records",
+    "RebalanceListener": "kafkacore.consumer.group.listener",
     **dict.fromkeys(
         ("NewPartitions", "NewTopic", "OffsetAndMetadata", "ProducerRecord", "RecordMetadata", "TopicPartition"), "kafkacore.types"
     ),

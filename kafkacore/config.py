@@ -309,21 +309,6 @@ class _Config:
 
 _LATER = {
     **dict.fromkeys(("transactional_id", "transaction_timeout_ms"), "transactions, which are"),
-    **dict.fromkeys(
-        (
-            "enable_auto_commit",
-            "auto_commit_interval_ms",
-            "session_timeout_ms",
-            "heartbeat_interval_ms",
-            "max_poll_interval_ms",
-            "group_id",
-            "group_instance_id",
-            "group_protocol",
-            "group_remote_assignor",
-            "partition_assignment_strategy",
-        ),
-        "consumer groups, which are",
-    ),
     "kerberos": "Kerberos (GSSAPI), which is",
 }
 """Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
@@ -502,10 +487,33 @@ class ConsumerConfig(ClientConfig):
         max_decompressed_bytes: the most bytes that one compressed batch may hold uncompressed; reading a larger one raises
             DecompressedTooLarge. Java's consumer has no such bound.
         key_deserializer, value_deserializer: `f(data) -> value`, or an object with `deserialize(topic, data)`; None leaves bytes.
-        client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392).
+        client_rack: the rack of this client; lets brokers name a nearer replica (KIP-392), and assignors prefer partitions near to it.
+        group_id: of the consumer group: its members share the partitions of their topics, and it keeps the committed offsets.
+        group_instance_id: of a static member (KIP-345): it may restart within the session timeout without a rebalance.
+        group_protocol: classic (members share out partitions among themselves) or consumer (the broker does, KIP-848).
+        group_remote_assignor: with group_protocol=consumer, the broker's assignor: uniform or range; None leaves the choice to the broker.
+        partition_assignment_strategy: with group_protocol=classic, the assignors in the order of preference: range, roundrobin, sticky,
+            cooperative-sticky, or classes derived from `PartitionAssignor`.
+        session_timeout_ms: a classic member that the coordinator has not heard from for so long is out.
+        heartbeat_interval_ms: between two heartbeats of a classic member.
+        max_poll_interval_ms: a member that does not poll for so long leaves its group.
+        enable_auto_commit: what the previous poll returned is committed regularly, and when partitions are given up.
+        auto_commit_interval_ms: how often.
+        exclude_internal_topics: a pattern does not match the brokers' own topics.
     """
 
     default_api_timeout_ms: int = _between(60_000, 0)
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    group_protocol: str = _one_of("classic", "classic", "consumer")
+    group_remote_assignor: str | None = None
+    partition_assignment_strategy: tuple[Any, ...] = ("range",)
+    session_timeout_ms: int = _between(45_000, 1)
+    heartbeat_interval_ms: int = _between(3_000, 1)
+    max_poll_interval_ms: int = _between(300_000, 1)
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = _between(5_000, 0)
+    exclude_internal_topics: bool = True
     fetch_min_bytes: int = _between(1, 0)
     fetch_max_bytes: int = _between(52_428_800, 0)
     fetch_max_wait_ms: int = _between(500, 0)
@@ -521,6 +529,16 @@ class ConsumerConfig(ClientConfig):
 
     def _check(self) -> None:
         super()._check()
+        if self.group_protocol != "classic":
+            raise ConfigError("group_protocol=consumer (KIP-848) is not implemented yet: leave it out")
+        if self.group_remote_assignor is not None and self.group_protocol == "classic":
+            raise ConfigError("group_remote_assignor belongs to group_protocol=consumer")
+        if self.group_id is not None and not self.group_id.strip():
+            raise ConfigError("group_id is empty")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be lower than session_timeout_ms ({self.session_timeout_ms})"
+            )
         if self.auto_offset_reset not in ("latest", "earliest", "none"):
             reset_duration_ms(self.auto_offset_reset)
 

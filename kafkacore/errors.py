@@ -401,6 +401,14 @@ class WakeupError(KafkaError):
     """wakeup() ended a wait."""
 
 
+class MaxPollExceeded(KafkaError):
+    """poll() was not called for max_poll_interval_ms, so the member left its group. Raised once; the next poll joins again."""
+
+
+class CommitFailed(KafkaError):
+    """The offsets were not committed, since this consumer is not a member of its group any more."""
+
+
 class TransactionAborted(KafkaError):
     """The record was not sent because its transaction was aborted."""
 

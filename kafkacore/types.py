@@ -26,11 +26,23 @@ class Node(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the offset of the NEXT record to read, a note, and the leader epoch of the last record read (-1: unknown)."""
+    """A committed position: the offset of the NEXT record to read, the leader epoch of the last record read (None: unknown), and a note."""
 
     offset: int
+    leader_epoch: int | None = None
     metadata: str = ""
-    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A member of a consumer group as transactions name it (KIP-447).
+
+    `generation_id` is the member epoch under KIP-848, and -1 with an empty `member_id` outside of a group.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -9,7 +9,7 @@ from kafkacore import types
 
 def test_defaults():
     assert types.Node(1, "h", 9092) == (1, "h", 9092, None)
-    assert types.OffsetAndMetadata(5) == (5, "", -1)
+    assert types.OffsetAndMetadata(5) == (5, None, "")
     assert types.ProducerRecord("t") == ("t", None, None, (), None, None)
     assert types.NewTopic("t") == ("t", -1, -1, None, None)
 
@@ -19,7 +19,7 @@ def test_defaults():
     [
         types.TopicPartition("t", 0),
         types.Node(-1, "h", 9092, "r"),
-        types.OffsetAndMetadata(1, "m", 2),
+        types.OffsetAndMetadata(1, 2, "m"),
         types.OffsetAndTimestamp(1, 2),
         types.RecordMetadata("t", 0, 1, 2, 3, 4),
         types.ProducerRecord("t", b"v", b"k", (("h", b"x"),), 0, 1),

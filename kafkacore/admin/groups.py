@@ -213,7 +213,11 @@ class GroupsAdmin(AdminBase):
                         yield group_id, errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition, api="OffsetFetch")
                         return
                     found[tp] = (
-                        OffsetAndMetadata(each.committed_offset, each.metadata or "", each.committed_leader_epoch)
+                        OffsetAndMetadata(
+                            each.committed_offset,
+                            each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None,
+                            each.metadata or "",
+                        )
                         if each.committed_offset >= 0
                         else None
                     )
@@ -248,7 +252,7 @@ class GroupsAdmin(AdminBase):
                     OffsetCommitRequestPartition(
                         partition_index=index,
                         committed_offset=each.offset,
-                        committed_leader_epoch=each.leader_epoch,
+                        committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
                         committed_metadata=each.metadata,
                     )
                     for index, each in group

@@ -1,4 +1,4 @@
-"""KafkaConsumer: reads records. The calling thread drives the I/O; there is no other thread.
+"""KafkaConsumer: reads records. The calling thread drives the I/O; in a group a background thread does so between its calls.
 
 How a poll goes: records already fetched are handed out at once; else positions are settled, fetches sent, and the network is waited for.
 Before records are returned, the next fetch is sent, so that it travels while the application works.
@@ -9,74 +9,41 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig, Deserializer, TopicDeserializer
 from kafkacore.consumer.batches import RecordBatches
+from kafkacore.consumer.chunks import Chunk, Chunks
 from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.group.assignors import make_assignors
+from kafkacore.consumer.group.background import BackgroundThread
+from kafkacore.consumer.group.classic import ClassicMembership
+from kafkacore.consumer.group.coordinator import CoordinatorLink
+from kafkacore.consumer.group.listener import RebalanceListener
+from kafkacore.consumer.group.member import CommitCallback, GroupMember
+from kafkacore.consumer.group.membership import GroupSettings
+from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
-from kafkacore.types import OffsetAndTimestamp, TopicPartition
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
 
-__all__ = ["ConsumerHealth", "KafkaConsumer", "RecordBatches"]
+__all__ = ["ConsumerHealth", "KafkaConsumer", "RebalanceListener", "RecordBatches"]
 
 log = logging.getLogger("kafkacore.consumer")
 T = TypeVar("T")
 
-_STALLED_AFTER_MS = 30_000
-_WAITS_FOR = {
-    FetchState.INITIALIZING: "initializing",
-    FetchState.AWAIT_RESET: "awaiting reset",
-    FetchState.AWAIT_VALIDATION: "awaiting validation",
-}
 _NEVER_MS = 2**62
-
-
-class ConsumerHealth(NamedTuple):
-    """What `KafkaConsumer.health` finds.
-
-    Attributes:
-        ok: nothing is wrong that the consumer can see.
-        problems: one sentence each.
-        stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
-            to read, or the position is still looked up or validated.
-    """
-
-    ok: bool
-    problems: tuple[str, ...]
-    stalled: tuple[TopicPartition, ...]
-
-
-class _Chunk:
-    """Records of one partition handed to a `for` loop; the list's own iterator gives them out, so a record costs no frame of ours."""
-
-    __slots__ = ("iterator", "records", "tp")
-
-    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
-        self.tp = tp
-        self.records = records
-        self.iterator: Any = iter(records)
-
-    def next_offset(self) -> int | None:
-        """Offset of the first record the loop has not had yet; None when it had all."""
-        left: int = self.iterator.__length_hint__()
-        return self.records[-left].offset if left else None
-
-    def end(self) -> None:
-        """Takes the rest away from the loop."""
-        self.iterator.__setstate__(len(self.records))
 
 
 def _pair(partition: object) -> TopicPartition:
@@ -89,8 +56,12 @@ def _pair(partition: object) -> TopicPartition:
     return TopicPartition(topic, index)
 
 
-def _no_groups(call: str) -> errors.UsageError:
-    return errors.UsageError(f"{call}: consumer groups are not implemented yet; keep the offsets yourself and continue with seek()")
+def _committable(partition: tuple[str, int], given: OffsetAndMetadata | int) -> OffsetAndMetadata:
+    """What the caller wants to commit, checked."""
+    found = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+    if not isinstance(found.offset, int) or found.offset < 0:
+        raise errors.UsageError(f"an offset is a number from 0 on, not {found.offset!r}", topic=partition[0], partition=partition[1])
+    return found
 
 
 def _with_topic(deserializer: Deserializer | TopicDeserializer | None) -> Callable[[str, bytes], Any] | None:
@@ -107,13 +78,11 @@ class KafkaConsumer:
     """Reads records from Kafka.
 
     Args:
-        *topics: topics to read; without a group that is every partition of them, also those added later.
+        *topics: topics to read; in a group its members share their partitions, without one that is every partition, also those added later.
         **settings: see `ConsumerConfig`; a mapping with dotted names may be passed as the first argument.
 
     Raises:
         errors.ConfigError: an unknown or wrong setting.
-        errors.UsageError: `group_id` is given: consumer groups are not implemented yet.
-
     Not thread-safe: a call from a second thread while one is running raises IllegalStateError, except `wakeup`.
 
     Source: Kafka's KafkaConsumer.
@@ -124,9 +93,6 @@ class KafkaConsumer:
         while topics and isinstance(topics[0], Mapping):
             mapping.update(topics[0])
             topics = topics[1:]
-        for name in ("group.id", "group_id"):
-            if mapping.pop(name, settings.pop(name, None)) is not None:
-                raise errors.UsageError("consumer groups are not implemented yet: leave group_id out and use topics or assign()")
         self.config = ConsumerConfig.from_user(mapping, **settings)
         config = self.config
         self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=self._start_anew)
@@ -160,8 +126,22 @@ class KafkaConsumer:
         self._refused: dict[str, errors.KafkaError] = {}
         self._owed: dict[str, errors.KafkaError] = {}
         self._seen_subscription: object = None
-        self._unread: deque[_Chunk] = deque()
-        self._watched: dict[TopicPartition, tuple[int, int]] = {}
+        self._unread = Chunks()
+        self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
+        self._group: GroupMember | None = None
+        self._background: BackgroundThread | None = None
+        self._left_over: errors.KafkaError | None = None
+        self._matched: frozenset[str] = frozenset()
+        if config.group_id is not None:
+            self._group = GroupMember(
+                config,
+                self._driver,
+                self._subscription,
+                membership=self._make_membership,
+                assigned=self._fetcher.retain,
+                reached=self._unread.working_on,
+            )
+            self._positions.fetch_committed = self._group.commits.fetch
         self._key_of, self._value_of = _with_topic(config.key_deserializer), _with_topic(config.value_deserializer)
         self._deserializes = self._key_of is not None or self._value_of is not None
         if topics:
@@ -171,33 +151,55 @@ class KafkaConsumer:
         """The call before was interrupted: positions stand, everything on its way to them starts over."""
         self._fetcher.start_anew(client)
         self._positions.start_anew(client)
+        if self._group is not None:
+            self._group.start_anew(client)
         self._subscription.settle_anew()
         self._seen_snapshot = None
 
+    def _make_membership(self, link: CoordinatorLink, settings: GroupSettings) -> ClassicMembership:
+        assignors = make_assignors(self.config.partition_assignment_strategy)
+        return ClassicMembership(link, settings, assignors, lambda: self._metadata.snapshot, self._want_topics_of_group)
+
+    def _want_topics_of_group(self, topics: frozenset[str]) -> None:
+        """As the leader of a group this consumer needs to know the topics of all members."""
+        self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
+
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None, listener: object = None) -> None:
-        """Reads all partitions of these topics, also partitions added later; those begin at their start.
+    def subscribe(
+        self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None, listener: RebalanceListener | None = None
+    ) -> None:
+        """Reads these topics: in a group the partitions that this member is given, without one all partitions, also those added later,
+        which begin at their start.
 
         Args:
-            topics: names; they replace the topics subscribed to before. None or empty unsubscribes.
-            pattern: belongs to consumer groups, which are not implemented yet.
-            listener: belongs to consumer groups, which are not implemented yet.
+            topics: names; they replace the topics subscribed to before. None or empty, without a pattern, unsubscribes.
+            pattern: a regular expression in place of names; every topic whose whole name it matches is read, also topics created later.
+            listener: is called when partitions come and go; a `RebalanceListener`. Needs a group.
 
         Raises:
             errors.IllegalStateError: partitions are assigned by `assign`.
         """
-        if pattern is not None or listener is not None:
-            raise errors.UsageError("patterns and rebalance listeners belong to consumer groups, which are not implemented yet")
+        if listener is not None and self._group is None:
+            raise errors.UsageError("a rebalance listener needs a consumer group: set group_id")
+        if pattern is not None and topics:
+            raise errors.UsageError("subscribe to topics or to a pattern, not to both")
+        names = [] if topics is None else topics if isinstance(topics, str) else list(topics)
+        if not names and pattern is None:
+            self.unsubscribe()
+            return
         with self._driver:
             self._rewind()
-            names = [] if topics is None else topics if isinstance(topics, str) else list(topics)
-            if not names:
-                self._subscription.unsubscribe()
-                self._fetcher.retain()
-                return
-            self._subscription.subscribe_topics(names)
-            self._want_topics(self._subscription.topics)
+            if pattern is not None:
+                self._subscription.subscribe_pattern(re.compile(pattern))
+                self._metadata.all_topics = True
+                self._metadata.request_update()
+            else:
+                self._subscription.subscribe_topics(names)
+                self._want_topics(self._subscription.topics)
+            if self._group is not None:
+                self._group.listener = listener
+                self._group.membership.subscribe(self._subscription.topics)
             self._seen_snapshot = None
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -220,11 +222,17 @@ class KafkaConsumer:
             self._fetcher.retain()
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more."""
+        """Reads nothing any more. A member commits what was processed, if it does so automatically, and leaves its group."""
         with self._driver:
             self._rewind()
-            self._subscription.unsubscribe()
-            self._fetcher.retain()
+            try:
+                if self._group is not None:
+                    self._group.finish()
+                    self._group.leave("unsubscribed", self.config.default_api_timeout_ms)
+            finally:
+                self._subscription.unsubscribe()
+                self._metadata.all_topics = False
+                self._fetcher.retain()
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read."""
@@ -293,6 +301,7 @@ class KafkaConsumer:
             errors.CorruptDataError: the data at a position is broken; it names the offset, and `seek` behind it goes on without it.
             errors.DecompressedTooLarge: the batch at a position holds more than max_decompressed_bytes; a larger one reads it.
             errors.SerializationError: a deserializer failed; the position stands at that record.
+            errors.MaxPollExceeded: nobody polled for max_poll_interval_ms, so the member left its group; the next poll joins again.
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """
         limit = self.config.max_poll_records if max_records is None else max_records
@@ -304,6 +313,8 @@ class KafkaConsumer:
                 if self._unread:
                     self._rewind()
                 records = self._poll(lambda: self._fetcher.collect(limit), timeout)
+                if self._group is not None:
+                    self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
         except BaseException:
             self._give_back(records)
             raise
@@ -327,6 +338,8 @@ class KafkaConsumer:
                 if self._unread:
                     self._rewind()
                 columns = self._wait(self._fetcher.collect_columns, timeout)
+                if self._group is not None:
+                    self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
             return RecordBatches(columns)
         except BaseException:
             self._give_back(columns)
@@ -398,39 +411,25 @@ class KafkaConsumer:
 
     def _next_chunk(self) -> Iterator[ConsumerRecord]:
         with self._driver:
-            while self._unread:
-                if self._unread[0].next_offset() is not None:
-                    break
-                self._unread.popleft()
-            if not self._unread:
+            found = self._unread.next()
+            while found is None:
                 polled: dict[TopicPartition, list[ConsumerRecord]] = {}
                 try:
                     polled = self._poll(lambda: self._fetcher.collect(self.config.max_poll_records), None)
-                    chunks = [_Chunk(tp, records) for tp, records in polled.items()]
+                    chunks = [Chunk(tp, records) for tp, records in polled.items()]
                 except BaseException:
                     self._give_back(polled)
                     raise
-                self._unread.extend(chunks)
-            iterator: Iterator[ConsumerRecord] = self._unread[0].iterator
-            return iterator
+                self._unread.chunks.extend(chunks)
+                found = self._unread.next()
+            return found
 
     def _rewind(self, tps: Collection[TopicPartition] | None = None) -> None:
         """Takes what a `for` loop was given but did not reach yet out of its hands, and moves the position back to it."""
-        kept: deque[_Chunk] = deque()
-        seen: set[TopicPartition] = set()
-        for chunk in self._unread:
-            offset = chunk.next_offset()
-            if offset is None:
-                continue
-            if tps is not None and chunk.tp not in tps:
-                kept.append(chunk)
-                continue
-            chunk.end()
-            if chunk.tp not in seen:
-                seen.add(chunk.tp)
-                self._subscription.rewind(chunk.tp, offset)
-        self._unread = kept
-        if seen:
+        back = self._unread.take_back(tps)
+        for tp, offset in back.items():
+            self._subscription.rewind(tp, offset)
+        if back:
             self._fetcher.retain()
 
     def _poll(
@@ -449,10 +448,18 @@ class KafkaConsumer:
 
     def _wait(self, collect: Callable[[], T], timeout: float | None) -> T:
         """Collects, polling the network until there is something; before it is returned the next fetch is sent."""
-        driver = self._driver
+        driver, group = self._driver, self._group
         driver.check_woken()
+        now_ms = self._clock.now_ms()
+        if group is not None:
+            self._enter_group(group, now_ms)
         owes = bool(self._owed) or self._metadata.unraised is not None
-        if not owes and not self._subscription.unsettled and self._metadata.snapshot is self._seen_snapshot:
+        if (
+            not owes
+            and not self._subscription.unsettled
+            and self._metadata.snapshot is self._seen_snapshot
+            and (group is None or not group.due(now_ms))
+        ):
             found = self._collect(collect)
             if found:
                 try:
@@ -465,13 +472,14 @@ class KafkaConsumer:
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
         metadata, fetcher, clock = self._metadata, self._fetcher, self._clock
-        now_ms = clock.now_ms()
         deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
         polled = False
         driver.client.catch_up(now_ms)
         while True:
             try:
                 self._step(now_ms)
+                if group is not None:
+                    now_ms = self._take_part(group, now_ms)
                 if owes:
                     owes = False
                     self._raise_owed()
@@ -492,8 +500,7 @@ class KafkaConsumer:
                 self._raise_owed()
             if fetcher.wants_fetch:
                 fetcher.send_fetches(now_ms)
-            wakes = [w for w in (self._positions.next_wake_ms(now_ms), fetcher.next_wake_ms(now_ms)) if w is not None]
-            wake_ms = min(deadline_ms, now_ms + min(wakes)) if wakes else deadline_ms
+            wake_ms = min(deadline_ms, self._next_wake_ms(now_ms))
             while True:  # a large answer comes in many pieces: only what changes something is worth a full round
                 if polled and now_ms >= deadline_ms:
                     return found
@@ -506,14 +513,58 @@ class KafkaConsumer:
                     or now_ms >= wake_ms
                     or self._subscription.unsettled
                     or metadata.snapshot is not self._seen_snapshot
+                    or (group is not None and group.due(now_ms))
                 ):
                     break
+
+    def _next_wake_ms(self, now_ms: int) -> int:
+        """When the next step is due although nothing arrives."""
+        waits = [self._positions.next_wake_ms(now_ms), self._fetcher.next_wake_ms(now_ms)]
+        if self._group is not None:
+            waits.append(self._group.next_wake_ms(now_ms))
+        known = [w for w in waits if w is not None]
+        return now_ms + min(known) if known else _NEVER_MS
+
+    # -- the group ----------------------------------------------------------------------------------------------------------------
+
+    def _enter_group(self, group: GroupMember, now_ms: int) -> None:
+        """What was returned before is processed now; what went wrong in the background since is raised."""
+        if self._background is None:
+            self._background = BackgroundThread(self._driver, self, f"kafkacore-consumer-{group.group_id}")
+        left_over, self._left_over = self._left_over, None
+        group.enter_poll(now_ms)
+        if left_over is not None:
+            raise left_over
+
+    def _take_part(self, group: GroupMember, now_ms: int) -> int:
+        """Carries out what a rebalance changes. Returns the time, which calls of the application have moved on."""
+        group.poll_on(now_ms)
+        if group.membership.change is None:
+            return now_ms
+        group.carry_out()
+        now_ms = self._clock.now_ms()
+        self._step(now_ms)
+        return now_ms
+
+    def drive(self, now_ms: int) -> int | None:
+        """For the background thread: sends what is due while the application works. What goes wrong is raised by the next poll."""
+        if self._left_over is None:
+            try:
+                self._step(now_ms)
+            except errors.KafkaError as error:
+                self._left_over = error
+        elif self._group is not None:
+            self._group.step(now_ms)
+            self._fetcher.send_fetches(now_ms)
+        return self._next_wake_ms(now_ms) - now_ms
 
     def _step(self, now_ms: int) -> None:
         """Brings assignment, positions and fetches up to date; sends what can be sent."""
         snapshot = self._metadata.snapshot
         if snapshot is not self._seen_snapshot:
             self._take_snapshot(snapshot)
+        if self._group is not None:
+            self._group.step(now_ms)
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
@@ -555,6 +606,8 @@ class KafkaConsumer:
         self._seen_snapshot = snapshot
         self._fetcher.wants_fetch = True
         subscription = self._subscription
+        if subscription.mode is Mode.PATTERN:
+            self._match(snapshot)
         topics = subscription.topics or {tp.topic for tp in subscription.partitions}
         refused = self._refusals(topics)
         if refused:
@@ -574,7 +627,7 @@ class KafkaConsumer:
             subscription.start_over(tp)
         if made_anew:
             self._fetcher.retain()
-        if subscription.mode is not Mode.TOPICS:
+        if subscription.mode not in (Mode.TOPICS, Mode.PATTERN) or self._group is not None:
             return
         wanted = [
             TopicPartition(name, partition.index)
@@ -593,6 +646,19 @@ class KafkaConsumer:
                 if tp.topic in grown:  # all of a partition added later was written after the subscription
                     subscription.request_reset(tp, EARLIEST)
             self._fetcher.retain()
+
+    def _match(self, snapshot: Any) -> None:
+        """The topics that the pattern matches by now."""
+        subscription = self._subscription
+        pattern = subscription.pattern
+        if pattern is None or snapshot.is_bootstrap:
+            return
+        internal = self.config.exclude_internal_topics
+        subscription.topics = frozenset(
+            name for name, info in snapshot.topics.items() if pattern.fullmatch(name) and not (internal and info.is_internal)
+        )
+        if self._group is not None:
+            self._group.membership.subscribe(subscription.topics)
 
     def _deserialize(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Runs the deserializers; on a failure the records before it are handed out first, the next poll raises."""
@@ -685,9 +751,8 @@ class KafkaConsumer:
         """
         with self._driver:
             tp = self._assigned(partition)
-            for chunk in self._unread:
-                if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
-                    return offset
+            if (unread := self._unread.next_offset(tp)) is not None:
+                return unread
             state_of = self._subscription.state_of  # a topic that is created again has other states
 
             def step(now_ms: int) -> int | None:
@@ -716,10 +781,8 @@ class KafkaConsumer:
         lag = self._subscription.state_of(tp).lag(self._read_committed)
         if lag is None:
             return None
-        for chunk in self._unread:
-            if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
-                return max(0, lag + self._subscription.state_of(tp).offset - offset)
-        return lag
+        unread = self._unread.next_offset(tp)
+        return lag if unread is None else max(0, lag + self._subscription.state_of(tp).offset - unread)
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
         """First offset of each partition; they need not be assigned.
@@ -806,23 +869,95 @@ class KafkaConsumer:
     def _api_timeout_ms(self, timeout: float | None) -> int:
         return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
 
-    # -- groups -------------------------------------------------------------------------------------------------------------------
+    # -- commits ------------------------------------------------------------------------------------------------------------------
 
-    def commit(self, offsets: object = None, timeout: float | None = None) -> NoReturn:
-        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
-        raise _no_groups("commit")
+    def commit(self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int] | None = None, timeout: float | None = None) -> None:
+        """Commits offsets for the group, and waits for the answer.
 
-    def commit_async(self, offsets: object = None, callback: object = None) -> NoReturn:
-        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
-        raise _no_groups("commit_async")
+        Args:
+            offsets: per partition the offset of the next record to read; None commits the positions of all assigned partitions: everything
+                that was handed out.
+            timeout: seconds; `default_api_timeout_ms` when None. Errors that pass are retried within it.
 
-    def committed(self, partition: object, timeout: float | None = None) -> NoReturn:
-        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
-        raise _no_groups("committed")
+        Raises:
+            errors.CommitFailed: this consumer is not a member of its group any more; its partitions may be another member's.
+            errors.RebalanceInProgress: the group is rebalancing; poll, then commit what is still assigned.
+            errors.KafkaTimeoutError: no answer in time.
+            errors.UsageError: there is no group.
+        """
+        with self._driver:
+            group = self._with_group("commit")
+            group.commit(self._to_commit(group, offsets), self._api_timeout_ms(timeout))
 
-    def consumer_group_metadata(self) -> NoReturn:
-        """Belongs to consumer groups, which are not implemented yet: always raises UsageError."""
-        raise _no_groups("consumer_group_metadata")
+    def commit_async(
+        self, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int] | None = None, callback: CommitCallback | None = None
+    ) -> None:
+        """Commits offsets for the group without waiting. Commits arrive in the order of the calls; one that fails is not sent again.
+
+        Args:
+            offsets: as for `commit`.
+            callback: called as `callback(offsets, error)` by a later poll, commit or close; error is None when the commit worked.
+
+        Raises:
+            errors.CommitFailed: this consumer is not a member of its group.
+            errors.UsageError: there is no group.
+        """
+        with self._driver:
+            group = self._with_group("commit_async")
+            group.commit_async(self._to_commit(group, offsets), callback)
+
+    def _with_group(self, call: str) -> GroupMember:
+        if self._group is None:
+            raise errors.UsageError(f"{call} needs a consumer group: set group_id")
+        return self._group
+
+    def _to_commit(
+        self, group: GroupMember, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            return group.consumed(self._unread.next_offset)
+        return {_pair(p): _committable(p, found) for p, found in offsets.items()}
+
+    def committed(self, partitions: tuple[str, int] | Iterable[tuple[str, int]], timeout: float | None = None) -> Any:
+        """What the group has committed.
+
+        Args:
+            partitions: a (topic, partition) pair, or several; they need not be assigned.
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Returns:
+            For one pair an `OffsetAndMetadata`, or None where nothing is committed; for several a dict of these.
+
+        Raises:
+            errors.KafkaTimeoutError: no answer in time.
+            errors.UsageError: there is no group.
+        """
+        one = isinstance(partitions, tuple) and len(partitions) == 2 and isinstance(partitions[0], str)
+        tps = [_pair(partitions)] if one else [_pair(p) for p in partitions]
+        with self._driver:
+            found = self._with_group("committed").committed(tps, self._api_timeout_ms(timeout))
+        return found[tps[0]] if one else found
+
+    def consumer_group_metadata(self) -> ConsumerGroupMetadata:
+        """The group and this member, as `KafkaProducer.send_offsets_to_transaction` wants them.
+
+        Raises:
+            errors.UsageError: there is no group.
+        """
+        with self._driver:
+            return self._with_group("consumer_group_metadata").identity()
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Makes the group rebalance with the next poll.
+
+        Args:
+            reason: for the broker's log.
+
+        Raises:
+            errors.UsageError: there is no group.
+        """
+        with self._driver:
+            self._with_group("enforce_rebalance").membership.rejoin(reason)
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
@@ -839,29 +974,9 @@ class KafkaConsumer:
         """
         with self._driver:
             now_ms = self._clock.now_ms()
-            problems: list[str] = []
-            stalled: list[TopicPartition] = []
-            watched: dict[TopicPartition, tuple[int, int]] = {}
-            for tp, state in self._subscription.partitions.items():
-                offset, since_ms = self._watched.get(tp, (-2, now_ms))
-                if state.offset != offset or state.paused or state.lag(self._read_committed) == 0:
-                    offset, since_ms = state.offset, now_ms
-                watched[tp] = (offset, since_ms)
-                if state.state is not FetchState.FETCHING:
-                    since_ms = now_ms if state.paused or state.unsettled_since_ms < 0 else state.unsettled_since_ms
-                if now_ms - since_ms >= _STALLED_AFTER_MS:
-                    stalled.append(tp)
-                    what = f"has been {waits_for}" if (waits_for := _WAITS_FOR.get(state.state)) else "has not moved"
-                    problems.append(f"{tp.topic}-{tp.partition} {what} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
-                leader = self._metadata.snapshot.leader(tp)
-                topic = self._metadata.snapshot.topics.get(tp.topic)
-                if topic is not None and topic.error is not None:
-                    problems.append(f"{tp.topic}-{tp.partition}: {topic.error}")
-                elif leader is None:
-                    problems.append(f"{tp.topic}-{tp.partition} has no leader")
-                elif self._driver.client.connection_failed(leader):
-                    problems.append(f"{tp.topic}-{tp.partition}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
-            self._watched = watched
+            problems, stalled = self._stalls.look(self._metadata, self._driver.client, now_ms)
+            if self._group is not None:
+                problems += self._group.problems(now_ms)
             if not self._driver.client.has_ready_nodes(now_ms) and (attempts := self._driver.attempts()):
                 problems.append(f"no broker can be reached: {attempts[-1]}")
             return ConsumerHealth(not problems, tuple(problems), tuple(stalled))
@@ -888,19 +1003,7 @@ class KafkaConsumer:
             "buffered_bytes": self._fetcher.buffered_bytes,
             "fetches_in_flight": sorted(self._fetcher.in_flight),
             "fetch_sessions": self._fetcher.sessions,
-            "partitions": {
-                f"{tp.topic}-{tp.partition}": {
-                    "state": s.state.value,
-                    "position": s.offset,
-                    "high_watermark": s.high_watermark,
-                    "last_stable_offset": s.last_stable_offset,
-                    "log_start_offset": s.log_start_offset,
-                    "lag": s.lag(self._read_committed),
-                    "paused": s.paused,
-                    "preferred_replica": s.preferred_replica,
-                }
-                for tp, s in self._subscription.partitions.items()
-            },
+            "partitions": dict(describe_partitions(self._subscription, self._read_committed)),
         }
 
     def close(self, timeout: float = 30.0) -> None:
@@ -909,29 +1012,43 @@ class KafkaConsumer:
         Args:
             timeout: seconds; never waited longer than for the answers that are due.
         """
+        self._close(timeout, processed=True)
+
+    def _close(self, timeout: float, *, processed: bool) -> None:
         driver = self._driver
         if driver.closed or driver.forked:
             driver.close()
             return
         with driver:
             try:
-                for chunk in self._unread:
-                    chunk.end()
-                self._unread.clear()
                 now_ms = self._clock.now_ms()
                 deadline_ms = now_ms + round(timeout * 1000)
+                if self._group is not None:
+                    if processed:
+                        self._group.finish()
+                    else:
+                        self._group.hand_out({**self._group.handed, **self._unread.being_worked_on()})
+                self._rewind()
+                self._unread.end()
+                if self._group is not None:
+                    self._group.close(deadline_ms - now_ms)
+                    now_ms = self._clock.now_ms()
                 closing = self._fetcher.close_sessions(now_ms)
                 while closing and now_ms < deadline_ms and (closing & self._fetcher.in_flight):
                     driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
                     now_ms = self._clock.now_ms()
             finally:
+                background, self._background = self._background, None
+                if background is not None:
+                    background.close()
                 driver.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
+        """Closes. After an error, what the last poll returned is not committed automatically: nobody knows how far it was processed."""
+        self._close(30.0, processed=kind is None)
 
     def __repr__(self) -> str:
         return f"KafkaConsumer({', '.join(self.config.bootstrap_servers)}; {len(self._subscription.partitions)} partitions)"

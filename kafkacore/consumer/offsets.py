@@ -14,10 +14,11 @@ Source: Kafka's OffsetFetcher, SubscriptionState and OffsetsForLeaderEpochClient
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from kafkacore import errors
+from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import LATEST, FetchState, PartitionState, ResetStrategy, SubscriptionState
 from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.net.client import NetworkClient
@@ -102,6 +103,10 @@ class PositionKeeper:
         metadata: leaders and their epochs.
         isolation_level: 1 makes `latest` the last stable offset.
         retry_backoff_ms, retry_backoff_max_ms: between tries.
+
+    Attributes:
+        fetch_committed: asks the group's coordinator for committed offsets; None without a group. A partition without a position begins at
+            its committed offset, and only without one where the reset strategy says.
     """
 
     def __init__(
@@ -121,6 +126,8 @@ class PositionKeeper:
         self._backoff = {"retry_backoff_ms": retry_backoff_ms, "retry_backoff_max_ms": retry_backoff_max_ms}
         self._resets: list[tuple[OffsetQuery, dict[TopicPartition, tuple[PartitionState, ResetStrategy]]]] = []
         self._validations: list[tuple[EpochQuery, dict[TopicPartition, PartitionState]]] = []
+        self.fetch_committed: Callable[[Iterable[TopicPartition]], CommittedQuery] | None = None
+        self._committed: list[tuple[CommittedQuery, dict[TopicPartition, PartitionState]]] = []
         self._checked_snapshot: object = None
         self._now_ms = 0
         self._errors: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}
@@ -128,13 +135,14 @@ class PositionKeeper:
     @property
     def idle(self) -> bool:
         """Nothing to look up or to validate."""
-        return not self._subscription.unsettled and not self._resets and not self._validations and not self._errors
+        return not self._subscription.unsettled and not self._resets and not self._validations and not self._committed and not self._errors
 
     def start_anew(self, client: NetworkClient) -> None:
         """Goes on with another network: what was asked is asked again."""
         self._client = client
         self._resets.clear()
         self._validations.clear()
+        self._committed.clear()
         self._checked_snapshot = None  # the check may have been interrupted
 
     def attempts(self, tp: TopicPartition) -> list[errors.KafkaError]:
@@ -199,13 +207,19 @@ class PositionKeeper:
         resets: dict[TopicPartition, tuple[PartitionState, ResetStrategy]] = {}
         validations: dict[TopicPartition, PartitionState] = {}
         without: list[TopicPartition] = []
+        lookups: dict[TopicPartition, PartitionState] = {}
         for tp, state in list(self._subscription.unsettled.items()):
             if state.unsettled_since_ms < 0:
                 state.unsettled_since_ms = now_ms
             if state.question is not None or state.retry_at_ms > now_ms:
                 continue
-            if state.state is FetchState.INITIALIZING and not self._subscription.initialize(state):
-                without.append(tp)
+            if state.state is FetchState.INITIALIZING:
+                if self.fetch_committed is not None and not state.never_committed:
+                    lookups[tp] = state
+                elif not self._subscription.initialize(state):
+                    without.append(tp)
+                elif state.reset is not None:
+                    resets[tp] = (state, state.reset)
             elif state.state is FetchState.AWAIT_RESET and state.reset is not None:
                 resets[tp] = (state, state.reset)
             elif state.state is FetchState.AWAIT_VALIDATION:
@@ -213,6 +227,11 @@ class PositionKeeper:
                     validations[tp] = state
                 else:
                     self._subscription.complete_validation(state)  # taken back to where no epoch is known
+        if lookups and self.fetch_committed is not None:
+            query = self.fetch_committed(lookups)
+            self._committed.append((query, lookups))
+            for state in lookups.values():
+                state.question = query
         if resets:
             timestamps = {tp: t for tp, (_, s) in resets.items() if (t := s.timestamp_ms(wall_ms)) is not None}
             reset = OffsetQuery(self._client, self._metadata, timestamps, isolation_level=self._isolation_level, **self._backoff)
@@ -235,6 +254,19 @@ class PositionKeeper:
 
     def _collect(self) -> None:
         """Takes the answers that have come in."""
+        for query, looked_up in [c for c in self._committed if c[0].done]:
+            for tp, state in looked_up.items():
+                if state.question is not query or self._subscription.partitions.get(tp) is not state:
+                    continue
+                state.question = None
+                if query.error is not None:
+                    self._failed(state, query.error)
+                elif (committed := query.results.get(tp)) is None:
+                    state.never_committed = True
+                else:
+                    self._subscription.seek(tp, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
+                    self._check_epoch(state, self._metadata.snapshot)
+        self._committed = [c for c in self._committed if not c[0].done]
         for reset, asked in self._resets:
             self._drop_abandoned(reset, {tp: state for tp, (state, _) in asked.items()}, asked)
             for tp in [tp for tp in reset.results if tp in asked]:

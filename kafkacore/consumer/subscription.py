@@ -103,6 +103,7 @@ class PartitionState:
         topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.
         preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
         preferred_until_ms: when to ask the leader again.
+        never_committed: the group's coordinator has no offset of it.
         fetch_end: offsets from here on are not wanted; None where there is no such end.
     """
 
@@ -113,6 +114,7 @@ class PartitionState:
         "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
+        "never_committed",
         "offset",
         "offset_epoch",
         "paused",
@@ -142,6 +144,7 @@ class PartitionState:
         self.preferred_replica = -1
         self.preferred_until_ms = 0
         self.fetch_end: int | None = None
+        self.never_committed = False
 
     @property
     def has_position(self) -> bool:

@@ -35,6 +35,12 @@ class CallerDriver:
         exclusive: a second thread gets an error instead of waiting.
         clock: the time; the system's unless given.
         renewed: told the new network client when the old one had to be given up.
+
+    Attributes:
+        entries: counts the calls.
+        inside: greater than 0 while a call is running.
+        wanted: a caller waits for the background thread to give the right to drive back.
+        left: called when a call has ended, if a background thread wants to know.
     """
 
     def __init__(
@@ -59,6 +65,11 @@ class CallerDriver:
         self._renewed = renewed
         self._exclusive = exclusive
         self._lock = threading.RLock()
+        self._callers = threading.RLock()  # beside a background thread, which holds _lock between calls
+        self.entries = 0
+        self.inside = 0
+        self.wanted = False
+        self.left: Callable[[], None] | None = None
         self._pid = os.getpid()
         self._woken = False
 
@@ -100,22 +111,66 @@ class CallerDriver:
     def __enter__(self) -> CallerDriver:
         if self.forked:
             raise errors.ForkedClientError(f"this {self.what} was made in process {self._pid}; make a new one after the fork")
-        if not self._lock.acquire(blocking=not self._exclusive):
+        if not self._callers.acquire(blocking=not self._exclusive):
             raise errors.IllegalStateError(f"this {self.what} is in use by another thread; only wakeup() may be called from there")
-        if self.closed:
-            self._lock.release()
-            raise errors.ClosedError(f"this {self.what} is closed")
-        if self._interrupted:
-            try:
+        try:
+            if not self._lock.acquire(blocking=False):
+                self._take_back()
+        except BaseException:
+            self._callers.release()
+            raise
+        self.entries += 1
+        self.inside += 1
+        try:
+            if self.closed:
+                raise errors.ClosedError(f"this {self.what} is closed")
+            if self._interrupted:
                 self._renew()
-            except BaseException:
-                self._lock.release()
-                raise
+        except BaseException:
+            self._leave()
+            raise
         return self
+
+    def _leave(self) -> None:
+        self.inside -= 1
+        self._lock.release()
+        self._callers.release()
+
+    def _take_back(self) -> None:
+        """A background thread drives: its wait ends, and the lock is the caller's."""
+        self.wanted = True
+        try:
+            self.client.wakeup()
+            self._lock.acquire()
+        finally:
+            self.wanted = False
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         if kind is not None and (not issubclass(kind, errors.KafkaError) or issubclass(kind, errors.InternalError)):
             self._interrupted = True
+        self._leave()
+        if self.left is not None:
+            self.left()
+
+    # -- a background thread between the calls ------------------------------------------------------------------------------------
+
+    def take_over(self) -> bool:
+        """For a background thread: the right to drive, if no caller has it. `give_back` ends it, soon after `wanted` is set.
+
+        What an interrupted call left behind is given up first, as the next call would.
+        """
+        if self.closed or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._interrupted:
+                self._renew()
+        except BaseException:
+            self._lock.release()
+            raise
+        return True
+
+    def give_back(self) -> None:
+        """Ends what `take_over` began."""
         self._lock.release()
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
@@ -234,10 +289,15 @@ class CallerDriver:
         self.closed = True
         if self.forked:
             return
-        if not self._lock.acquire(blocking=False):
+        if not self._callers.acquire(blocking=False):
             self.wakeup()
-            self._lock.acquire()
+            self._callers.acquire()
         try:
-            self.client.close()
+            if not self._lock.acquire(blocking=False):
+                self._take_back()
+            try:
+                self.client.close()
+            finally:
+                self._lock.release()
         finally:
-            self._lock.release()
+            self._callers.release()

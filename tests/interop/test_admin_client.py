@@ -227,15 +227,15 @@ def test_offsets_of_a_group(admin: KafkaAdminClient, make_topic: Callable[..., s
     served(8)
     topic, name = make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     first, second, missing = (TopicPartition(topic, index) for index in (0, 1, 7))
-    results = admin.alter_group_offsets(name, {first: 3, second: OffsetAndMetadata(5, "note", 0), missing: 1})
+    results = admin.alter_group_offsets(name, {first: 3, second: OffsetAndMetadata(5, 0, "note"), missing: 1})
     assert set(results.succeeded) == {first, second}
     assert isinstance(results.errors[missing], errors.UnknownTopicOrPartition)
-    assert admin.list_group_offsets(name) == {first: OffsetAndMetadata(3), second: OffsetAndMetadata(5, "note", 0)}
+    assert admin.list_group_offsets(name) == {first: OffsetAndMetadata(3), second: OffsetAndMetadata(5, 0, "note")}
     assert admin.list_group_offsets(name, [first, missing], require_stable=True) == {first: OffsetAndMetadata(3), missing: None}
     assert admin.describe_groups([name])[name].state == "Empty"
     deleted = admin.delete_group_offsets(name, [first])
     assert isinstance(deleted, ItemResults) and list(deleted.succeeded) == [first]
-    assert admin.list_group_offsets(name) == {second: OffsetAndMetadata(5, "note", 0)}
+    assert admin.list_group_offsets(name) == {second: OffsetAndMetadata(5, 0, "note")}
     assert list(admin.delete_groups([name]).succeeded) == [name]
     assert isinstance(admin.delete_groups([name]).errors[name], errors.GroupIdNotFound)
     with pytest.raises(errors.GroupIdNotFound):

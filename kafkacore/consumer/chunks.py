@@ -1,0 +1,112 @@
+"""Records that a `for` loop has in hand: the list's own iterator gives them out, so a record costs no frame of ours.
+
+The position of the consumer is behind all of them; what the loop has not reached is taken back when something else is done with the
+consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kafkacore.types import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord
+
+
+class Chunk:
+    """Records of one partition handed to a `for` loop."""
+
+    __slots__ = ("iterator", "records", "tp")
+
+    def __init__(self, tp: TopicPartition, records: list[ConsumerRecord]) -> None:
+        self.tp = tp
+        self.records = records
+        self.iterator: Any = iter(records)
+
+    def next_offset(self) -> int | None:
+        """Offset of the first record the loop has not had yet; None when it had all."""
+        left: int = self.iterator.__length_hint__()
+        return self.records[-left].offset if left else None
+
+    def current_offset(self) -> int:
+        """Offset of the record that the loop is working on; of the first one before it began."""
+        left: int = self.iterator.__length_hint__()
+        return self.records[max(0, len(self.records) - left - 1)].offset
+
+    def end(self) -> None:
+        """Takes the rest away from the loop."""
+        self.iterator.__setstate__(len(self.records))
+
+
+class Chunks:
+    """What a `for` loop has in hand, in its order. The first chunk stays until the loop asks for more: its last record is being worked on.
+
+    Attributes:
+        chunks: to be extended by the owner in one step, which Ctrl+C cannot split.
+    """
+
+    def __init__(self) -> None:
+        self.chunks: deque[Chunk] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks)
+
+    def next(self) -> Iterator[ConsumerRecord] | None:
+        """What the loop goes on with; None when it had everything."""
+        while self.chunks:
+            chunk = self.chunks[0]
+            if chunk.next_offset() is not None:
+                found: Iterator[ConsumerRecord] = chunk.iterator
+                return found
+            self.chunks.popleft()
+        return None
+
+    def next_offset(self, tp: TopicPartition) -> int | None:
+        """Offset of the first record of a partition that the loop has not had yet; None when it has none in hand."""
+        for chunk in self.chunks:
+            if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
+                return offset
+        return None
+
+    def working_on(self, tp: TopicPartition) -> int | None:
+        """Offset of the first record of a partition that is not known to be processed; None when the loop has none of it in hand."""
+        for chunk in self.chunks:
+            if chunk.tp == tp:
+                return chunk.current_offset()
+        return None
+
+    def being_worked_on(self) -> dict[TopicPartition, int]:
+        """Per partition the offset of the record that is not known to be processed."""
+        return {chunk.tp: chunk.current_offset() for chunk in reversed(self.chunks)}
+
+    def take_back(self, tps: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Takes what the loop did not reach yet out of its hands.
+
+        Args:
+            tps: of these partitions only; None of all.
+
+        Returns:
+            Per partition the offset to go back to.
+        """
+        kept: deque[Chunk] = deque()
+        offsets: dict[TopicPartition, int] = {}
+        for chunk in self.chunks:
+            offset = chunk.next_offset()
+            if offset is None:
+                continue
+            if tps is not None and chunk.tp not in tps:
+                kept.append(chunk)
+                continue
+            chunk.end()
+            offsets.setdefault(chunk.tp, offset)
+        self.chunks = kept
+        return offsets
+
+    def end(self) -> None:
+        """The loop ends."""
+        for chunk in self.chunks:
+            chunk.end()
+        self.chunks.clear()

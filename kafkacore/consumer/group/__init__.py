@@ -1,0 +1,15 @@
+"""The consumer as a member of a group.
+
+    membership.py   what both group protocols share: settings, identity, the change that the polling thread carries out
+    coordinator.py  finding the group's coordinator, and a connection of its own to it
+    classic.py      JoinGroup, SyncGroup, Heartbeat, LeaveGroup: an engine that is handed the time
+    assignor.py     the interface of assignors, and the bytes in which members exchange subscriptions and assignments
+
+Rules:
+1. Engines are handed `now_ms`; they never block, sleep or read a clock, and never call the application.
+2. What concerns the application (listeners, the assignment) is a `Change`: the engine says what has to change, the polling thread does it
+   and reports back with `carried_out`. Until then the engine goes on with heartbeats and nothing else.
+3. An answer counts for the request that is still `_asked`; what a new generation, an interrupt or a leave made obsolete is ignored.
+
+Source: Kafka's ConsumerCoordinator, AbstractCoordinator, ConsumerMembershipManager.
+"""

@@ -1,0 +1,145 @@
+"""The interface of assignors, and the bytes in which members of a classic group exchange subscriptions and assignments.
+
+Source: org.apache.kafka.clients.consumer.ConsumerPartitionAssignor and ConsumerProtocol; KIP-429 (cooperative), KIP-792 (generation),
+KIP-881 (racks).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import ClassVar, NamedTuple
+
+from kafkacore.metadata import ClusterSnapshot
+from kafkacore.protocol.stored import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolTopicPartition,
+    decode_stored,
+    encode_stored,
+)
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+PROTOCOL_TYPE = "consumer"
+_VERSION = 3
+
+
+class RebalanceProtocol(Enum):
+    """What members do with their partitions while a group rebalances: give all up first (EAGER), or only those that others get
+    (COOPERATIVE).
+    """
+
+    EAGER = 0
+    COOPERATIVE = 1
+
+
+class MemberSubscription(NamedTuple):
+    """What a member asks for.
+
+    Attributes:
+        topics: that it subscribes to.
+        user_data: what its assignor added, None for nothing.
+        owned_partitions: that it holds; empty under the eager protocol and for members that report none.
+        generation_id: in which it came to hold them, -1 when it does not say.
+        group_instance_id: of a static member, None for a dynamic one.
+        rack_id: where it runs, None when it does not say.
+    """
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    owned_partitions: tuple[TopicPartition, ...] = ()
+    generation_id: int = -1
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+
+
+class MemberAssignment(NamedTuple):
+    """What a member gets."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
+
+
+class PartitionAssignor(ABC):
+    """Shares the partitions of a group's topics out among its members. One member, the leader, runs it for all.
+
+    Attributes:
+        name: under which the members of a group agree on an assignor.
+        supported_protocols: the best one that all assignors of a consumer share is used.
+    """
+
+    name: ClassVar[str]
+    supported_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """What this member adds to its subscription for the leader's assignor."""
+        return None
+
+    @abstractmethod
+    def assign(self, cluster: ClusterSnapshot, subscriptions: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Decides who gets what.
+
+        Args:
+            cluster: topics, partitions, their replicas and racks.
+            subscriptions: by member id.
+
+        Returns:
+            An assignment for every member; no partition twice.
+        """
+
+    def on_assignment(  # noqa: B027 - most assignors have nothing to do here
+        self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata
+    ) -> None:
+        """This member's assignment, each time it gets one."""
+
+
+def encode_subscription(subscription: MemberSubscription) -> bytes:
+    """A subscription as JoinGroup carries it."""
+    return encode_stored(
+        ConsumerProtocolSubscription(
+            topics=list(subscription.topics),
+            user_data=subscription.user_data,
+            owned_partitions=_by_topic(subscription.owned_partitions),
+            generation_id=subscription.generation_id,
+            rack_id=subscription.rack_id,
+        ),
+        _VERSION,
+    )
+
+
+def decode_subscription(data: bytes, group_instance_id: str | None = None) -> MemberSubscription:
+    """Reads a subscription of any version.
+
+    Raises:
+        errors.CorruptDataError: the bytes are none.
+    """
+    found = decode_stored(ConsumerProtocolSubscription, data)
+    owned = tuple(TopicPartition(t.topic, p) for t in found.owned_partitions for p in t.partitions)
+    return MemberSubscription(tuple(found.topics), found.user_data, owned, found.generation_id, group_instance_id, found.rack_id)
+
+
+def encode_assignment(assignment: MemberAssignment) -> bytes:
+    """An assignment as SyncGroup carries it."""
+    return encode_stored(
+        ConsumerProtocolAssignment(assigned_partitions=_by_topic(assignment.partitions), user_data=assignment.user_data), _VERSION
+    )
+
+
+def decode_assignment(data: bytes) -> MemberAssignment:
+    """Reads an assignment; no bytes at all are an assignment without partitions.
+
+    Raises:
+        errors.CorruptDataError: the bytes are none.
+    """
+    if not data:
+        return MemberAssignment(())
+    found = decode_stored(ConsumerProtocolAssignment, data)
+    return MemberAssignment(tuple(TopicPartition(t.topic, p) for t in found.assigned_partitions for p in t.partitions), found.user_data)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolTopicPartition]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return [ConsumerProtocolTopicPartition(topic=name, partitions=indexes) for name, indexes in topics.items()]

@@ -1,0 +1,132 @@
+"""The thread that keeps a group member alive while the application works: heartbeats, commits and fetches go on between two polls.
+
+The calling thread drives the network inside a call, this thread drives it between two calls; the driver's lock says whose turn it is. A
+caller that polls in a tight loop must not pay for that, so the thread takes over only after the caller has been away for a while:
+
+    asleep   the caller is inside a call: woken by its end, and every few seconds in case that wake-up was cut short by Ctrl+C
+    waiting  the caller was here since the last look: looks again later, each time twice as late
+    driving  the caller is away: drives the network until it comes back, which ends the wait in the selector
+
+The thread holds the consumer by a weak reference while it does not drive: a consumer that nobody refers to any more is collected, and its
+thread ends.
+
+Source: Kafka's HeartbeatThread (AbstractCoordinator) and ConsumerNetworkThread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import Any, Protocol
+
+from kafkacore import errors
+from kafkacore.net.driver import CallerDriver
+
+log = logging.getLogger("kafkacore.consumer")
+
+_FIRST_LOOK_S = 0.01
+_LAST_LOOK_S = 0.2
+_ASLEEP_S = 3.0
+_LONGEST_WAIT_MS = 60_000
+
+
+class Driven(Protocol):
+    """What the thread drives."""
+
+    def drive(self, now_ms: int) -> int | None:
+        """Sends what is due; returns after how many ms at the latest it wants to be called again, None for when something arrives."""
+
+
+class BackgroundThread:
+    """Drives a consumer's network between its calls.
+
+    Args:
+        driver: whose turn it is.
+        driven: the consumer.
+        name: of the thread.
+    """
+
+    def __init__(self, driver: CallerDriver, driven: Driven, name: str) -> None:
+        self._driver = driver
+        self._driven = weakref.ref(driven)
+        self._left = threading.Event()
+        self._asleep = False
+        self._closing = False
+        self.takeovers = 0
+        driver.left = self._caller_left
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _caller_left(self) -> None:
+        """A call has ended."""
+        if self._asleep:
+            self._left.set()
+
+    def close(self) -> None:
+        """Ends the thread; does not wait for it, since it may be waiting for the lock that the caller holds."""
+        self._closing = True
+        self._driver.left = None
+        self._left.set()
+
+    def join(self, timeout: float) -> None:
+        """Waits for the thread's end."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            while self._wait_until_away():
+                self._drive()
+        except Exception:
+            log.exception("the background thread of a consumer ended; heartbeats and commits are sent inside poll only")
+
+    def _ended(self) -> bool:
+        return self._closing or self._driver.closed or self._driven() is None
+
+    def _wait_until_away(self) -> bool:
+        """Returns True when the caller has been away for a while, False when the thread has to end."""
+        driver, left = self._driver, self._left
+        seen = driver.entries
+        look_s = _FIRST_LOOK_S
+        while not self._ended():
+            left.wait(look_s)
+            left.clear()
+            now = driver.entries
+            if now != seen:
+                seen = now
+                look_s = min(look_s * 2, _LAST_LOOK_S)
+            elif not driver.inside:
+                return not self._ended()
+            else:
+                self._asleep = True
+                if driver.inside:
+                    left.wait(_ASLEEP_S)
+                self._asleep = False
+                left.clear()
+                seen = driver.entries
+                look_s = _FIRST_LOOK_S
+        return False
+
+    def _drive(self) -> None:
+        """Drives until the caller comes back."""
+        driver = self._driver
+        if not driver.take_over():
+            return
+        self.takeovers += 1
+        driven: Any = None
+        try:
+            clock = driver.clock
+            while not driver.wanted and not self._closing:
+                driven = self._driven()
+                if driven is None:
+                    return
+                now_ms = clock.now_ms()
+                wake_ms = driven.drive(now_ms)
+                driven = None
+                wait_ms = _LONGEST_WAIT_MS if wake_ms is None else min(wake_ms, _LONGEST_WAIT_MS)
+                driver.client.poll(max(0, wait_ms), now_ms)
+        except errors.KafkaError as error:
+            log.warning("a consumer's background thread: %s", error)
+        finally:
+            del driven
+            driver.give_back()

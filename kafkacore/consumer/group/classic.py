@@ -1,0 +1,688 @@
+"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+    OUT --(nothing to give up)--> JOINING --> SYNCING --> ADOPTING --> STABLE
+     |                               ^  |        ^
+     +--> REVOKING --(carried out)---+  +-> ASSIGNING (the leader, until it knows the topics of all members)
+
+    STABLE, ADOPTING and SYNCING go back to OUT when the group rebalances, the subscription changes, or the member is not known any more.
+    LEFT: nobody polled for max_poll_interval_ms; the next poll goes to OUT.
+
+Rules:
+1. Partitions are given up before JoinGroup is sent: all of them under the eager protocol, under the cooperative one those of topics that
+   are not subscribed to any more. What a new assignment takes away under the cooperative protocol is given up when the assignment is
+   adopted, and the member joins once more, so that the leader can hand it out.
+2. A member that lost its generation (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, left) has lost its partitions:
+   `Change.lost`.
+3. Heartbeats go out whenever there is a generation, also while the polling thread is busy with a change; not while JoinGroup is under way,
+   which stands for them.
+
+Source: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-62, KIP-345 (static members), KIP-394 (member id required), KIP-429
+(cooperative), KIP-800 (reasons), KIP-814 (a static leader that comes back keeps the assignment).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from kafkacore import errors
+from kafkacore.consumer.group.assignor import (
+    PROTOCOL_TYPE,
+    MemberAssignment,
+    MemberSubscription,
+    PartitionAssignor,
+    RebalanceProtocol,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from kafkacore.consumer.group.coordinator import CoordinatorLink
+from kafkacore.consumer.group.membership import Change, GroupSettings
+from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot
+from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.protocol import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from kafkacore.protocol.group import JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequestAssignment
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+log = logging.getLogger("kafkacore.consumer")
+
+_JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance timeout is over: its answer still has to arrive
+_LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
+_COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+_NONE: frozenset[TopicPartition] = frozenset()
+_NOT_COUNTED = -1
+
+
+class Phase(Enum):
+    """Where the member stands."""
+
+    OUT = "out"
+    REVOKING = "revoking"
+    JOINING = "joining"
+    ASSIGNING = "assigning"
+    SYNCING = "syncing"
+    ADOPTING = "adopting"
+    STABLE = "stable"
+    LEFT = "left"
+
+
+TRANSITIONS: dict[Phase, frozenset[Phase]] = {
+    Phase.OUT: frozenset({Phase.OUT, Phase.REVOKING, Phase.JOINING, Phase.LEFT}),
+    Phase.REVOKING: frozenset({Phase.OUT, Phase.JOINING, Phase.LEFT}),
+    Phase.JOINING: frozenset({Phase.OUT, Phase.ASSIGNING, Phase.SYNCING, Phase.LEFT}),
+    Phase.ASSIGNING: frozenset({Phase.OUT, Phase.SYNCING, Phase.LEFT}),
+    Phase.SYNCING: frozenset({Phase.OUT, Phase.ADOPTING, Phase.LEFT}),
+    Phase.ADOPTING: frozenset({Phase.OUT, Phase.STABLE, Phase.LEFT}),
+    Phase.STABLE: frozenset({Phase.OUT, Phase.LEFT}),
+    Phase.LEFT: frozenset({Phase.OUT, Phase.LEFT}),
+}
+
+
+class ClassicMembership:
+    """The engine of a classic member; `kafkacore.consumer.group.membership.Membership` says what its owner calls.
+
+    Args:
+        link: to the coordinator.
+        settings: of the member.
+        assignors: in the order of preference.
+        snapshot: gives the cluster as known now; the leader assigns by it.
+        want_topics: asks for metadata of these topics beside those subscribed to: the leader needs those of all members.
+    """
+
+    def __init__(
+        self,
+        link: CoordinatorLink,
+        settings: GroupSettings,
+        assignors: Sequence[PartitionAssignor],
+        snapshot: Callable[[], ClusterSnapshot],
+        want_topics: Callable[[frozenset[str]], None],
+    ) -> None:
+        shared = [p for p in RebalanceProtocol if all(p in a.supported_protocols for a in assignors)]
+        if not shared:
+            raise errors.ConfigError(
+                "partition_assignment_strategy: the assignors share no rebalance protocol: "
+                + ", ".join(f"{a.name} ({'/'.join(p.name.lower() for p in a.supported_protocols)})" for a in assignors)
+            )
+        self._protocol = max(shared, key=lambda p: p.value)
+        self._link = link
+        self._settings = settings
+        self._assignors = {a.name: a for a in assignors}
+        self._snapshot = snapshot
+        self._want_topics = want_topics
+        self.phase = Phase.OUT
+        self.topics: frozenset[str] = frozenset()
+        self.owned: frozenset[TopicPartition] = _NONE
+        self.change: Change | None = None
+        self.failure: errors.KafkaError | None = None
+        self.breached = False
+        self._member_id = ""
+        self._generation = -1
+        self._assignor: PartitionAssignor | None = None
+        self._leads = False
+        self._lost = False
+        self._joined_topics: frozenset[str] = frozenset()
+        self._counts: dict[str, int | None] = {}
+        self._members: dict[str, MemberSubscription] = {}
+        self._asked_metadata: object = None
+        self._seen_snapshot: object = None
+        self._assignments: dict[str, MemberAssignment] = {}
+        self._reason = ""
+        self._rejoin = False
+        self._asked: object | None = None
+        self._failed = False  # answers carry no time: the next step starts the back-off
+        self._tries = 0
+        self._retry_at_ms = 0
+        self._heartbeat: object | None = None
+        self._heartbeat_at_ms = 0
+        self._heartbeat_failed = False
+        self._alive_ms = 0
+        self._last_poll_ms: int | None = None
+        self._leave: object | None = None
+        self._now_ms = 0
+        self.rebalances = self.failed_rebalances = self.heartbeats = 0
+        self.rebalance_began_ms = self.last_rebalance_ms = self.last_heartbeat_ms = -1
+        self.rebalance_ms_sum = self.rebalance_ms_max = 0
+
+    # -- what the owner asks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Group, generation and member as commits name them."""
+        settings = self._settings
+        return ConsumerGroupMetadata(settings.group_id, self._generation, self._member_id, settings.group_instance_id)
+
+    @property
+    def joined(self) -> bool:
+        """True while the member has a generation that is not known to have ended."""
+        return self._generation >= 0
+
+    @property
+    def leaving(self) -> bool:
+        """The coordinator has not answered to `leave` yet."""
+        return self._leave is not None
+
+    @property
+    def protocol_name(self) -> str | None:
+        """The assignor that the group agreed on."""
+        return None if self._assignor is None else self._assignor.name
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Wants these topics from now on; a member joins again if they are others than it joined with."""
+        self.topics = topics
+        if self.phase is not Phase.OUT and self.phase is not Phase.LEFT and topics != self._joined_topics:
+            self.rejoin("the subscription changed")
+
+    def rejoin(self, reason: str) -> None:
+        """Begins a rebalance with the next step."""
+        self._rejoin = True
+        self._reason = reason
+
+    def polled(self, now_ms: int) -> None:
+        """The application has called poll."""
+        self._last_poll_ms = now_ms
+        if self.phase is Phase.LEFT and not self.breached:
+            self._move(Phase.OUT)
+
+    def _move(self, to: Phase) -> None:
+        if to not in TRANSITIONS[self.phase]:
+            raise errors.InternalError(f"group {self._settings.group_id}: {self.phase.value} -> {to.value}")
+        log.debug("group %s: %s -> %s", self._settings.group_id, self.phase.value, to.value)
+        self.phase = to
+        self._asked = None
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """Another network client: what was asked is asked again. A member that was joining begins again."""
+        self._link.start_anew(client)
+        self._heartbeat = None
+        self._leave = None
+        if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
+            self._move(Phase.OUT)
+        self._asked = None
+
+    # -- time ---------------------------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> None:
+        """Sends what can be sent."""
+        self._now_ms = now_ms
+        if self._last_poll_ms is None:
+            self._last_poll_ms = now_ms
+        if self._failed:
+            self._failed = False
+            settings = self._settings
+            self._retry_at_ms = now_ms + min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(self._tries, 20))
+            self._tries += 1
+        phase = self.phase
+        if phase is Phase.LEFT:
+            return
+        if now_ms - self._last_poll_ms >= self._settings.max_poll_interval_ms:
+            self._breach(now_ms)
+            return
+        if self._generation >= 0:
+            self._check_session(now_ms)
+        if phase is Phase.STABLE:
+            self._check_topics()
+        if self._rejoin and self.phase in (Phase.STABLE, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
+            self._restart()
+        if self.phase is Phase.OUT and self.topics:
+            self._prepare(now_ms)
+        if self._generation >= 0 and self.phase is not Phase.JOINING:
+            self._send_heartbeat(now_ms)
+        if self.phase is Phase.ASSIGNING:
+            self._assign(now_ms)
+        asks = self.phase in (Phase.JOINING, Phase.SYNCING) and self._asked is None and now_ms >= self._retry_at_ms
+        if asks and self._link.ready(now_ms):
+            if self.phase is Phase.JOINING:
+                self._send_join(now_ms)
+            else:
+                self._send_sync(now_ms)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until `step` has something to do although no answer comes."""
+        if self.phase is Phase.LEFT:
+            return None
+        waits = []
+        if self._last_poll_ms is not None:
+            waits.append(self._last_poll_ms + self._settings.max_poll_interval_ms - now_ms)
+        if self._failed or self._heartbeat_failed or self._rejoin or (self.phase is Phase.OUT and self.topics):
+            busy = self.phase in (Phase.REVOKING, Phase.ADOPTING)
+            waits.append(self._settings.heartbeat_interval_ms if busy else 0)
+        if self._generation >= 0 and self.phase is not Phase.JOINING:
+            if self._heartbeat is None:
+                waits.append(self._heartbeat_at_ms - now_ms)
+                if now_ms >= self._heartbeat_at_ms and (wait := self._link.next_wake_ms(now_ms)) is not None:
+                    waits[-1] = wait
+            waits.append(self._alive_ms + self._settings.session_timeout_ms - now_ms)
+        if self.phase in (Phase.JOINING, Phase.SYNCING) and self._asked is None:
+            if now_ms < self._retry_at_ms:
+                waits.append(self._retry_at_ms - now_ms)
+            elif (wait := self._link.next_wake_ms(now_ms)) is not None:
+                waits.append(wait)
+        return max(0, min(waits)) if waits else None
+
+    def _breach(self, now_ms: int) -> None:
+        """Nobody has polled for too long: the partitions go to members that do."""
+        settings = self._settings
+        log.warning(
+            "group %s: poll was not called for %d ms (max_poll_interval_ms): the member leaves its group; shorten the work between two "
+            "polls, lower max_poll_records, or raise max_poll_interval_ms",
+            settings.group_id,
+            now_ms - (self._last_poll_ms or 0),
+        )
+        self.breached = True
+        if settings.group_instance_id is None:
+            self.leave(now_ms, "poll was not called for max_poll_interval_ms")
+        else:  # a static member is only removed when its session times out
+            self._forget_member()
+            self._move(Phase.LEFT)
+
+    def _check_session(self, now_ms: int) -> None:
+        """No heartbeat was answered for the session timeout: the coordinator is gone, or cannot be reached."""
+        if self.phase is not Phase.JOINING and now_ms - self._alive_ms >= self._settings.session_timeout_ms:
+            self._link.lost(f"no heartbeat was answered for {now_ms - self._alive_ms} ms")
+            self._alive_ms = now_ms
+            self._heartbeat = None
+
+    def _check_topics(self) -> None:
+        """The leader sees new partitions of the group's topics first."""
+        snapshot = self._snapshot()
+        if snapshot is self._seen_snapshot:
+            return
+        self._seen_snapshot = snapshot
+        if not self._leads:
+            return
+        for topic, count in [*self._counts.items()]:
+            found = snapshot.topics.get(topic)
+            if found is None or (found.error is not None and found.error.retriable):
+                continue
+            if count == _NOT_COUNTED:  # an assignment that was kept (KIP-814)
+                self._counts[topic] = snapshot.partition_count(topic)
+            elif snapshot.partition_count(topic) != count:
+                self.rejoin(f"topic {topic} has {snapshot.partition_count(topic) or 0} partitions now, it had {count or 0}")
+                return
+
+    # -- joining ------------------------------------------------------------------------------------------------------------------
+
+    def _restart(self) -> None:
+        self._move(Phase.OUT)
+
+    def _prepare(self, now_ms: int) -> None:
+        """Gives up what has to be given up, and joins."""
+        if self.rebalance_began_ms < 0:
+            self.rebalance_began_ms = now_ms
+        owned = self.owned
+        if self._lost:
+            revoked = owned
+        elif self._protocol is RebalanceProtocol.EAGER:
+            revoked = owned
+        else:
+            topics = self.topics
+            revoked = frozenset(tp for tp in owned if tp.topic not in topics)
+        if revoked:
+            self.change = Change(revoked, self._lost, owned - revoked, None)
+            self._move(Phase.REVOKING)
+        else:
+            self._lost = False
+            self._move(Phase.JOINING)
+            self._rejoin = False
+
+    def carried_out(self, change: Change, now_ms: int) -> None:
+        """The polling thread has done what `change` says.
+
+        The member may have lost its generation meanwhile: then what it owns now is lost, too.
+        """
+        self.owned = change.assignment
+        if self.change is not change:
+            if self.change is not None:
+                self.change = Change(self.owned, self._lost, _NONE, None)
+            return
+        self.change = None
+        if self.phase is Phase.REVOKING:
+            self._lost = False
+            self._rejoin = False
+            self._move(Phase.JOINING)
+        elif self.phase is Phase.ADOPTING:
+            took_ms = now_ms - self.rebalance_began_ms
+            self.last_rebalance_ms = took_ms
+            self.rebalance_ms_sum += took_ms
+            self.rebalance_ms_max = max(self.rebalance_ms_max, took_ms)
+            self.rebalance_began_ms = -1
+            self.rebalances += 1
+            self._move(Phase.STABLE)
+            if change.revoked and self._protocol is RebalanceProtocol.COOPERATIVE:
+                self.rejoin("partitions were given up for other members")
+
+    def _send_join(self, now_ms: int) -> None:
+        settings = self._settings
+        topics = self._joined_topics = self.topics
+        sorted_topics = tuple(sorted(topics))
+        owned = tuple(sorted(self.owned)) if self._protocol is RebalanceProtocol.COOPERATIVE else ()
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=assignor.name,
+                metadata=encode_subscription(
+                    MemberSubscription(
+                        sorted_topics,
+                        assignor.subscription_user_data(topics),
+                        owned,
+                        self._generation,
+                        rack_id=settings.rack or None,
+                    )
+                ),
+            )
+            for assignor in self._assignors.values()
+        ]
+        reason = self._reason[:255] or None
+
+        def build(version: int) -> JoinGroupRequest:
+            return JoinGroupRequest(
+                group_id=settings.group_id,
+                session_timeout_ms=settings.session_timeout_ms,
+                rebalance_timeout_ms=settings.max_poll_interval_ms,
+                member_id=self._member_id,
+                group_instance_id=settings.group_instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocols=protocols,
+                reason=reason,
+            )
+
+        log.debug("group %s: joins as %r: %s", settings.group_id, self._member_id, self._reason or "not a member")
+        self._ask(
+            JoinGroupRequest,
+            build,
+            now_ms,
+            self._joined,
+            timeout_ms=max(settings.request_timeout_ms, settings.max_poll_interval_ms + _JOIN_SPARE_MS),
+            min_version=5 if settings.group_instance_id is not None else None,
+        )
+
+    def _ask(
+        self,
+        api: type[Any],
+        build: Callable[[int], Any],
+        now_ms: int,
+        take: Callable[[ClientResponse], None],
+        *,
+        timeout_ms: int | None = None,
+        min_version: int | None = None,
+    ) -> None:
+        """Sends the request that the phase waits for."""
+        asked = self._asked = object()
+
+        def answered(response: ClientResponse) -> None:
+            if self._asked is not asked:
+                return
+            self._asked = None
+            if response.error is not None or response.response is None:
+                cause = response.error or errors.DisconnectError("the connection was lost")
+                if isinstance(cause, errors.UnsupportedVersion):
+                    self._fail(cause)
+                self._failed = True
+                if self.phase is not Phase.JOINING:  # the generation may still stand, but its assignment was not handed out
+                    self._move(Phase.OUT)
+                return
+            take(response)
+
+        self._link.send(api, build, now_ms, answered, timeout_ms=timeout_ms, min_version=min_version)
+
+    def _fail(self, cause: errors.KafkaError) -> None:
+        """What waiting does not end: the next poll raises it, and the member tries again."""
+        self.failure = cause
+        self.failed_rebalances += 1
+        self._failed = True
+
+    def _error(self, code: int, what: str, response: ClientResponse) -> errors.KafkaError:
+        return errors.from_code(
+            code,
+            f"group {self._settings.group_id}, member {self._member_id!r}",
+            broker=self._link.broker_id,
+            api=f"{what} v{response.version}",
+        )
+
+    def _forget_member(self, *, member_id: bool = True) -> None:
+        """This member is not in the group any more: its partitions may be somebody else's."""
+        if member_id:
+            self._member_id = ""
+        self._generation = -1
+        self._heartbeat = None
+        self._leads = False
+        self._lost = True
+        if self.change is not None and self.phase is Phase.ADOPTING:
+            self.change = None
+
+    def _joined(self, response: ClientResponse) -> None:
+        data: Any = response.response
+        code = data.error_code
+        if code:
+            if code == Code.MEMBER_ID_REQUIRED:
+                self._member_id = data.member_id
+                self._retry_at_ms = 0
+                return
+            self._not_joined(code, "JoinGroup", response)
+            return
+        self._tries = 0
+        assignor = self._assignors.get(data.protocol_name)
+        if assignor is None:
+            self._fail(
+                errors.InconsistentGroupProtocol(
+                    f"group {self._settings.group_id} chose the assignor {data.protocol_name!r}, this member has "
+                    + ", ".join(self._assignors)
+                )
+            )
+            return
+        self._assignor = assignor
+        self._member_id = data.member_id
+        self._generation = data.generation_id
+        self._alive_ms = self._heartbeat_at_ms = self._now_ms
+        self._heartbeat_at_ms += self._settings.heartbeat_interval_ms
+        self._leads = data.leader == data.member_id
+        self._assignments = {}
+        if not self._leads or data.skip_assignment:
+            if self._leads:
+                self._watch(data.members)
+            self._move(Phase.SYNCING)
+            return
+        self._members = self._watch(data.members)
+        self._asked_metadata = None
+        self._move(Phase.ASSIGNING)
+
+    def _watch(self, members: Iterable[Any]) -> dict[str, MemberSubscription]:
+        """As the leader: the subscriptions of all members, whose topics are watched from now on."""
+        found = {m.member_id: decode_subscription(m.metadata, m.group_instance_id) for m in members}
+        self._counts = dict.fromkeys((topic for subscription in found.values() for topic in subscription.topics), _NOT_COUNTED)
+        self._want_topics(frozenset(self._counts))
+        return found
+
+    def _not_joined(self, code: int, what: str, response: ClientResponse) -> None:
+        """An error of JoinGroup or SyncGroup."""
+        cause = self._error(code, what, response)
+        log.info("group %s: %s", self._settings.group_id, cause)
+        if self.phase is not Phase.JOINING:
+            self._move(Phase.OUT)
+        if code in _LOST:
+            self._forget_member(member_id=code == Code.UNKNOWN_MEMBER_ID)
+            if self.phase is Phase.JOINING:
+                self._move(Phase.OUT)
+        elif code == Code.FENCED_INSTANCE_ID:
+            self._forget_member()
+            self._fail(cause)
+            if self.phase is Phase.JOINING:
+                self._move(Phase.OUT)
+        elif code in _COORDINATOR:
+            self._link.lost(cause)
+        elif code == Code.REBALANCE_IN_PROGRESS:
+            self._retry_at_ms = 0
+            return
+        elif code != Code.COORDINATOR_LOAD_IN_PROGRESS and not cause.retriable:
+            self._fail(cause)
+        self._failed = True
+
+    # -- assignments --------------------------------------------------------------------------------------------------------------
+
+    def _assign(self, now_ms: int) -> None:
+        """As the leader, once the cluster has answered about the topics of all members."""
+        snapshot = self._snapshot()
+        unknown = [t for t in self._counts if (info := snapshot.topics.get(t)) is None or (info.error is not None and info.error.retriable)]
+        if unknown:
+            if self._asked_metadata is None:
+                self._asked_metadata = snapshot
+            if self._asked_metadata is snapshot:
+                return  # one answer that names them all is waited for, not their existence
+        assignor = self._assignor
+        if assignor is None:
+            raise errors.InternalError("a leader without an assignor")
+        try:
+            self._assignments = assignor.assign(snapshot, self._members)
+        except Exception as error:
+            self._move(Phase.OUT)
+            self._fail(errors.UsageError(f"group {self._settings.group_id}: the assignor {assignor.name!r} failed: {error!r}"))
+            return
+        self._counts = {topic: snapshot.partition_count(topic) for topic in self._counts}
+        self._seen_snapshot = snapshot
+        self._members = {}
+        self._move(Phase.SYNCING)
+
+    def _send_sync(self, now_ms: int) -> None:
+        settings = self._settings
+        generation, assignor = self._generation, self.protocol_name
+        assignments = [
+            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(assignment))
+            for member, assignment in self._assignments.items()
+        ]
+
+        def build(version: int) -> SyncGroupRequest:
+            return SyncGroupRequest(
+                group_id=settings.group_id,
+                generation_id=generation,
+                member_id=self._member_id,
+                group_instance_id=settings.group_instance_id,
+                protocol_type=PROTOCOL_TYPE,
+                protocol_name=assignor,
+                assignments=assignments,
+            )
+
+        self._ask(SyncGroupRequest, build, now_ms, self._synced, timeout_ms=max(settings.request_timeout_ms, settings.max_poll_interval_ms))
+
+    def _synced(self, response: ClientResponse) -> None:
+        data: Any = response.response
+        if data.error_code:
+            self._not_joined(data.error_code, "SyncGroup", response)
+            return
+        self._tries = 0
+        self._assignments = {}
+        try:
+            assignment = decode_assignment(data.assignment)
+        except errors.CorruptDataError as error:
+            self._move(Phase.OUT)
+            self._fail(error)
+            return
+        assigned = frozenset(assignment.partitions)
+        owned = self.owned
+        assignor = self._assignor
+        if assignor is not None:
+            assignor.on_assignment(assignment, self.metadata)
+        self.change = Change(owned - assigned, False, assigned, assigned - owned)
+        self._move(Phase.ADOPTING)
+        log.info(
+            "group %s: generation %d, member %s has %d partitions (%d new, %d given up)",
+            self._settings.group_id,
+            self._generation,
+            self._member_id,
+            len(assigned),
+            len(assigned - owned),
+            len(owned - assigned),
+        )
+
+    # -- heartbeats ---------------------------------------------------------------------------------------------------------------
+
+    def _send_heartbeat(self, now_ms: int) -> None:
+        settings = self._settings
+        if self._heartbeat_failed:
+            self._heartbeat_failed = False
+            self._heartbeat_at_ms = now_ms + settings.retry_backoff_ms
+        if self._heartbeat is not None or now_ms < self._heartbeat_at_ms or not self._link.ready(now_ms):
+            return
+        asked = self._heartbeat = object()
+        generation = self._generation
+        self._heartbeat_at_ms = now_ms + settings.heartbeat_interval_ms
+        self.heartbeats += 1
+
+        def build(version: int) -> HeartbeatRequest:
+            return HeartbeatRequest(
+                group_id=settings.group_id,
+                generation_id=generation,
+                member_id=self._member_id,
+                group_instance_id=settings.group_instance_id,
+            )
+
+        def answered(response: ClientResponse) -> None:
+            if self._heartbeat is not asked:
+                return
+            self._heartbeat = None
+            self._heard(response, generation, now_ms)
+
+        self._link.send(HeartbeatRequest, build, now_ms, answered)
+
+    def _heard(self, response: ClientResponse, generation: int, sent_ms: int) -> None:
+        data: Any = response.response
+        if response.error is not None or data is None:
+            self._heartbeat_failed = True
+            return
+        code = data.error_code
+        if code == 0 or code == Code.REBALANCE_IN_PROGRESS:
+            self._alive_ms = self.last_heartbeat_ms = sent_ms
+            if code and self.phase is Phase.STABLE and generation == self._generation:
+                self.rejoin("the group is rebalancing")
+            return
+        cause = self._error(code, "Heartbeat", response)
+        if code in _COORDINATOR:
+            self._link.lost(cause)
+            self._heartbeat_failed = True
+        elif generation != self._generation:
+            return  # another generation has begun since
+        elif code in _LOST or code == Code.FENCED_INSTANCE_ID:
+            log.warning("group %s: %s", self._settings.group_id, cause)
+            self._forget_member(member_id=code != Code.ILLEGAL_GENERATION)
+            if code == Code.FENCED_INSTANCE_ID:
+                self._fail(cause)
+            if self.phase is Phase.REVOKING:
+                self.change = Change(self.owned, True, _NONE, None)
+            elif self.phase is not Phase.OUT:
+                self._move(Phase.OUT)
+        elif cause.retriable:
+            self._heartbeat_failed = True
+        else:
+            self._fail(cause)
+            self._heartbeat_failed = True
+
+    # -- leaving ------------------------------------------------------------------------------------------------------------------
+
+    def leave(self, now_ms: int, reason: str) -> None:
+        """Leaves the group. A static member does not: its partitions wait for it until its session times out."""
+        settings = self._settings
+        member_id = self._member_id
+        self.change = None
+        if member_id and settings.group_instance_id is None and self._link.ready(now_ms):
+            asked = self._leave = object()
+
+            def build(version: int) -> LeaveGroupRequest:
+                if version >= 3:
+                    return LeaveGroupRequest(group_id=settings.group_id, members=[MemberIdentity(member_id=member_id, reason=reason)])
+                return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id)
+
+            def answered(_: ClientResponse) -> None:
+                if self._leave is asked:
+                    self._leave = None
+
+            self._link.send(LeaveGroupRequest, build, now_ms, answered)
+        self._forget_member()
+        self._rejoin = False
+        self._move(Phase.LEFT)

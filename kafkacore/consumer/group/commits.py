@@ -1,0 +1,414 @@
+"""Committed offsets: OffsetCommit and OffsetFetch.
+
+Rules:
+1. Commits go out in the order in which they were asked for, over one connection, and at most one is tried again at a time: a later commit
+   never overtakes an earlier one.
+2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
+3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
+   that has lost its generation commits nothing, since another member may have gone on from an earlier offset.
+
+Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
+offsets).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kafkacore import errors
+from kafkacore.consumer.group.coordinator import CoordinatorLink
+from kafkacore.errors import Code
+from kafkacore.net.client import ClientResponse
+from kafkacore.net.leaders import by_topic
+from kafkacore.protocol import OffsetCommitRequest, OffsetFetchRequest
+from kafkacore.protocol.group import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("kafkacore.consumer")
+
+_BY_NAME = 9  # from version 10 on topics go by id
+_COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT})
+_NO_MEMBER = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_MEMBER_EPOCH})
+
+
+class Commit:
+    """One commit on its way.
+
+    Attributes:
+        offsets: what is committed.
+        callback: called by the polling thread with (offsets, error or None), None for nothing.
+        retried: retriable errors are tried again until the owner gives up (`OffsetCommits.give_up`).
+        done: an answer has come, or it has failed for good.
+        error: why it failed, None when it did not.
+        sent_ms: when it was sent last, -1 before.
+    """
+
+    __slots__ = ("callback", "done", "error", "offsets", "retried", "sent_ms", "tries")
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None,
+        *,
+        retried: bool,
+    ) -> None:
+        self.offsets = offsets
+        self.callback = callback
+        self.retried = retried
+        self.done = False
+        self.error: errors.KafkaError | None = None
+        self.sent_ms = -1
+        self.tries = 0
+
+
+class CommittedQuery:
+    """A question for committed offsets.
+
+    Attributes:
+        waiting: partitions without an answer.
+        results: offset per partition, None where nothing is committed.
+        error: why the coordinator refused for good.
+        last_error: why the last try failed.
+    """
+
+    __slots__ = ("error", "last_error", "results", "tries", "waiting")
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.waiting: set[TopicPartition] = set(partitions)
+        self.results: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        self.error: errors.KafkaError | None = None
+        self.last_error: errors.KafkaError | None = None
+        self.tries = 0
+
+    @property
+    def done(self) -> bool:
+        """Every partition has an answer, or the question has failed for good."""
+        return not self.waiting or self.error is not None
+
+
+class OffsetCommits:
+    """Commits and fetches offsets of a group.
+
+    Args:
+        link: to the coordinator.
+        group_id: of the group.
+        member: gives the group's name, generation and member as commits name them.
+        retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
+        names_member: OffsetFetch names member and epoch, as KIP-848 members do.
+
+    Attributes:
+        answered: commits with an answer whose callback is still to be called, in order.
+        latency_ms_sum, latency_ms_max, count: of the commits that worked.
+    """
+
+    def __init__(
+        self,
+        link: CoordinatorLink,
+        group_id: str,
+        member: Callable[[], ConsumerGroupMetadata],
+        *,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+        names_member: bool = False,
+    ) -> None:
+        self._link = link
+        self._names_member = names_member
+        self._group_id = group_id
+        self._member = member
+        self._backoff_ms = retry_backoff_ms
+        self._backoff_max_ms = retry_backoff_max_ms
+        self._waiting: deque[Commit] = deque()
+        self._flying: deque[Commit] = deque()
+        self._queries: list[CommittedQuery] = []
+        self._asked: dict[int, object] = {}  # id of a query -> its request under way
+        self._failed_tries = -1  # answers carry no time: the next step starts the back-off
+        self._retry_at_ms = 0
+        self.answered: deque[Commit] = deque()
+        self.count = self.latency_ms_sum = self.latency_ms_max = 0
+
+    def start_anew(self) -> None:
+        """Another network client: what is under way is sent again, in order."""
+        self._waiting.extendleft(reversed(self._flying))
+        self._flying.clear()
+        self._asked.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for the coordinator."""
+        return not self._waiting and not self._flying and not self._queries
+
+    # -- commits ------------------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None = None,
+        retried: bool,
+    ) -> Commit:
+        """Sends these offsets with the next step, behind the commits before them."""
+        commit = Commit(dict(offsets), callback, retried=retried)
+        if not offsets:
+            self._end(commit, None)
+        else:
+            self._waiting.append(commit)
+        return commit
+
+    def give_up(self, commit: Commit) -> None:
+        """Nobody waits for this commit any more."""
+        commit.retried = False
+        if commit in self._waiting:
+            self._waiting.remove(commit)
+
+    def _end(self, commit: Commit, error: errors.KafkaError | None) -> None:
+        commit.done = True
+        commit.error = error
+        if commit.callback is not None:
+            self.answered.append(commit)
+
+    def step(self, now_ms: int) -> None:
+        """Sends what can be sent."""
+        if self._failed_tries >= 0:
+            self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._failed_tries, 20))
+            self._failed_tries = -1
+        if now_ms < self._retry_at_ms:
+            return
+        queries = [q for q in self._queries if id(q) not in self._asked]
+        if not self._waiting and not queries:
+            return
+        if not self._link.ready(now_ms):
+            refused = self._link.failure
+            if refused is not None:
+                while self._waiting:
+                    self._end(self._waiting.popleft(), refused)
+                for query in queries:
+                    query.error = refused
+                    self._queries.remove(query)
+            return
+        while self._waiting and not (self._flying and self._flying[0].tries):
+            self._send(self._waiting.popleft(), now_ms)
+        for query in queries:
+            self._send_query(query, now_ms)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until `step` has something to do although no answer comes."""
+        if self._failed_tries >= 0:
+            return 0
+        if (not self._waiting and len(self._queries) == len(self._asked)) or (self._flying and self._flying[0].tries):
+            return None
+        if now_ms < self._retry_at_ms:
+            return self._retry_at_ms - now_ms
+        return self._link.next_wake_ms(now_ms)
+
+    def _send(self, commit: Commit, now_ms: int) -> None:
+        member = self._member()
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
+                        committed_metadata=found.metadata,
+                    )
+                    for index, found in partitions
+                ],
+            )
+            for name, partitions in by_topic(commit.offsets.items()).items()
+        ]
+
+        def build(version: int) -> OffsetCommitRequest:
+            return OffsetCommitRequest(
+                group_id=self._group_id,
+                generation_id_or_member_epoch=member.generation_id,
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id if version >= 7 else None,
+                topics=topics,
+            )
+
+        def answered(response: ClientResponse) -> None:
+            if commit not in self._flying:
+                return
+            self._flying.remove(commit)
+            self._take(commit, member, response)
+
+        commit.sent_ms = now_ms
+        self._flying.append(commit)
+        self._link.send(OffsetCommitRequest, build, now_ms, answered, max_version=_BY_NAME)
+
+    def _take(self, commit: Commit, member: ConsumerGroupMetadata, response: ClientResponse) -> None:
+        if response.error is not None or response.response is None:
+            self._again(commit, response.error or errors.DisconnectError("the connection was lost"))
+            return
+        data: Any = response.response
+        api = f"OffsetCommit v{response.version}"
+        refused: list[errors.KafkaError] = []
+        for topic in data.topics:
+            for partition in topic.partitions:
+                code = partition.error_code
+                if not code:
+                    continue
+                cause = errors.from_code(code, topic=topic.name, partition=partition.partition_index, broker=self._link.broker_id, api=api)
+                if code in _COORDINATOR:
+                    self._link.lost(cause)
+                    self._again(commit, cause)
+                    return
+                if code in _NO_MEMBER or code == Code.STALE_MEMBER_EPOCH:
+                    now = self._member()
+                    if now.generation_id >= 0 and now != member:  # the group has rebalanced meanwhile, and this member is part of it
+                        self._end(commit, self._rebalancing(cause))
+                        return
+                    if code == Code.STALE_MEMBER_EPOCH:
+                        self._again(commit, cause)
+                        return
+                    self._end(commit, self._failed(cause))
+                    return
+                if code == Code.REBALANCE_IN_PROGRESS:
+                    self._end(commit, self._rebalancing(cause))
+                    return
+                if cause.retriable or code == Code.UNSTABLE_OFFSET_COMMIT:
+                    self._again(commit, cause)
+                    return
+                refused.append(cause)
+        if refused:
+            self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
+            return
+        latency_ms = response.latency_ms
+        self.count += 1
+        self.latency_ms_sum += latency_ms
+        self.latency_ms_max = max(self.latency_ms_max, latency_ms)
+        self._end(commit, None)
+
+    def _again(self, commit: Commit, cause: errors.KafkaError) -> None:
+        if not commit.retried:
+            self._end(commit, cause)
+            return
+        self._failed_tries = commit.tries
+        commit.tries += 1
+        commit.error = cause
+        self._waiting.appendleft(commit)
+
+    def _rebalancing(self, cause: errors.KafkaError) -> errors.KafkaError:
+        return errors.RebalanceInProgress(
+            f"group {self._group_id} is rebalancing: call poll() so that this member takes part, then commit again what is still assigned",
+            attempts=[cause],
+        )
+
+    def _failed(self, cause: errors.KafkaError) -> errors.KafkaError:
+        return errors.CommitFailed(
+            f"this consumer is not a member of group {self._group_id} any more, so its partitions may have gone to another member, "
+            "which goes on from the last committed offset: poll() joins again. It happens when poll() is not called for "
+            "max_poll_interval_ms or no heartbeat gets through for session_timeout_ms",
+            attempts=[cause],
+        )
+
+    # -- what is committed --------------------------------------------------------------------------------------------------------
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> CommittedQuery:
+        """Asks for the committed offsets of these partitions with the next step."""
+        query = CommittedQuery(partitions)
+        if query.waiting:
+            self._queries.append(query)
+        return query
+
+    def forget(self, query: CommittedQuery) -> None:
+        """Nobody waits for this answer any more."""
+        if query in self._queries:
+            self._queries.remove(query)
+        self._asked.pop(id(query), None)
+
+    def _send_query(self, query: CommittedQuery, now_ms: int) -> None:
+        member = self._member()
+        topics = by_topic((tp, None) for tp in sorted(query.waiting))
+        asked = self._asked[id(query)] = object()
+
+        def build(version: int) -> OffsetFetchRequest:
+            if version < 8:
+                return OffsetFetchRequest(
+                    group_id=self._group_id,
+                    topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[i for i, _ in found]) for name, found in topics.items()],
+                    require_stable=version >= 7,
+                )
+            named = version >= 9 and self._names_member and member.generation_id > 0
+            group = OffsetFetchRequestGroup(
+                group_id=self._group_id,
+                member_id=member.member_id if named else None,
+                member_epoch=member.generation_id if named else -1,
+                topics=[OffsetFetchRequestTopics(name=name, partition_indexes=[i for i, _ in found]) for name, found in topics.items()],
+            )
+            return OffsetFetchRequest(groups=[group], require_stable=True)
+
+        def answered(response: ClientResponse) -> None:
+            if self._asked.get(id(query)) is not asked:
+                return
+            del self._asked[id(query)]
+            self._take_query(query, response)
+            if query.done and query in self._queries:
+                self._queries.remove(query)
+
+        self._link.send(OffsetFetchRequest, build, now_ms, answered, max_version=_BY_NAME)
+
+    def _take_query(self, query: CommittedQuery, response: ClientResponse) -> None:
+        if response.error is not None or response.response is None:
+            self._ask_again(query, response.error or errors.DisconnectError("the connection was lost"))
+            return
+        data: Any = response.response
+        api = f"OffsetFetch v{response.version}"
+        if response.version >= 8:
+            groups = [g for g in data.groups if g.group_id == self._group_id]
+            if not groups:
+                self._ask_again(query, errors.UnknownServer("the answer leaves the group out", broker=self._link.broker_id, api=api))
+                return
+            data = groups[0]
+        if data.error_code:
+            cause = errors.from_code(data.error_code, f"group {self._group_id}", broker=self._link.broker_id, api=api)
+            if data.error_code in _COORDINATOR:
+                self._link.lost(cause)
+                self._ask_again(query, cause)
+            elif cause.retriable or data.error_code == Code.STALE_MEMBER_EPOCH:
+                self._ask_again(query, cause)
+            else:
+                query.error = cause
+            return
+        for topic in data.topics:
+            for found in topic.partitions:
+                tp = TopicPartition(topic.name, found.partition_index)
+                if tp not in query.waiting:
+                    continue
+                if found.error_code:
+                    cause = errors.from_code(found.error_code, topic=tp.topic, partition=tp.partition, broker=self._link.broker_id, api=api)
+                    if cause.retriable or found.error_code == Code.UNSTABLE_OFFSET_COMMIT:
+                        query.last_error = cause  # an open transaction: asked again
+                        continue
+                    query.error = cause
+                    return
+                query.waiting.discard(tp)
+                query.results[tp] = (
+                    OffsetAndMetadata(
+                        found.committed_offset,
+                        found.committed_leader_epoch if found.committed_leader_epoch >= 0 else None,
+                        found.metadata or "",
+                    )
+                    if found.committed_offset >= 0
+                    else None
+                )
+        if query.waiting:
+            self._ask_again(query, query.last_error or errors.UnknownServer("the answer leaves partitions out", api=api))
+
+    def _ask_again(self, query: CommittedQuery, cause: errors.KafkaError) -> None:
+        query.last_error = cause
+        if isinstance(cause, errors.UnsupportedVersion):
+            query.error = cause
+            return
+        self._failed_tries = max(self._failed_tries, query.tries)
+        query.tries += 1

@@ -1,0 +1,203 @@
+"""The way to a group's coordinator: FindCoordinator, and a connection of its own.
+
+The connection has a node id of its own, as in Kafka's clients: a broker answers the requests of one connection in order, and a heartbeat
+must not stand behind a Fetch that waits for records.
+
+Source: Kafka's AbstractCoordinator (ensureCoordinatorReady, markCoordinatorUnknown) and CoordinatorRequestManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kafkacore import errors
+from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.protocol import FindCoordinatorRequest
+from kafkacore.types import Node
+
+log = logging.getLogger("kafkacore.consumer")
+
+_GROUP = 0
+_INT32_MAX = 2**31 - 1
+
+
+class CoordinatorLink:
+    """Finds the coordinator of a group and sends it requests.
+
+    Args:
+        client: the network.
+        group_id: of the group.
+        retry_backoff_ms, retry_backoff_max_ms: between two questions for the coordinator, doubled with every failed one.
+
+    Attributes:
+        node: the coordinator, under its connection's own id; None while it is not known.
+        failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); whoever raises it takes it away.
+        attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
+        changes: counts how often the coordinator became unknown.
+        answers: counts what came in: a change means that a step has something to do.
+    """
+
+    def __init__(self, client: NetworkClient, group_id: str, *, retry_backoff_ms: int, retry_backoff_max_ms: int) -> None:
+        self._client = client
+        self._group_id = group_id
+        self._backoff_ms = retry_backoff_ms
+        self._backoff_max_ms = retry_backoff_max_ms
+        self.node: Node | None = None
+        self.failure: errors.KafkaError | None = None
+        self.attempts: list[errors.KafkaError] = []
+        self.changes = 0
+        self.answers = 0
+        self._asked: object | None = None
+        self._asked_node: Node | None = None
+        self._tries = 0
+        self._failed = False  # answers carry no time: the next step starts the back-off
+        self._retry_at_ms = 0
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """Another network client: nothing is under way any more."""
+        self._client = client
+        self._asked = None
+
+    def ready(self, now_ms: int) -> bool:
+        """True when a request can be sent now; else goes on finding the coordinator and connecting to it."""
+        node = self.node
+        if node is None:
+            self._find(now_ms)
+            return False
+        if self._client.ready(node, now_ms):
+            self.attempts.clear()
+            return True
+        if self._client.connection_failed(node):
+            causes = self._client.connection_errors(node)
+            refused = self._client.authentication_exception(node)
+            self.lost(refused or (causes[-1] if causes else errors.DisconnectError(f"the connection to broker {self.broker_id} was lost")))
+            self._failed = True  # the same coordinator is likely to be named again: not in a circle without a rest
+        return False
+
+    @property
+    def broker_id(self) -> int:
+        """The coordinator's broker id, -1 while it is not known."""
+        return -1 if self.node is None else _INT32_MAX - self.node.id
+
+    def lost(self, reason: errors.KafkaError | str) -> None:
+        """The coordinator has moved or cannot be reached: it is looked for again."""
+        if self.node is None:
+            return
+        log.info("group %s: broker %d is not the coordinator any more or cannot be reached: %s", self._group_id, self.broker_id, reason)
+        if isinstance(reason, errors.KafkaError):
+            self._note(reason)
+        self._client.disconnect(self.node.id)
+        self.node = None
+        self.changes += 1
+
+    def _note(self, cause: errors.KafkaError) -> None:
+        self.attempts.append(cause)
+        del self.attempts[:-10]
+
+    def _find(self, now_ms: int) -> None:
+        if self._failed:
+            self._failed = False
+            self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._tries, 20))
+            self._tries += 1
+        if self._asked is not None or now_ms < self._retry_at_ms:
+            return
+        node = self._client.least_loaded_node(now_ms)
+        self._asked_node = node
+        if node is None or not self._client.ready(node, now_ms):
+            return
+        asked = self._asked = object()
+
+        def build(version: int) -> FindCoordinatorRequest:
+            if version >= 4:
+                return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
+            return FindCoordinatorRequest(key=self._group_id, key_type=_GROUP)
+
+        def answered(response: ClientResponse) -> None:
+            if self._asked is not asked:
+                return
+            self._asked = None
+            self.answers += 1
+            self._found(response)
+
+        self._client.send(self._client.new_client_request(node.id, FindCoordinatorRequest, build, now_ms, callback=answered), now_ms)
+
+    def _found(self, response: ClientResponse) -> None:
+        if response.error is not None or response.response is None:
+            self._failed = True
+            self._note(response.error or errors.DisconnectError("the connection was lost"))
+            return
+        data: Any = response.response
+        if response.version >= 4:
+            answers = [c for c in data.coordinators if c.key == self._group_id]
+            if not answers:
+                self._failed = True
+                self._note(errors.UnknownServer("the answer leaves the group out", broker=response.request.node_id, api="FindCoordinator"))
+                return
+            data = answers[0]
+        if data.error_code:
+            cause = errors.from_code(
+                data.error_code,
+                data.error_message or f"group {self._group_id}",
+                broker=response.request.node_id,
+                api=f"FindCoordinator v{response.version}",
+            )
+            self._failed = True
+            self._note(cause)
+            if not cause.retriable:
+                self.failure = cause
+            return
+        self._tries = 0
+        self.node = Node(_INT32_MAX - data.node_id, data.host, data.port)
+        log.debug("group %s: broker %d (%s:%d) is the coordinator", self._group_id, data.node_id, data.host, data.port)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until the next question for the coordinator, or the next attempt to connect to it; None when only an answer is
+        awaited.
+        """
+        if self.node is not None:
+            return self._wait_ms(self.node, now_ms)
+        if self._failed:
+            return 0
+        if self._asked is not None:
+            return None
+        if now_ms < self._retry_at_ms:
+            return self._retry_at_ms - now_ms
+        return self._backoff_ms if self._asked_node is None else self._wait_ms(self._asked_node, now_ms)
+
+    def _wait_ms(self, node: Node, now_ms: int) -> int:
+        """How long until something may be sent to a node. One that is connected but not ready waits for metadata, or for answers."""
+        if self._client.is_ready(node, now_ms):
+            return 0
+        return min(self._client.poll_delay_ms(node, now_ms), max(self._backoff_ms, 10))
+
+    def send(
+        self,
+        api: type[Any],
+        build: Callable[[int], Any],
+        now_ms: int,
+        answered: Callable[[ClientResponse], None],
+        *,
+        timeout_ms: int | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> None:
+        """Sends a request to the coordinator; `ready` has just said that it can be sent.
+
+        A coordinator that disconnects or does not answer in time is looked for again before `answered` is called.
+        """
+        node = self.node
+        if node is None:
+            raise errors.InternalError("a request for a coordinator that is not known")
+
+        def check(response: ClientResponse) -> None:
+            self.answers += 1
+            if (response.disconnected or response.timed_out) and self.node is node:
+                self.lost(response.error or "the connection was lost")
+            answered(response)
+
+        request = self._client.new_client_request(
+            node.id, api, build, now_ms, callback=check, timeout_ms=timeout_ms, min_version=min_version, max_version=max_version
+        )
+        self._client.send(request, now_ms)

@@ -1,0 +1,443 @@
+"""The consumer's part in its group: membership, commits, and what the polling thread does for them.
+
+Whoever drives the network calls `step`: the polling thread inside a call, the background thread between two calls. Only the polling thread
+calls `enter_poll` and `carry_out`, which call the application.
+
+What is committed automatically is what the application has processed: the records of the poll before the one that is running. Between two
+polls the records of the last one are still being worked on, so `_handed` remembers where they began.
+
+Source: Kafka's ConsumerCoordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from kafkacore import errors
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer.group.commits import Commit, OffsetCommits
+from kafkacore.consumer.group.coordinator import CoordinatorLink
+from kafkacore.consumer.group.listener import RebalanceListener
+from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
+from kafkacore.consumer.subscription import Mode, SubscriptionState
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.driver import CallerDriver
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger("kafkacore.consumer")
+
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object]
+_NEVER_MS = 2**62
+
+
+class GroupMember:
+    """A consumer's part in its group.
+
+    Args:
+        config: the consumer's settings, with a group id.
+        driver: of the network.
+        subscription: what is read and where it stands.
+        membership: the engine of the group's protocol, made from link and settings; None for a consumer that only commits.
+        assigned: called on the polling thread when the assignment has changed.
+        reached: where the application stands in a partition that a `for` loop has in hand, as the record that it is working on; None
+        elsewhere.
+
+    Attributes:
+        handed: where the records begin that the last poll returned, per partition; empty while they are known to be processed.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        driver: CallerDriver,
+        subscription: SubscriptionState,
+        *,
+        membership: Callable[[CoordinatorLink, GroupSettings], Membership],
+        assigned: Callable[[], None],
+        reached: Callable[[TopicPartition], int | None],
+    ) -> None:
+        group_id = config.group_id
+        if group_id is None:
+            raise errors.InternalError("a member without a group")
+        self.group_id = group_id
+        self._config = config
+        self._driver = driver
+        self._subscription = subscription
+        self._assigned = assigned
+        self._reached = reached
+        backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
+        self.link = CoordinatorLink(driver.client, group_id, **backoff)
+        settings = GroupSettings(
+            group_id,
+            config.group_instance_id,
+            config.session_timeout_ms,
+            config.heartbeat_interval_ms,
+            config.max_poll_interval_ms,
+            config.retry_backoff_ms,
+            config.retry_backoff_max_ms,
+            config.request_timeout_ms,
+            config.client_rack,
+        )
+        self.membership = membership(self.link, settings)
+        self.commits = OffsetCommits(self.link, group_id, self.identity, **backoff, names_member=config.group_protocol == "consumer")
+        self.listener: RebalanceListener | None = None
+        self.handed: dict[TopicPartition, int] = {}
+        self._next_commit_ms = _NEVER_MS
+        self._committed: dict[TopicPartition, int] = {}
+        self._auto: Commit | None = None
+        self._stage = 0
+        self._raised: BaseException | None = None
+        self._due_ms = 0
+        self._seen_answers = -1
+
+    @property
+    def managed(self) -> bool:
+        """The group assigns the partitions; False with `assign`, where the group only keeps offsets."""
+        return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    def identity(self) -> ConsumerGroupMetadata:
+        return self.membership.metadata if self.managed else ConsumerGroupMetadata(self.group_id)
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """The call before was interrupted: what was under way is sent again."""
+        self.membership.start_anew(client)
+        self.commits.start_anew()
+        self._auto = None
+
+    # -- by whoever drives --------------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> None:
+        """Sends what is due: joins, heartbeats, commits. Calls no application code and raises nothing of theirs."""
+        if self.managed:
+            self.membership.step(now_ms)
+        self._commit_automatically(now_ms)
+        self.commits.step(now_ms)
+        wake_ms = self.next_wake_ms(now_ms)
+        self._due_ms = _NEVER_MS if wake_ms is None else now_ms + wake_ms
+        self._seen_answers = self.link.answers
+
+    def due(self, now_ms: int) -> bool:
+        """True when `step` or `carry_out` has something to do."""
+        return now_ms >= self._due_ms or self.link.answers != self._seen_answers or self.membership.change is not None
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until `step` has something to do although no answer comes."""
+        waits = [self.membership.next_wake_ms(now_ms)] if self.managed else []
+        waits.append(self.commits.next_wake_ms(now_ms))
+        if self._config.enable_auto_commit and self._next_commit_ms < _NEVER_MS and self._auto is None:
+            waits.append(max(0, self._next_commit_ms - now_ms))
+        known = [w for w in waits if w is not None]
+        return min(known) if known else None
+
+    def _commit_automatically(self, now_ms: int) -> None:
+        if not self._config.enable_auto_commit or not self._subscription.partitions:
+            return
+        auto = self._auto
+        if auto is not None and auto.done:
+            self._auto = None
+            if auto.error is None:
+                self._committed.update((tp, found.offset) for tp, found in auto.offsets.items())
+            elif auto.error.retriable:
+                self._next_commit_ms = now_ms + self._config.retry_backoff_ms
+            else:
+                log.warning("group %s: auto-commit failed: %s", self.group_id, auto.error)
+        if self._next_commit_ms == _NEVER_MS:
+            self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
+        if now_ms < self._next_commit_ms or self._auto is not None or (self.managed and not self.membership.joined):
+            return
+        self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
+        offsets = self.processed()
+        if offsets:
+            self._auto = self.commits.commit(offsets, retried=False)
+
+    def processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the application has processed and is not committed yet, as far as anybody can know."""
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        committed = self._committed
+        handed, reached = self.handed, self._reached
+        for tp, state in self._subscription.partitions.items():
+            if not state.has_position:
+                continue
+            offset, epoch = state.offset, state.offset_epoch
+            begun = reached(tp)
+            if begun is None:
+                begun = handed.get(tp)
+            if begun is not None and begun < offset:
+                offset, epoch = begun, -1
+            if committed.get(tp) != offset:
+                found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
+        return found
+
+    # -- by the polling thread ----------------------------------------------------------------------------------------------------
+
+    def hand_out(self, first_offsets: dict[TopicPartition, int]) -> None:
+        """Poll returns records that begin at these offsets; until the next poll they are not processed."""
+        self.handed = first_offsets
+
+    def finish(self) -> None:
+        """The application is done with what it was given."""
+        self.handed = {}
+
+    def enter_poll(self, now_ms: int) -> None:
+        """The application polls: what it was given before is processed.
+
+        Raises:
+            errors.MaxPollExceeded: the member left its group since nobody polled; the next poll joins again.
+            errors.KafkaError: the coordinator refused for good; the next poll tries again.
+        """
+        self.handed = {}
+        if self.commits.answered:
+            self.call_back()
+        if not self.managed:
+            return
+        membership = self.membership
+        if membership.breached:
+            membership.breached = False
+            raise errors.MaxPollExceeded(
+                f"poll() was not called for max_poll_interval_ms ({self._config.max_poll_interval_ms} ms), so this member left group "
+                f"{self.group_id} and its partitions went to others; the next poll joins again. Do less between two polls, lower "
+                "max_poll_records or raise max_poll_interval_ms"
+            )
+        membership.polled(now_ms)
+        self.raise_failure()
+
+    def poll_on(self, now_ms: int) -> None:
+        """The application still waits in poll.
+
+        Raises:
+            errors.KafkaError: the coordinator refused for good.
+        """
+        if self.commits.answered:
+            self.call_back()
+        if self.managed:
+            self.membership.polled(now_ms)
+            self.raise_failure()
+
+    def problems(self, now_ms: int) -> list[str]:
+        """What is wrong with the membership, one sentence each."""
+        if not self.managed:
+            return []
+        found = []
+        if not self.membership.joined:
+            since = self.membership.rebalance_began_ms
+            found.append(
+                f"not a member of group {self.group_id}" + (f" since {(now_ms - since) // 1000} s" if since >= 0 else " yet: poll joins it")
+            )
+        if self.link.node is None and self.link.attempts:
+            found.append(f"the coordinator of group {self.group_id} cannot be found or reached: {self.link.attempts[-1]}")
+        return found
+
+    def raise_failure(self) -> None:
+        """Raises what the coordinator refused for good, once."""
+        failure = self.membership.failure or self.link.failure
+        if failure is not None:
+            self.membership.failure = self.link.failure = None
+            raise failure
+
+    def call_back(self) -> None:
+        """Calls the callbacks of the commits that were answered, in their order."""
+        while self.commits.answered:
+            commit = self.commits.answered.popleft()
+            if commit.callback is not None:
+                commit.callback(commit.offsets, commit.error)
+
+    def carry_out(self) -> None:
+        """Does what the membership wants to change.
+
+        Raises:
+            Exception: what the listener raised; the change is carried out all the same.
+        """
+        change = self.membership.change
+        if change is None:
+            return
+        if self._stage == 0:
+            if change.revoked and not change.lost:
+                self._commit_before(change)
+            self._stage = 1
+        if self._stage == 1:
+            self._stage = 2
+            if change.revoked:
+                self._call("on_partitions_lost" if change.lost else "on_partitions_revoked", change.revoked)
+        if self._stage == 2:
+            for tp in change.revoked:
+                self._committed.pop(tp, None)
+            self._subscription.set_assignment(change.assignment)
+            self._assigned()
+            self._stage = 3
+        if self._stage == 3:
+            self._stage = 4
+            if change.added is not None:
+                self._call("on_partitions_assigned", change.added)
+        self._stage = 0
+        self.membership.carried_out(change, self._driver.clock.now_ms())
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def _call(self, method: str, partitions: Collection[TopicPartition]) -> None:
+        """Calls the listener; what it raises comes after the change."""
+        if self.listener is None:
+            return
+        try:
+            getattr(self.listener, method)(sorted(partitions))
+        except Exception as error:
+            log.exception("group %s: %s of the listener failed", self.group_id, method)
+            self._raised = self._raised or error
+
+    def _commit_before(self, change: Change) -> None:
+        """Commits what was processed before partitions go to other members."""
+        if not self._config.enable_auto_commit or not self.membership.joined:
+            return
+        offsets = {tp: found for tp, found in self.processed().items() if tp in change.revoked}
+        if not offsets:
+            return
+        try:
+            self.commit(offsets, min(self._config.default_api_timeout_ms, self._config.max_poll_interval_ms // 2))
+        except errors.WakeupError:
+            raise
+        except errors.KafkaError as error:
+            log.warning("group %s: the commit before the rebalance failed, records may come twice: %s", self.group_id, error)
+
+    # -- commits ------------------------------------------------------------------------------------------------------------------
+
+    def consumed(self, unread: Callable[[TopicPartition], int | None]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions of all partitions that have one: what `commit()` without offsets commits.
+
+        Args:
+            unread: the first offset that a `for` loop has not reached yet, None where it has reached all.
+        """
+        found = {}
+        for tp, state in self._subscription.partitions.items():
+            offset = unread(tp)
+            if offset is not None:
+                found[tp] = OffsetAndMetadata(offset)
+            elif state.has_position:
+                found[tp] = OffsetAndMetadata(state.offset, leader_epoch=state.offset_epoch if state.offset_epoch >= 0 else None)
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        """Commits and waits.
+
+        Raises:
+            errors.CommitFailed: this consumer is not a member any more.
+            errors.RebalanceInProgress: the group is rebalancing.
+            errors.KafkaTimeoutError: no answer in time.
+        """
+        self._check_member()
+        commit = self.commits.commit(offsets, retried=True)
+        try:
+            in_time = self._driver.run(self._advance, lambda: commit.done, timeout_ms)
+        except BaseException:
+            self.commits.give_up(commit)
+            raise
+        if not in_time:
+            self.commits.give_up(commit)
+            raise errors.KafkaTimeoutError(
+                f"no answer to the commit for group {self.group_id} in time; it may still be carried out",
+                attempts=[e for e in (commit.error, *self.link.attempts, *self._driver.attempts()) if e is not None],
+            )
+        self.call_back()
+        if commit.error is not None:
+            raise commit.error
+        self._committed.update((tp, found.offset) for tp, found in offsets.items())
+
+    def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None) -> None:
+        """Commits without waiting; the callback comes with a later poll, commit or close, in the order of the calls."""
+        self._check_member()
+        self.commits.commit(offsets, callback=callback or self._report, retried=False)
+        now_ms = self._driver.clock.now_ms()
+        self._driver.client.catch_up(now_ms)
+        self.commits.step(now_ms)
+        self._driver.client.poll(0, now_ms)
+
+    def _report(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
+        if error is not None:
+            log.error("group %s: commit_async of %d partitions failed: %s", self.group_id, len(offsets), error)
+
+    def _check_member(self) -> None:
+        if self.managed and not self.membership.joined:
+            raise errors.CommitFailed(
+                f"this consumer is not a member of group {self.group_id} (any more): poll() joins. Its partitions may belong to another "
+                "member, which goes on from the last committed offset"
+            )
+
+    def committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed for these partitions.
+
+        Raises:
+            errors.KafkaTimeoutError: no answer in time.
+        """
+        query = self.commits.fetch(partitions)
+        try:
+            in_time = self._driver.run(self._advance, lambda: query.done, timeout_ms)
+        finally:
+            self.commits.forget(query)
+        if query.error is not None:
+            raise query.error
+        if not in_time:
+            raise errors.KafkaTimeoutError(
+                f"no committed offsets of group {self.group_id} in time",
+                attempts=[e for e in (query.last_error, *self.link.attempts, *self._driver.attempts()) if e is not None],
+            )
+        return query.results
+
+    def _advance(self, now_ms: int) -> int | None:
+        self.step(now_ms)
+        return self.next_wake_ms(now_ms)
+
+    # -- leaving ------------------------------------------------------------------------------------------------------------------
+
+    def close(self, timeout_ms: int) -> None:
+        """Leaves the group, and waits for the commits that are under way; a consumer without a membership commits what was processed.
+
+        Raises:
+            Exception: what the listener or a callback raised.
+        """
+        clock = self._driver.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        try:
+            if self.managed:
+                self.leave("the consumer is closed", timeout_ms)
+            elif self._config.enable_auto_commit and (offsets := self.processed()):
+                self.commit(offsets, timeout_ms)
+        except errors.KafkaError as error:
+            log.warning("group %s: %s", self.group_id, error)
+        finally:
+            try:
+                self._driver.run(self._advance, lambda: self.commits.idle, max(0, deadline_ms - clock.now_ms()))
+            except errors.KafkaError as error:
+                log.warning("group %s: commits were under way when the consumer was closed: %s", self.group_id, error)
+            self.call_back()
+
+    def leave(self, reason: str, timeout_ms: int) -> None:
+        """Gives all partitions up and leaves the group: commits what was processed, calls the listener, tells the coordinator.
+
+        Raises:
+            Exception: what the listener raised; the member has left all the same.
+        """
+        if not self.managed:
+            return
+        clock = self._driver.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        owned = frozenset(self._subscription.partitions)
+        lost = not self.membership.joined
+        try:
+            if owned and not lost and self._config.enable_auto_commit and (offsets := self.processed()):
+                self.commit(offsets, timeout_ms)
+        except errors.KafkaError as error:
+            log.warning("group %s: the commit before leaving failed, records may come twice: %s", self.group_id, error)
+        finally:
+            if owned:
+                self._call("on_partitions_lost" if lost else "on_partitions_revoked", owned)
+            now_ms = clock.now_ms()
+            self.membership.leave(now_ms, reason)
+            self._committed.clear()
+            self.handed = {}
+            self._stage = 0
+        while self.membership.leaving and now_ms < deadline_ms:
+            self._driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
+            now_ms = clock.now_ms()
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised

@@ -1,0 +1,117 @@
+"""What both group protocols share: settings, the member's identity, and the change that the polling thread carries out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from kafkacore import errors
+from kafkacore.net.client import NetworkClient
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+
+class GroupSettings(NamedTuple):
+    """Settings of a member.
+
+    Attributes:
+        group_id: of the group.
+        group_instance_id: of a static member (KIP-345), None for a dynamic one.
+        session_timeout_ms: the coordinator removes a classic member that it has not heard from for so long.
+        heartbeat_interval_ms: between two heartbeats of a classic member.
+        max_poll_interval_ms: a member that does not poll for so long leaves; also how long a rebalance waits for it.
+        retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
+        request_timeout_ms: how long an answer may take.
+        rack: of this client, "" for none.
+        internal_topics: a pattern may match the brokers' own topics.
+    """
+
+    group_id: str
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 30_000
+    rack: str = ""
+
+
+class Change(NamedTuple):
+    """What the polling thread has to do to the assignment before the membership goes on.
+
+    It commits what was processed if `revoked` is not lost, calls the listener with `revoked`, makes `assignment` the assignment, then calls
+    the listener with `added` unless that is None.
+
+    Attributes:
+        revoked: partitions that are taken away.
+        lost: another member may have them already: nothing can be committed for them, and on_partitions_lost is called.
+        assignment: what is assigned afterwards.
+        added: partitions that are new, perhaps none; None when this change only takes away.
+    """
+
+    revoked: frozenset[TopicPartition]
+    lost: bool
+    assignment: frozenset[TopicPartition]
+    added: frozenset[TopicPartition] | None
+
+
+class Membership(Protocol):
+    """An engine that keeps this consumer in its group; `ClassicMembership` and `ConsumerMembership` are the two.
+
+    Attributes:
+        change: what the polling thread has to carry out, None for nothing.
+        failure: what ended the last try to join; raised by the next poll, which takes it away. The engine tries again after its back-off.
+        breached: the member left because nobody polled for max_poll_interval_ms; the next poll raises MaxPollExceeded and takes it away.
+        rebalances, failed_rebalances: how many rebalances ended well, and how many did not.
+        rebalance_began_ms: when the rebalance that is under way began, -1 when there is none.
+        last_rebalance_ms, rebalance_ms_sum, rebalance_ms_max: how long the last one took; all together; the longest.
+        heartbeats: sent so far.
+        last_heartbeat_ms: when the last heartbeat that was answered well was sent, -1 before the first.
+    """
+
+    change: Change | None
+    failure: errors.KafkaError | None
+    breached: bool
+    rebalances: int
+    failed_rebalances: int
+    rebalance_began_ms: int
+    last_rebalance_ms: int
+    rebalance_ms_sum: int
+    rebalance_ms_max: int
+    heartbeats: int
+    last_heartbeat_ms: int
+
+    @property
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Group, generation and member as commits name them."""
+
+    @property
+    def joined(self) -> bool:
+        """True while the member has a generation that is not known to have ended."""
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Wants these topics from now on; a member rejoins or reports it with the next step."""
+
+    def polled(self, now_ms: int) -> None:
+        """The application has called poll."""
+
+    def step(self, now_ms: int) -> None:
+        """Sends what can be sent."""
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until `step` has something to do although no answer comes; None when there is no such time."""
+
+    def carried_out(self, change: Change, now_ms: int) -> None:
+        """The polling thread has done what `change` says; the engine may have another one by now."""
+
+    def rejoin(self, reason: str) -> None:
+        """Begins a rebalance with the next step (enforce_rebalance)."""
+
+    def leave(self, now_ms: int, reason: str) -> None:
+        """Leaves the group; the request is sent at once if the coordinator can be reached, and no answer changes anything."""
+
+    @property
+    def leaving(self) -> bool:
+        """The coordinator has not answered to `leave` yet."""
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """Another network client: what was asked is asked again."""

@@ -1,0 +1,94 @@
+"""What a consumer can say about its own state: whether reading goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkacore.consumer.subscription import FetchState, SubscriptionState
+from kafkacore.metadata import Metadata
+from kafkacore.net.client import NetworkClient
+from kafkacore.types import TopicPartition
+
+_STALLED_AFTER_MS = 30_000
+_WAITS_FOR = {
+    FetchState.INITIALIZING: "initializing",
+    FetchState.AWAIT_RESET: "awaiting reset",
+    FetchState.AWAIT_VALIDATION: "awaiting validation",
+}
+
+
+class ConsumerHealth(NamedTuple):
+    """What `KafkaConsumer.health` finds.
+
+    Attributes:
+        ok: nothing is wrong that the consumer can see.
+        problems: one sentence each.
+        stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
+            to read, or the position is still looked up or validated.
+    """
+
+    ok: bool
+    problems: tuple[str, ...]
+    stalled: tuple[TopicPartition, ...]
+
+
+class StallWatch:
+    """Sees which partitions stand still, from one look to the next.
+
+    Args:
+        subscription: whose partitions.
+        read_committed: records end at the last stable offset.
+    """
+
+    def __init__(self, subscription: SubscriptionState, *, read_committed: bool) -> None:
+        self._subscription = subscription
+        self._read_committed = read_committed
+        self._watched: dict[TopicPartition, tuple[int, int]] = {}
+
+    def look(self, metadata: Metadata, client: NetworkClient, now_ms: int) -> tuple[list[str], list[TopicPartition]]:
+        """Returns what is wrong with partitions, one sentence each, and the partitions that stand still."""
+        problems: list[str] = []
+        stalled: list[TopicPartition] = []
+        watched: dict[TopicPartition, tuple[int, int]] = {}
+        snapshot = metadata.snapshot
+        for tp, state in self._subscription.partitions.items():
+            offset, since_ms = self._watched.get(tp, (-2, now_ms))
+            if state.offset != offset or state.paused or state.lag(self._read_committed) == 0:
+                offset, since_ms = state.offset, now_ms
+            watched[tp] = (offset, since_ms)
+            if state.state is not FetchState.FETCHING:
+                since_ms = now_ms if state.paused or state.unsettled_since_ms < 0 else state.unsettled_since_ms
+            name = f"{tp.topic}-{tp.partition}"
+            if now_ms - since_ms >= _STALLED_AFTER_MS:
+                stalled.append(tp)
+                what = f"has been {waits_for}" if (waits_for := _WAITS_FOR.get(state.state)) else "has not moved"
+                problems.append(f"{name} {what} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
+            leader = snapshot.leader(tp)
+            topic = snapshot.topics.get(tp.topic)
+            if topic is not None and topic.error is not None:
+                problems.append(f"{name}: {topic.error}")
+            elif leader is None:
+                problems.append(f"{name} has no leader")
+            elif client.connection_failed(leader):
+                problems.append(f"{name}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
+        self._watched = watched
+        return problems, stalled
+
+
+def describe_partitions(subscription: SubscriptionState, read_committed: bool) -> Iterator[tuple[str, dict[str, object]]]:
+    """Where each partition stands, for `KafkaConsumer.statistics`."""
+    for tp, s in subscription.partitions.items():
+        yield (
+            f"{tp.topic}-{tp.partition}",
+            {
+                "state": s.state.value,
+                "position": s.offset,
+                "high_watermark": s.high_watermark,
+                "last_stable_offset": s.last_stable_offset,
+                "log_start_offset": s.log_start_offset,
+                "lag": s.lag(read_committed),
+                "paused": s.paused,
+                "preferred_replica": s.preferred_replica,
+            },
+        )

@@ -1,0 +1,127 @@
+"""Every setting of a group member does what it says: one check per name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.group.assignors import RangeAssignor
+from kafkacore.producer import KafkaProducer
+from kafkacore.protocol import HeartbeatRequest, JoinGroupRequest
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import OffsetAndMetadata, TopicPartition
+
+CHECKS: dict[str, Callable[[EmbeddedCluster], None]] = {}
+AT = TopicPartition("t", 0)
+
+
+def check(*names: str) -> Callable[[Callable[[EmbeddedCluster], None]], Callable[[EmbeddedCluster], None]]:
+    def enter(fn: Callable[[EmbeddedCluster], None]) -> Callable[[EmbeddedCluster], None]:
+        CHECKS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return enter
+
+
+def member(cluster: EmbeddedCluster, **settings: object) -> KafkaConsumer:
+    return KafkaConsumer(
+        "t", **{"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "auto_offset_reset": "earliest", **settings}
+    )
+
+
+def joined(consumer: KafkaConsumer) -> KafkaConsumer:
+    for _ in range(1000):
+        consumer.poll(0.1)
+        if consumer.assignment():
+            return consumer
+    raise AssertionError("never joined")
+
+
+def noted(cluster: EmbeddedCluster, api: str) -> list:
+    seen: list = []
+    cluster.control(api, lambda request: seen.append(request))
+    return seen
+
+
+@check("group_id")
+def group_id(cluster: EmbeddedCluster) -> None:
+    with member(cluster) as consumer:
+        assert joined(consumer).consumer_group_metadata().group_id == "g"
+    with pytest.raises(errors.ConfigError, match="group_id is empty"):
+        ConsumerConfig.from_user(bootstrap_servers="h:1", group_id=" ")
+
+
+@check("group_instance_id")
+def group_instance_id(cluster: EmbeddedCluster) -> None:
+    with member(cluster, group_instance_id="i") as consumer:
+        first = joined(consumer).consumer_group_metadata()
+        assert first.group_instance_id == "i"
+    with member(cluster, group_instance_id="i") as consumer:
+        assert joined(consumer).consumer_group_metadata().generation_id == first.generation_id  # back without a rebalance
+
+
+@check("session_timeout_ms", "max_poll_interval_ms", "partition_assignment_strategy")
+def what_join_group_says(cluster: EmbeddedCluster) -> None:
+    joins: list[JoinGroupRequest] = noted(cluster, "JoinGroup")
+    settings = {"session_timeout_ms": 7_000, "max_poll_interval_ms": 70_000, "partition_assignment_strategy": [RangeAssignor]}
+    with member(cluster, **settings) as consumer:
+        joined(consumer)
+    assert {(j.session_timeout_ms, j.rebalance_timeout_ms) for j in joins} == {(7_000, 70_000)}
+    assert [[p.name for p in j.protocols] for j in joins] == [["range"]] * len(joins)
+    with pytest.raises(errors.ConfigError, match="no assignor 'nearest'"):
+        member(cluster, partition_assignment_strategy="nearest")
+
+
+@check("heartbeat_interval_ms")
+def heartbeat_interval_ms(cluster: EmbeddedCluster) -> None:
+    beats: list[HeartbeatRequest] = noted(cluster, "Heartbeat")
+    with member(cluster, heartbeat_interval_ms=10) as consumer:
+        joined(consumer)
+        while len(beats) < 3:
+            consumer.poll(0.05)
+    with pytest.raises(errors.ConfigError, match="must be lower than session_timeout_ms"):
+        ConsumerConfig.from_user(bootstrap_servers="h:1", heartbeat_interval_ms=45_000)
+
+
+@check("enable_auto_commit", "auto_commit_interval_ms")
+def auto_commit(cluster: EmbeddedCluster) -> None:
+    with member(cluster, enable_auto_commit=False) as consumer:
+        assert len(consumer.poll(10)[AT]) == 5
+    with member(cluster, auto_commit_interval_ms=1) as consumer:
+        assert len(consumer.poll(10)[AT]) == 5
+        while consumer.committed(AT) != OffsetAndMetadata(5, 0):
+            consumer.poll(0.01)
+
+
+@check("exclude_internal_topics")
+def exclude_internal_topics(cluster: EmbeddedCluster) -> None:
+    for excluded in (True, False):
+        with member(cluster, exclude_internal_topics=excluded) as consumer:
+            consumer.unsubscribe()
+            consumer.subscribe(pattern=re.compile("t|__consumer_offsets"))
+            assert joined(consumer).subscription() == ({"t"} if excluded else {"t", "__consumer_offsets"})
+
+
+@check("group_protocol", "group_remote_assignor")
+def group_protocol(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(errors.ConfigError, match="group_remote_assignor belongs to"):
+        member(cluster, group_remote_assignor="uniform")
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send_many("t", [b"v"] * 5)
+        yield cluster
+
+
+@pytest.mark.parametrize("fn", dict.fromkeys(CHECKS.values()), ids=lambda fn: fn.__name__)
+def test_a_setting_does_what_it_says(cluster: EmbeddedCluster, fn: Callable[[EmbeddedCluster], None]) -> None:
+    fn(cluster)

@@ -1,0 +1,231 @@
+"""Members of a group on the embedded cluster, from one end to the other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import OffsetAndMetadata, TopicPartition
+
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    shared.create_topic(name, partitions=PARTITIONS, replication_factor=3)
+    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
+        producer.send_many(name, [b"%d" % i for i in range(600)], partitions=[i % PARTITIONS for i in range(600)])
+    return name
+
+
+@pytest.fixture
+def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+
+    def make(listener: RebalanceListener | None = None, **settings: object) -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            **{
+                "bootstrap_servers": shared.bootstrap_servers,
+                "group_id": f"g-{topic}",
+                "auto_offset_reset": "earliest",
+                "heartbeat_interval_ms": 50,
+                **settings,
+            }
+        )
+        made.append(consumer)
+        consumer.subscribe([topic], listener=listener)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+class Noted(RebalanceListener):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+
+    def on_partitions_assigned(self, partitions):
+        self.calls.append(("assigned", [p.partition for p in partitions]))
+
+    def on_partitions_revoked(self, partitions):
+        self.calls.append(("revoked", [p.partition for p in partitions]))
+
+    def on_partitions_lost(self, partitions):
+        self.calls.append(("lost", [p.partition for p in partitions]))
+
+
+def read(consumer: KafkaConsumer, count: int) -> list:
+    found: list = []
+    while len(found) < count:
+        for records in consumer.poll(10).values():
+            found += records
+    return found
+
+
+def until(done: Callable[[], bool], *consumers: KafkaConsumer) -> None:
+    for _ in range(3000):
+        if done():
+            return
+        for consumer in consumers:
+            consumer.poll(0.01)
+    raise AssertionError("it did not come to that")
+
+
+def test_one_member_reads_everything_and_the_next_goes_on(member, topic):
+    with member() as consumer:
+        assert len(read(consumer, 600)) == 600
+        assert consumer.assignment() == {TopicPartition(topic, i) for i in range(PARTITIONS)}
+        consumer.commit()
+        assert consumer.committed((topic, 0)) == OffsetAndMetadata(100, 0)
+    with member() as consumer:
+        until(lambda: len(consumer.assignment()) == PARTITIONS, consumer)
+        assert consumer.poll(0.2) == {}
+        assert consumer.position((topic, 3)) == 100
+
+
+def test_two_members_share_and_a_leaver_gives_back(member):
+    heard = Noted()
+    first, second = member(heard), member()
+    until(lambda: len(first.assignment()) == len(second.assignment()) == PARTITIONS // 2, first, second)
+    assert not first.assignment() & second.assignment()
+    second.close()
+    until(lambda: len(first.assignment()) == PARTITIONS, first)
+    assert heard.calls[0] == ("assigned", list(range(PARTITIONS))) or len(heard.calls[0][1]) == PARTITIONS // 2
+    assert heard.calls[-2][0] == "revoked"
+    assert heard.calls[-1] == ("assigned", list(range(PARTITIONS)))
+
+
+def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, topic):
+    consumer = member(auto_commit_interval_ms=1, max_poll_records=7)
+    records = read(consumer, 1)
+    tp = TopicPartition(topic, records[0].partition)
+    background = consumer._background
+    seen = background.takeovers
+    while background.takeovers < seen + 1:  # the background thread commits what is processed, which is nothing
+        threading.Event().wait(0.001)
+    assert consumer.committed(tp) is None or consumer.committed(tp).offset == records[0].offset
+    until(lambda: (found := consumer.committed(tp)) is not None and found.offset >= records[-1].offset + 1, consumer)
+
+
+def test_a_loop_is_not_committed_beyond_the_record_it_works_on(member, topic):
+    with member(auto_commit_interval_ms=1) as consumer:
+        for record in consumer:
+            if record.offset == 40:
+                break
+        done = (record.partition, record.offset)
+    with member() as consumer:
+        assert consumer.committed((topic, done[0])).offset <= done[1] + 1
+
+
+def test_closing_commits_what_was_processed(member, topic):
+    with member() as consumer:
+        read(consumer, 600)
+    with member() as consumer:
+        assert {
+            tp.partition: found.offset for tp, found in consumer.committed([(topic, i) for i in range(PARTITIONS)]).items()
+        } == dict.fromkeys(range(PARTITIONS), 100)
+
+
+def test_nobody_polls(member):
+    heard = Noted()
+    consumer = member(heard, max_poll_interval_ms=1_000)
+    until(lambda: bool(consumer.assignment()), consumer)
+    other = member()
+    until(lambda: len(other.assignment()) == PARTITIONS, other)
+    with pytest.raises(errors.MaxPollExceeded, match="max_poll_interval_ms"):
+        consumer.poll(0)
+    other.close()
+    everything = list(range(PARTITIONS))
+    until(lambda: heard.calls == [("assigned", everything), ("lost", everything), ("assigned", everything)], consumer)
+
+
+def test_an_old_generation_commits_nothing(member, topic):
+    consumer = member(max_poll_interval_ms=1_000)
+    read(consumer, 1)
+    other = member()
+    until(lambda: len(other.assignment()) == PARTITIONS, other)
+    with pytest.raises(errors.CommitFailed, match="not a member"):
+        consumer.commit()
+    assert other.committed((topic, 0)) is None
+
+
+def test_commits_in_order_with_callbacks(member, topic):
+    consumer = member(enable_auto_commit=False)
+    read(consumer, 600)
+    heard: list = []
+    for offset in (10, 20, 30):
+        consumer.commit_async({(topic, 0): offset}, callback=lambda offsets, error: heard.append((offsets, error)))
+    consumer.commit({(topic, 1): OffsetAndMetadata(5, None, "note")})
+    assert [(next(iter(offsets.values())).offset, error) for offsets, error in heard] == [(10, None), (20, None), (30, None)]
+    assert consumer.committed([(topic, 0), (topic, 1), (topic, 2)]) == {
+        TopicPartition(topic, 0): OffsetAndMetadata(30),
+        TopicPartition(topic, 1): OffsetAndMetadata(5, None, "note"),
+        TopicPartition(topic, 2): None,
+    }
+
+
+def test_what_a_listener_raises_reaches_the_caller_and_loses_nothing(member):
+    class Broken(Noted):
+        def on_partitions_assigned(self, partitions):
+            super().on_partitions_assigned(partitions)
+            raise ValueError("no room")
+
+    heard = Broken()
+    consumer = member(heard)
+    with pytest.raises(ValueError, match="no room"):
+        until(lambda: False, consumer)
+    assert len(consumer.assignment()) == PARTITIONS
+    assert len(read(consumer, 600)) == 600
+    assert len(heard.calls) == 1
+
+
+def test_a_listener_may_seek_pause_and_commit(member, topic):
+    class Moves(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            consumer.seek((topic, 0), 90)
+            consumer.pause((topic, 1))
+            consumer.commit({(topic, 2): 50})
+
+    consumer = member(Moves())
+    records = read(consumer, 10 + 4 * 100 - 50)
+    assert min(r.offset for r in records if r.partition == 0) == 90
+    assert not [r for r in records if r.partition == 1]
+    assert min(r.offset for r in records if r.partition == 2) == 50
+
+
+def test_the_coordinator_moves(member, shared, topic):
+    consumer = member(heartbeat_interval_ms=50)
+    read(consumer, 600)
+    coordinator = consumer._group.link.broker_id
+    shared.stop_broker(coordinator)
+    try:
+        consumer.commit()
+        assert consumer.committed((topic, 0)).offset == 100
+    finally:
+        shared.start_broker(coordinator)
+
+
+def test_a_member_lives_while_its_application_works(member):
+    """Longer than the session: the background thread sends heartbeats."""
+    consumer = member(session_timeout_ms=6_000, heartbeat_interval_ms=100)
+    until(lambda: bool(consumer.assignment()), consumer)
+    generation = consumer.consumer_group_metadata()
+    engine = consumer._group.membership
+    while engine.heartbeats < 40:
+        threading.Event().wait(0.01)
+    consumer.poll(0)
+    assert consumer.consumer_group_metadata() == generation
