@@ -38,7 +38,8 @@ class DelayedOperationPurgatory(PurgatoryCore):
             name: of its threads.
             timer: expires the operations, closed with the purgatory. By default a `SystemTimer`; an owner with a loop and no reaper gives a
                 `LoopTimer`.
-            purge_interval: complete operations are taken out of the watchers when more than so many of them are there.
+            purge_interval: complete operations are taken out of the watchers when they have more than so many places there, one per key,
+                and more than the open ones: a purge walks all.
             reaper: a thread of its own moves the timer's clock. Without it the owner calls `advance_clock`, by `next_deadline_ms`.
 
         Raises:
@@ -71,7 +72,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
                 log.exception("the reaper of purgatory %s goes on after an error", self.name)
 
     def _purge_is_due(self) -> None:
-        """Called by the compiled half, once until the estimate is set anew: the reaper purges, not the caller."""
+        """Called by the compiled half, once until the purge is done: the reaper purges, not the caller."""
         self._timer.wakeup()  # type: ignore[attr-defined]
 
     def advance_clock(self, timeout_ms: int | None = 0) -> bool:
@@ -88,16 +89,12 @@ class DelayedOperationPurgatory(PurgatoryCore):
         return moved
 
     def purge_if_needed(self) -> int:
-        """Takes complete operations out of the watchers when there are more than `purge_interval` by estimate.
+        """Takes complete operations out of the watchers when they have more than `purge_interval` places, and more than the open ones.
 
         Returns:
             How many places that freed.
         """
-        delayed = self.num_delayed()
-        if self.estimated_total - delayed <= self.purge_interval:
-            return 0
-        self._set_estimate(delayed)
-        return self.purge_completed()
+        return self.purge_completed() if self._takes_purge(self.purge_interval) else 0
 
     def next_deadline_ms(self) -> int | None:
         """When `advance_clock` may find something to expire, by the timer's clock; None when nothing waits."""

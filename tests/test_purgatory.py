@@ -418,22 +418,108 @@ def test_events_and_time_at_once_complete_each_operation_once(busy_switching):
 
 
 def test_complete_operations_are_purged_after_the_interval(clock):
-    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=10, reaper=False)
+    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=20, reaper=False)
     open_one = Op()
     purgatory.try_complete_else_watch(open_one, ["other"])
     for _ in range(10):
         op = Op()
         purgatory.try_complete_else_watch(op, ["a", "b"])
         op.force_complete()
-    assert purgatory.estimated_total == 11
+    assert (purgatory.places, purgatory.stale_places) == (21, 20)
     purgatory.advance_clock()
     assert purgatory.watched() == 21
     op = Op()
     purgatory.try_complete_else_watch(op, ["a"])
     op.force_complete()
     purgatory.advance_clock()
-    assert (purgatory.watched(), purgatory.estimated_total) == (1, 1)
+    assert (purgatory.watched(), purgatory.places, purgatory.stale_places) == (1, 1, 0)
     assert purgatory.statistics() == {"delayed": 1, "watched": 1, "keys": 1, "completed_by_events": 0}
+
+
+def test_the_interval_counts_places_and_not_operations(clock):
+    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=1000, reaper=False)
+    kept = 0
+    for i in range(50):
+        op = Op(5)
+        purgatory.try_complete_else_watch(op, range(700))
+        if i % 2:
+            op.force_complete()
+            purgatory.advance_clock()
+        else:
+            run_until(purgatory, clock, clock.now_ms() + 5)
+        kept = max(kept, purgatory.watched())
+    assert kept == 700
+
+
+class CountingPurgatory(DelayedOperationPurgatory):
+    """Counts the places that its purges walk."""
+
+    walked = 0
+
+    def purge_completed(self):
+        self.walked += self.watched()
+        return super().purge_completed()
+
+
+@pytest.mark.parametrize("open_places", [0, 10, 3000])
+def test_purges_walk_at_most_two_places_per_stale_one(clock, open_places):
+    purgatory = CountingPurgatory("test", LoopTimer(clock=clock), purge_interval=100, reaper=False)
+    for i in range(open_places):
+        purgatory.try_complete_else_watch(Op(), [i])
+    completed = 0
+    for i in range(2000):
+        op = Op()
+        keys = range(i % 7 + 1)
+        purgatory.try_complete_else_watch(op, keys)
+        op.force_complete()
+        completed += len(keys)
+        purgatory.advance_clock()
+        assert purgatory.stale_places <= max(100, open_places) + 7
+    assert 0 < purgatory.walked <= 2 * completed
+
+
+def test_operations_that_events_complete_need_no_purge(clock):
+    """The event's key lets them go at once; only what they left under other keys is stale."""
+    purgatory = CountingPurgatory("test", LoopTimer(clock=clock), purge_interval=10, reaper=False)
+    for _ in range(100):
+        op = Op()
+        purgatory.try_complete_else_watch(op, ["a"])
+        op.completable = True
+        assert purgatory.check_and_complete("a") == 1
+        purgatory.advance_clock()
+    assert (purgatory.walked, purgatory.stale_places, purgatory.places) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_counts_of_places_are_what_a_walk_finds(clock, seed):
+    chance = random.Random(seed)
+    purgatory = DelayedOperationPurgatory("test", LoopTimer(clock=clock), purge_interval=15, reaper=False)
+    ops = []
+    for _ in range(400):
+        what = chance.random()
+        if what < 0.5 or not ops:
+            op = Op(chance.randrange(1, 20))
+            op.keys = chance.sample(range(12), chance.randrange(1, 6))
+            purgatory.try_complete_else_watch(op, op.keys)
+            ops.append(op)
+        elif what < 0.65:
+            chance.choice(ops).completable = True
+            purgatory.check_and_complete(chance.randrange(12))
+        elif what < 0.8:
+            chance.choice(ops).force_complete()
+        elif what < 0.83:
+            purgatory.cancel_for_key(chance.randrange(12))
+        elif what < 0.95:
+            clock.advance(chance.randrange(4))
+            purgatory.advance_clock()
+        else:
+            purgatory.purge_completed()
+        assert purgatory.places == purgatory.watched()
+        stale = purgatory.stale_places
+        if chance.random() < 0.1:
+            assert purgatory.purge_completed() == stale
+            assert purgatory.stale_places == 0
+            assert purgatory.places == purgatory.watched()
 
 
 def test_a_reaper_purges_without_anything_being_due():
@@ -452,6 +538,22 @@ def test_a_reaper_purges_without_anything_being_due():
             purgatory.try_complete_else_watch(op, ["a"])
             op.force_complete()
         purgatory.try_complete_else_watch(Op(), ["a"])
+        assert purged.wait(WAIT_S)
+
+
+def test_a_reaper_purges_after_the_last_expiration_too():
+    """Nothing is added afterwards that could notice it."""
+    purged = threading.Event()
+
+    class Noting(DelayedOperationPurgatory):
+        def purge_completed(self):
+            try:
+                return super().purge_completed()
+            finally:
+                purged.set()
+
+    with Noting("purging", purge_interval=5) as purgatory:
+        purgatory.try_complete_else_watch(Op(1), range(6))
         assert purged.wait(WAIT_S)
 
 

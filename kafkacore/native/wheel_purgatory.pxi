@@ -15,6 +15,12 @@
 #   Objects first: making one may run the garbage collector (inside the allocation, up to Python 3.11), and a finalizer may use the same
 #   purgatory. What a step replaces is therefore read after the object that takes its place was made.
 #
+# How long a complete operation is kept
+#   An operation has one place per key. A completion does not look for the places: that would cost a walk of each key's list. It counts them
+#   as stale instead, and a purge takes out all stale places at once. A purge walks every list, so it is due when more than
+#   `purge_interval` places are stale and more than the half of all: each stale place pays for at most one open one that is walked.
+#   The counts change together with the lists, with no bytecode in between.
+#
 # Source: org.apache.kafka.server.purgatory.DelayedOperation and DelayedOperationPurgatory; KAFKA-6653, KAFKA-8334, KAFKA-19312.
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -173,6 +179,8 @@ cdef class DelayedOperation(TimerTask):
     cdef bint completed
     cdef Lock lock
     cdef object gate
+    cdef PurgatoryCore home                               # where it is watched, until it is complete
+    cdef Py_ssize_t places                                # in the lists of `home`; 0 once they count as stale
 
     def __init__(self, delay_ms):
         self.delay = clamp_ms(delay_ms)
@@ -187,7 +195,12 @@ cdef class DelayedOperation(TimerTask):
         return 0
 
     cdef int release(self) except -1:
-        return unlock(&self.lock, self.gate)
+        cdef PurgatoryCore home
+        unlock(&self.lock, self.gate)
+        if self.completed and self.lock.depth == 0 and self.home is not None:
+            home, self.home = self.home, None
+            home.look_for_purge()
+        return 0
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------------------
 
@@ -215,6 +228,9 @@ cdef class DelayedOperation(TimerTask):
             if self.completed:
                 return False
             self.completed = True
+            if self.home is not None:
+                self.home.stale_places += self.places
+                self.places = 0
             self.leave()
             self.on_complete()
             return True
@@ -265,7 +281,7 @@ cdef class DelayedOperation(TimerTask):
 
 @cython.final
 cdef class Watchers:
-    """The operations that wait for one key. Those that are complete stay until somebody looks."""
+    """The operations that wait for one key. Those that are complete stay until somebody looks, or the purge."""
     cdef list operations
     cdef bint dead                                        # it is out of the purgatory, or about to be
 
@@ -294,7 +310,8 @@ cdef class PurgatoryCore:
     cdef object structure_gate
     cdef object timer
     cdef TimerCore core
-    cdef readonly Py_ssize_t estimated_total
+    cdef readonly Py_ssize_t places                       # in all lists
+    cdef readonly Py_ssize_t stale_places                 # of complete operations
     cdef readonly Py_ssize_t completed_by_events
     cdef Py_ssize_t purge_above
     cdef bint purge_asked
@@ -304,7 +321,7 @@ cdef class PurgatoryCore:
         self.by_key = {}
 
     def _setup(self, timer, Py_ssize_t purge_above):
-        """Takes the timer, a SystemTimer or anything with its `add`; `_purge_is_due` is called when more operations are complete."""
+        """Takes the timer, a SystemTimer or anything with its `add`; `_purge_is_due` is called when more places are stale."""
         self.timer = timer
         self.purge_above = purge_above
         self.core = timer if isinstance(timer, TimerCore) and type(timer).add is TimerCore.add else None
@@ -314,6 +331,7 @@ cdef class PurgatoryCore:
         cdef Watchers watchers, fresh
         if found != NULL and not (<Watchers>found).dead:
             (<Watchers>found).operations.append(operation)
+            self.count_place(operation)
             return 0
         fresh = Watchers.__new__(Watchers)                # before the look: this thread's finalizers pass the lock
         self.lock_structure()
@@ -322,9 +340,37 @@ cdef class PurgatoryCore:
             if watchers is None or watchers.dead:
                 watchers = self.by_key[key] = fresh
             watchers.operations.append(operation)
+            self.count_place(operation)
         finally:
             unlock(&self.structure, self.structure_gate)
         return 0
+
+    cdef void count_place(self, DelayedOperation operation) noexcept:
+        self.places += 1
+        if operation.completed:                           # by the hash of its key
+            self.stale_places += 1
+        elif operation.home is self:
+            operation.places += 1
+
+    cdef void uncount_places(self, Py_ssize_t places, Py_ssize_t stale) noexcept:
+        self.places -= places
+        self.stale_places -= min(stale, self.stale_places)
+
+    cdef bint has_stale_places(self, Py_ssize_t above) noexcept:
+        return self.stale_places > above and self.stale_places > self.places - self.stale_places
+
+    cdef int look_for_purge(self) except -1:
+        if not self.purge_asked and self.has_stale_places(self.purge_above):
+            self.purge_asked = True
+            self._purge_is_due()
+        return 0
+
+    cdef list take_stale(self, Watchers watchers):
+        """Takes complete operations out of a list; returns all that were there, to be let go by the caller."""
+        cdef list before = watchers.open_ones()
+        cdef Py_ssize_t freed = len(before) - len(watchers.operations)
+        self.uncount_places(freed, freed)
+        return before
 
     cdef int drop_if_empty(self, key, Watchers watchers) except -1:
         if watchers.operations or watchers.dead:
@@ -368,11 +414,12 @@ cdef class PurgatoryCore:
                 return False
             if operation.try_complete():
                 return True
+            if operation.home is None:
+                operation.home = self
             for key in keys:
                 if operation.completed:
                     break
                 self.watch(key, operation)
-            self.estimated_total += 1
             if not operation.completed and operation.try_complete():
                 return True
         finally:
@@ -384,9 +431,6 @@ cdef class PurgatoryCore:
                 self.core.schedule(operation)
             if operation.completed:
                 operation.leave()
-        if self.core is not None and not self.purge_asked and self.estimated_total - self.core.wheel.wheel.count > self.purge_above:
-            self.purge_asked = True
-            self._purge_is_due()
         return False
 
     def check_and_complete(self, key):
@@ -413,7 +457,7 @@ cdef class PurgatoryCore:
                 count += 1
                 stale = True
         if stale:
-            before = watchers.open_ones()
+            before = self.take_stale(watchers)
         self.drop_if_empty(key, watchers)
         self.completed_by_events += count
         return count
@@ -425,6 +469,7 @@ cdef class PurgatoryCore:
             The operations that were open.
         """
         cdef list cancelled, none_left = []
+        cdef Py_ssize_t stale
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
         cdef Watchers watchers
         cdef DelayedOperation operation
@@ -433,6 +478,13 @@ cdef class PurgatoryCore:
         watchers = <Watchers>found
         cancelled = watchers.operations
         watchers.operations = none_left
+        stale = 0
+        for operation in cancelled:
+            if operation.completed:
+                stale += 1
+            elif operation.home is self:
+                operation.places -= 1
+        self.uncount_places(len(cancelled), stale)
         self.drop_if_empty(key, watchers)
         for operation in cancelled:
             operation.leave()
@@ -466,11 +518,14 @@ cdef class PurgatoryCore:
         for key in list(self.by_key):                     # not items(): their tuples may collect, and so run what changes the dict
             watchers = self.by_key.get(key)
             if watchers is not None:
-                before = watchers.open_ones()
+                before = self.take_stale(watchers)
                 freed += len(before) - len(watchers.operations)
                 self.drop_if_empty(key, watchers)
         return freed
 
-    def _set_estimate(self, Py_ssize_t value):
-        self.estimated_total = value
+    def _takes_purge(self, Py_ssize_t above):
+        """Whether a purge is due, with more than so many stale places; the caller then does it."""
+        if not self.has_stale_places(above):
+            return False
         self.purge_asked = False
+        return True
