@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, range_, uniform
+from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
 from kafkacore.broker.groups.consumer import ConsumerMember, MemberState
 from kafkacore.broker.groups.reconcile import next_step
 from kafkacore.broker.groups.topic_regex import Regex
@@ -217,6 +217,35 @@ def test_garbage_is_an_expression_or_is_refused(pattern):
         Regex(pattern).matches("ab01")
     except InvalidRegularExpression:
         pass
+
+
+class Reads(dict):
+    count = 0
+
+    def __getitem__(self, key):
+        self.count += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("partitions", [100, 1000])
+def test_evening_out_looks_at_each_partition_a_few_times(partitions):
+    t, u = b"t" * 16, b"u" * 16
+    members = {"a": MemberSpec(frozenset({t}), {t: frozenset(range(partitions))}), "b": MemberSpec(frozenset({t, u}), {})}
+    balancer = _Balancer(members, {t: partitions, u: 1})
+    balancer.owner = Reads()
+    result = balancer.balance()
+    assert balancer.owner.count <= 3 * (partitions + 1)
+    assert abs(len(result["a"][t]) - sum(map(len, result["b"].values()))) <= 1
+
+
+def test_who_keeps_everything_gets_what_it_has_itself():
+    """So that nobody compares, or writes, the assignments of a thousand members when one more joins."""
+    topic = b"t" * 16
+    members = {f"m{i}": MemberSpec(frozenset({topic}), {topic: frozenset({i})}) for i in range(8)}
+    members["new"] = MemberSpec(frozenset({topic}), {})
+    result = uniform(members, {topic: 9})
+    assert all(result[f"m{i}"] is members[f"m{i}"].assigned for i in range(8))
+    assert result["new"] == {topic: {8}}
 
 
 def test_no_expression_takes_more_than_linear_time():

@@ -11,7 +11,9 @@ Source: org.apache.kafka.coordinator.group.assignor.{UniformAssignor, RangeAssig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from bisect import insort
+from collections.abc import Callable, Mapping, Set
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from kafkacore.broker.groups.consumer import Partitions
@@ -31,8 +33,10 @@ class MemberSpec(NamedTuple):
     instance_id: str | None = None
 
 
-Assignment = dict[str, dict[bytes, set[int]]]
+Assignment = dict[str, Mapping[bytes, Set[int]]]
 Sizes = Mapping[bytes, int]
+MAX_ROUNDS = 16
+"""How often all topics are evened out, where members want different ones. Source: UniformHeterogeneousAssignmentBuilder."""
 
 
 def uniform(members: Mapping[str, MemberSpec], sizes: Sizes) -> Assignment:
@@ -43,39 +47,27 @@ def uniform(members: Mapping[str, MemberSpec], sizes: Sizes) -> Assignment:
         sizes: partitions of each topic that a member wants.
 
     Returns:
-        What each member is to have.
+        What each member is to have: for a member that keeps all it has, its own `assigned`.
     """
     if not members:
         return {}
     topics = next(iter(members.values())).topics
-    if all(spec.topics == topics for spec in members.values()):
+    if all(spec.topics is topics or spec.topics == topics for spec in members.values()):
         return _uniform_alike(members, topics, sizes)
     return _Balancer(members, sizes).balance()
 
 
-def _all_partitions(topics: Iterable[bytes], sizes: Sizes) -> list[tuple[bytes, int]]:
-    return [(topic, partition) for topic in sorted(topics) for partition in range(sizes[topic])]
-
-
 def _uniform_alike(members: Mapping[str, MemberSpec], topics: frozenset[bytes], sizes: Sizes) -> Assignment:
     """All want the same: everybody keeps up to a fair share, and the rest fills up who has less."""
-    everything = _all_partitions(topics, sizes)
-    share, left_over = divmod(len(everything), len(members))
+    free = {topic: set(range(sizes[topic])) for topic in sorted(topics)}
+    share, left_over = divmod(sum(map(len, free.values())), len(members))
     result: Assignment = {}
-    taken: set[tuple[bytes, int]] = set()
     missing: dict[str, int] = {}
     for nth, (member_id, spec) in enumerate(members.items()):
         quota = share + (1 if left_over > 0 else 0)
-        keep = [
-            at
-            for topic in sorted(spec.assigned)
-            if topic in topics
-            for at in ((topic, partition) for partition in sorted(spec.assigned[topic]))
-            if at[1] < sizes[topic] and at not in taken
-        ][:quota]
-        taken.update(keep)
-        result[member_id] = _grouped(keep)
-        gap = quota - len(keep)
+        kept, count = _keep(spec.assigned, free, quota)
+        result[member_id] = kept
+        gap = quota - count
         if left_over > 0:
             # One more than the share goes to those who have it already, as long as enough others are left to take it.
             if gap > 0 and len(members) - nth > left_over:
@@ -84,18 +76,36 @@ def _uniform_alike(members: Mapping[str, MemberSpec], topics: frozenset[bytes], 
                 left_over -= 1
         if gap > 0:
             missing[member_id] = gap
-    rest = iter([at for at in everything if at not in taken])
+    rest = ((topic, partition) for topic, partitions in free.items() for partition in sorted(partitions))
     for member_id, gap in missing.items():
+        filled = {topic: set(partitions) for topic, partitions in result[member_id].items()}
         for _, (topic, partition) in zip(range(gap), rest, strict=False):
-            result[member_id].setdefault(topic, set()).add(partition)
+            filled.setdefault(topic, set()).add(partition)
+        result[member_id] = filled
     return result
 
 
-def _grouped(partitions: Iterable[tuple[bytes, int]]) -> dict[bytes, set[int]]:
-    grouped: dict[bytes, set[int]] = {}
-    for topic, partition in partitions:
-        grouped.setdefault(topic, set()).add(partition)
-    return grouped
+def _keep(assigned: Partitions, free: Mapping[bytes, set[int]], quota: int) -> tuple[Mapping[bytes, Set[int]], int]:
+    """Takes what a member keeps out of what is free: the first of what it has, and how many that are; what it has itself if that is all."""
+    count = 0
+    for topic, partitions in assigned.items():
+        count += len(partitions)
+        room = free.get(topic)
+        if room is None or count > quota or not partitions <= room:
+            break
+    else:
+        for topic, partitions in assigned.items():
+            free[topic].difference_update(partitions)
+        return assigned, count
+    kept: dict[bytes, set[int]] = {}
+    count = 0
+    for topic in sorted(assigned.keys() & free.keys()):
+        some = sorted(assigned[topic] & free[topic])[: quota - count]
+        if some:
+            kept[topic] = set(some)
+            free[topic].difference_update(some)
+            count += len(some)
+    return kept, count
 
 
 class _Balancer:
@@ -123,16 +133,21 @@ class _Balancer:
             self.subscribers, key=lambda topic: (-self.sizes[topic] / len(self.subscribers[topic]), len(self.subscribers[topic]), topic)
         )
         for topic in topics:
+            least = [(self.load[member_id], self.order[member_id], member_id) for member_id in self.subscribers[topic]]
+            heapify(least)
             for partition in range(self.sizes[topic]):
                 if (topic, partition) not in self.owner:
-                    self._give(topic, partition, self._least(topic))
-        # Every move lowers the sum of the squared loads, so this ends.
-        while sum(self._even_out(topic) for topic in topics):
-            pass
-        result: Assignment = {member_id: {} for member_id in self.members}
+                    load, order, member_id = least[0]
+                    self._give(topic, partition, member_id)
+                    heapreplace(least, (load + 1, order, member_id))
+        # Every move lowers the sum of the squared loads.
+        for _ in range(MAX_ROUNDS):
+            if not sum([self._even_out(topic) for topic in topics]):
+                break
+        result: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in self.members}
         for (topic, partition), member_id in self.owner.items():
             result[member_id].setdefault(topic, set()).add(partition)
-        return result
+        return dict(result)
 
     def _give(self, topic: bytes, partition: int, member_id: str) -> None:
         before = self.owner.get((topic, partition))
@@ -141,23 +156,37 @@ class _Balancer:
         self.owner[topic, partition] = member_id
         self.load[member_id] += 1
 
-    def _least(self, topic: bytes) -> str:
-        return min(self.subscribers[topic], key=lambda member_id: (self.load[member_id], self.order[member_id]))
-
     def _even_out(self, topic: bytes) -> bool:
-        moved = False
+        """Moves partitions of a topic from who has most to who has least in all, until they differ by one.
+
+        Both are on heaps. An entry with a load that is no longer true is passed over: the member has another one.
+        """
+        held: dict[str, list[int]] = {}
+        for partition in range(self.sizes[topic]):
+            held.setdefault(self.owner[topic, partition], []).append(partition)
+        if not held:
+            return False
+        load, order = self.load, self.order
+        most = [(-load[member_id], order[member_id], member_id) for member_id in held]
+        least = [(load[member_id], order[member_id], member_id) for member_id in self.subscribers[topic]]
+        if -min(most)[0] - min(least)[0] <= 1:
+            return False
+        heapify(most)
+        heapify(least)
         while True:
-            held: dict[str, int] = {}
-            for partition in range(self.sizes[topic]):
-                held[self.owner[topic, partition]] = partition
-            if not held:
-                return moved
-            most = max(held, key=lambda member_id: (self.load[member_id], -self.order[member_id]))
-            least = self._least(topic)
-            if self.load[most] - self.load[least] <= 1:
-                return moved
-            self._give(topic, held[most], least)
-            moved = True
+            while most and (-most[0][0] != load[most[0][2]] or not held[most[0][2]]):
+                heappop(most)
+            while least[0][0] != load[least[0][2]]:
+                heappop(least)
+            giver, taker = most[0][2], least[0][2]
+            if load[giver] - load[taker] <= 1:
+                return True
+            partition = held[giver].pop()
+            self._give(topic, partition, taker)
+            insort(held.setdefault(taker, []), partition)
+            for member_id in (giver, taker):
+                heappush(most, (-load[member_id], order[member_id], member_id))
+                heappush(least, (load[member_id], order[member_id], member_id))
 
 
 def range_(members: Mapping[str, MemberSpec], sizes: Sizes) -> Assignment:
@@ -171,7 +200,7 @@ def range_(members: Mapping[str, MemberSpec], sizes: Sizes) -> Assignment:
         What each member is to have.
     """
     ordered = sorted(members, key=lambda member_id: (members[member_id].instance_id is None, members[member_id].instance_id or member_id))
-    result: Assignment = {member_id: {} for member_id in ordered}
+    result: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in ordered}
     for topic in sorted({topic for spec in members.values() for topic in spec.topics}):
         subscribers = [member_id for member_id in ordered if topic in members[member_id].topics]
         share, left_over = divmod(sizes[topic], len(subscribers))
@@ -181,7 +210,7 @@ def range_(members: Mapping[str, MemberSpec], sizes: Sizes) -> Assignment:
             if stop > start:
                 result[member_id][topic] = set(range(start, stop))
             start = stop
-    return result
+    return dict(result)
 
 
 Assignor = Callable[[Mapping[str, MemberSpec], Sizes], Assignment]
