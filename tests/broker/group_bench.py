@@ -1,6 +1,8 @@
 """A broker's group coordinator without sockets or threads: requests through the wire format of their version, time moved by hand."""
 
 import contextlib
+import random
+from collections import Counter
 
 from brokering import T0
 from controlling import broker_state, create_topic
@@ -57,6 +59,8 @@ class GroupBench:
         result = SERVED[type(request).API_KEY].handler(self.state, call, decoded)
         if hasattr(result, "encode"):
             respond(result)
+        for group in getattr(self.shard, "groups", {}).values():  # none while another broker coordinates them
+            check_counts(group)
         return pending
 
     def ask(self, request, version, client_id="client"):
@@ -255,6 +259,39 @@ class GroupBench:
             ),
             version,
         )
+
+
+def names_without_likeness(count):
+    """Long names of topics that have no beginning in common, which a slow expression could know already."""
+    chance = random.Random(1)
+    return ["".join(chance.choices("ab", k=240)) for _ in range(count)]
+
+
+class Unwalked(dict):
+    """Members that a request may look up, but not walk."""
+
+    def __iter__(self):
+        raise AssertionError("this walks all members")
+
+    keys = values = items = copy = __iter__
+
+
+def check_counts(group):
+    """What a group counts is what a walk over its members finds."""
+    if isinstance(group.members, Unwalked):
+        return
+    members = list(group.members.values())
+    if group.kind == "consumer":
+        assert group.name_counts == Counter(name for member in members for name in member.topic_names)
+        assert group.regex_counts == Counter(member.topic_regex for member in members if member.topic_regex)
+        assert group.consumer_count == sum(not member.uses_classic_protocol for member in members)
+    else:
+        assert group.joined_count() == sum(member.awaiting_join is not None for member in members)
+        known = Counter(name for member in members for name in member.protocols)
+        names = [*known, "unknown"]
+        if members and group.state_name != "Empty":
+            supported = [group.supports_protocols(group.protocol_type, [name]) for name in names]
+            assert supported == [known[name] == len(members) for name in names]
 
 
 def owned_partitions(owned):

@@ -2,9 +2,10 @@
 
 import pytest
 from controlling import create_partitions, create_topic, delete_topic
-from group_bench import GroupBench, assigned
+from group_bench import GroupBench, Unwalked, assigned, names_without_likeness
 
 from kafkacore import protocol as p
+from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
@@ -235,6 +236,44 @@ def test_an_expression_of_several_members_is_matched_once_and_goes_with_the_last
     assert list(bench.group().regexes) == ["a.*"]
     bench.beat("m1", -1)
     assert bench.group().regexes == {}
+
+
+@pytest.mark.parametrize("wish", [{"topics": ["a"]}, {"regex": "[a-z]"}])
+def test_a_heartbeat_walks_no_members(wish):
+    bench = Stage(partitions=20)
+    ids = [f"m{i}" for i in range(20)]
+    for member_id in ids:
+        bench.beat(member_id, 0, **wish)
+    for _ in range(3):                                        # until everybody is there
+        for member_id in ids:
+            member = bench.group().members[member_id]
+            answer = bench.beat(member_id, member.epoch, owned=member.assigned)
+    assert bench.group().state_name == "Stable"
+    bench.group().members = Unwalked(bench.group().members)
+    answer = bench.beat("m7", answer.member_epoch)
+    assert answer.error_code == 0
+
+
+def test_an_expression_that_takes_long_is_resolved_between_other_requests():
+    bench = Stage()
+    names = names_without_likeness(8)
+    for name in names:
+        bench.topic(name)
+    resolver, slow = bench.shard.resolver, "(a|b|.)*a(a|b|.){220}|[ab]*"
+    answer = bench.beat("m", 0, regex=slow)
+    assert answer.error_code == 0
+    assert assigned(answer) == {}
+    spent, turns = 0, 0
+    while bench.shard.timers.is_scheduled("regex\0g"):
+        before = resolver._expression(slow).regex.cost
+        bench.advance(ASK_AGAIN_MS)
+        turns += 1
+        spent = max(spent, resolver._expression(slow).regex.cost - before)
+    assert turns > 2
+    assert spent < 2 * BURST_COST
+    answer = bench.beat("m", answer.member_epoch)
+    assert len(assigned(answer)) == 9
+    assert bench.group().regexes[slow].topics == {"a", *names}
 
 
 def test_the_assignor_most_members_prefer_is_used():

@@ -4,13 +4,16 @@ import re
 import time
 
 import pytest
+from group_bench import names_without_likeness
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkacore.broker.groups.assignors import ASSIGNORS, MemberSpec, _Balancer, range_, uniform
 from kafkacore.broker.groups.consumer import ConsumerMember, MemberState
 from kafkacore.broker.groups.reconcile import next_step
-from kafkacore.broker.groups.topic_regex import Regex
+from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST, COST_PER_MS, MAX_EXPRESSIONS, RegexResolver
+from kafkacore.broker.groups.topic_regex import Matching, Regex
+from kafkacore.clock import ManualClock
 from kafkacore.errors import InvalidRegularExpression
 
 TOPICS = [bytes([n]) * 16 for n in range(4)]
@@ -219,6 +222,32 @@ def test_garbage_is_an_expression_or_is_refused(pattern):
         pass
 
 
+@given(pattern=PATTERNS, name=st.text(NAME, max_size=12), max_cost=st.integers(1, 30))
+def test_a_match_that_stops_on_the_way_ends_as_one_that_does_not(pattern, name, max_cost):
+    whole, parts = Regex(pattern), Regex(pattern)
+    found = parts.start
+    turns = 0
+    while isinstance(found, Matching):
+        found = parts.go_on(name, found, max_cost)
+        turns += 1
+        assert turns <= len(name) + 1
+    assert found == whole.matches(name)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a|b|.)*a(a|b|.){300}", "|".join("a" * 700), f"({'|'.join('a' * 700)})*", "(a?){800}b", "((a*)*|(b*)*){100}$", "(?:$?){800}"],
+)
+def test_an_expression_costs_little_per_character(pattern):
+    """No more than a few visits of each instruction, four of which are looked at together."""
+    regex = Regex(pattern)
+    size = len(regex._program)
+    assert regex.cost < 3 * size + len(pattern)
+    before = regex.cost
+    regex.matches("ab" * 120)
+    assert regex.cost - before < 20 * size + 2 * (size + len(pattern)) + 240 * (size // 4 + 3)
+
+
 class Reads(dict):
     count = 0
 
@@ -246,6 +275,70 @@ def test_who_keeps_everything_gets_what_it_has_itself():
     result = uniform(members, {topic: 9})
     assert all(result[f"m{i}"] is members[f"m{i}"].assigned for i in range(8))
     assert result["new"] == {topic: {8}}
+
+
+# ---- the topics of expressions
+
+
+class Resolving:
+    """A resolver, its clock and its topics."""
+
+    def __init__(self, *names):
+        self.clock, self.topics = ManualClock(), set(names)
+        self.resolver = RegexResolver(self.clock.now_ms, lambda: self.topics)
+
+    def ask(self, pattern, version):
+        """The topics, and how often it had to be asked."""
+        turns = 1
+        while (found := self.resolver.topics(pattern, version)) is None:
+            self.clock.advance(ASK_AGAIN_MS)
+            turns += 1
+        return found, turns
+
+
+def test_only_topics_that_are_new_are_looked_at():
+    stage = Resolving("a1", "a2", "b1")
+    looked_at = []
+    regex = stage.resolver._expression("a.*").regex
+    go_on = regex.go_on
+    regex.go_on = lambda name, *rest: looked_at.append(name) or go_on(name, *rest)
+    assert stage.ask("a.*", 1) == ({"a1", "a2"}, 1)
+    assert sorted(looked_at) == ["a1", "a2", "b1"]
+    assert stage.ask("a.*", 1) == ({"a1", "a2"}, 1)
+    stage.topics = {"a2", "a3", "b1", "b2"}
+    assert stage.ask("a.*", 2) == ({"a2", "a3"}, 1)
+    assert sorted(looked_at) == ["a1", "a2", "a3", "b1", "b2"]
+
+
+def test_expressions_share_a_budget_and_all_get_their_answer():
+    names = names_without_likeness(8)
+    stage = Resolving(*names)
+    patterns = [f"(a|b|.)*a(a|b|.){{{n}}}" for n in (230, 231, 232)]
+    asked = [stage.ask(pattern, 1) for pattern in patterns]
+    assert [found == {name for name in names if Regex(pattern).matches(name)} for pattern, (found, _) in zip(patterns, asked, strict=True)]
+    assert min(turns for _, turns in asked) > 2
+    cost = sum(stage.resolver._expression(pattern).regex.cost for pattern in patterns)
+    assert cost <= BURST_COST + COST_PER_MS * stage.clock.now_ms() + 10_000
+
+
+def test_topics_that_change_while_an_expression_is_looked_at():
+    names = names_without_likeness(12)
+    stage = Resolving(*names[:9])
+    pattern = "(a|b|.)*a(a|b|.){220}"
+    assert stage.resolver.topics(pattern, 1) is None
+    stage.topics = set(names[3:])
+    found, _ = stage.ask(pattern, 2)
+    assert found == {name for name in names[3:] if Regex(pattern).matches(name)}
+
+
+def test_expressions_that_nobody_asked_for_lately_are_forgotten():
+    stage = Resolving("a")
+    for n in range(MAX_EXPRESSIONS + 20):
+        stage.ask(f"a|{n}", 1)
+    assert len(stage.resolver._expressions) == MAX_EXPRESSIONS
+    assert stage.ask("a|0", 1)[0] == {"a"}
+    with pytest.raises(InvalidRegularExpression):
+        stage.resolver.check("(")
 
 
 def test_no_expression_takes_more_than_linear_time():

@@ -6,7 +6,7 @@ answered twice; and the log alone gives the same group. In the end, when everybo
 
 import pytest
 from controlling import create_partitions
-from group_bench import GroupBench, assigned
+from group_bench import GroupBench, assigned, check_counts
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
@@ -164,6 +164,11 @@ class ConsumerGroups(RuleBasedStateMachine):
             for at in client.owned:
                 assert at not in owners, f"{at} is owned by {owners[at]} and {client.member_id}"
                 owners[at] = client.member_id
+
+    @invariant()
+    def counts_are_right(self):
+        if self.bench.group() is not None:
+            check_counts(self.bench.group())
 
     @invariant()
     def epochs_rise(self):

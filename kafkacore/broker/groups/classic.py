@@ -145,6 +145,9 @@ class ClassicGroup:
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.rebalance_is_due = False  # as its record says
+        # Of the members, so that a request need not look at all of them: how many wait for the others, and how many know a protocol.
+        self._joined = 0
+        self._supported: Counter[str] = Counter()
 
     # ---- state
 
@@ -186,13 +189,17 @@ class ClassicGroup:
             self.protocol_type = member.protocol_type
         if self.leader is None:
             self.leader = member.member_id
+        self._uncount(self.members.get(member.member_id))
         self.members[member.member_id] = member
         member.awaiting_join = respond
+        self._joined += respond is not None
+        self._count_protocols(member.protocols, 1)
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Takes a member out, also one that has not come back with its id yet; another leads if it led."""
         removed = self.members.pop(member_id, None)
+        self._uncount(removed)
         if removed is not None and removed.instance_id is not None:
             self.static_members.pop(removed.instance_id, None)
         if self.leader == member_id:
@@ -200,12 +207,35 @@ class ClassicGroup:
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
 
+    def _uncount(self, member: ClassicMember | None) -> None:
+        if member is not None:
+            self._joined -= member.awaiting_join is not None
+            self._count_protocols(member.protocols, -1)
+
+    def _count_protocols(self, names: Iterable[str], step: int) -> None:
+        for name in names:
+            self._supported[name] += step
+            if not self._supported[name]:
+                del self._supported[name]
+
+    def set_protocols(self, member: ClassicMember, protocols: dict[str, bytes]) -> None:
+        """A member of the group joins again, with these protocols."""
+        self._count_protocols(member.protocols, -1)
+        self._count_protocols(protocols, 1)
+        member.protocols = protocols
+
+    def await_join(self, member: ClassicMember, respond: Callable[[JoinGroupResponse], None] | None) -> None:
+        """A member of the group waits for the others; or, with None, no longer does."""
+        self._joined += (respond is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = respond
+
     def replace_static_member(self, instance_id: str, old_id: str, new_id: str) -> ClassicMember:
         """A static member came back under a new id: what it was waiting for under the old one ends with FENCED_INSTANCE_ID."""
-        member = self.members.pop(old_id)
+        member = self.members[old_id]
         fenced = errors.Code.FENCED_INSTANCE_ID
         self.complete_join(member, JoinGroupResponse(error_code=fenced, member_id=old_id, protocol_name=None))
         self.complete_sync(member, SyncGroupResponse(error_code=fenced))
+        del self.members[old_id]
         member.member_id = new_id
         self.members[new_id] = member
         if self.leader == old_id:
@@ -252,11 +282,11 @@ class ClassicGroup:
 
     def joined_count(self) -> int:
         """Members whose JoinGroup waits."""
-        return sum(member.awaiting_join is not None for member in self.members.values())
+        return self._joined
 
     def has_all_members_joined(self) -> bool:
         """Whether nobody is waited for."""
-        return not self.pending_joins and all(member.awaiting_join is not None for member in self.members.values())
+        return not self.pending_joins and self._joined == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest of its members'."""
@@ -268,6 +298,7 @@ class ClassicGroup:
         """Answers a waiting JoinGroup; False if none waits."""
         respond, member.awaiting_join = member.awaiting_join, None
         if respond is not None:
+            self._joined -= self.members.get(member.member_id) is member
             respond(response)
         return respond is not None
 
@@ -290,20 +321,16 @@ class ClassicGroup:
 
     # ---- protocols
 
-    def _supported_counts(self) -> Counter[str]:
-        return Counter(name for member in self.members.values() for name in member.protocols)
-
     def supports_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
         """Whether somebody with these protocols may join: the type is the group's, and one protocol is known to all members."""
         names = list(protocols)
         if self.state is EMPTY:
             return bool(protocol_type) and bool(names)
-        counts = self._supported_counts()
-        return protocol_type == self.protocol_type and any(counts[name] == len(self.members) for name in names)
+        return protocol_type == self.protocol_type and any(self._supported[name] == len(self.members) for name in names)
 
     def select_protocol(self) -> str:
         """The protocol most members like best of those all know."""
-        candidates = {name for name, count in self._supported_counts().items() if count == len(self.members)}
+        candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 

@@ -160,9 +160,16 @@ class ConsumerGroup:
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self._holders: dict[tuple[bytes, int], str] = {}
+        # How many members want what, so that a heartbeat need not look at the others.
+        self.name_counts: Counter[str] = Counter()
+        self.regex_counts: Counter[str] = Counter()
+        self.consumer_count = 0
         # Not in the log: the version of the topics that the group has been looked at with, and the epoch that came of it.
         self.seen_topics_version = -1
         self.seen_epoch = FIRST_EPOCH
+        # Nor these: the version with which all expressions were found up to date, and when the first of them was looked at.
+        self.regexes_version = -1
+        self.regexes_wall_ms = 0
 
     def has_seen_topics(self, version: int) -> bool:
         """Whether the group is up to date with the topics. It is not if the epoch that came of looking could not be written."""
@@ -172,7 +179,9 @@ class ConsumerGroup:
 
     def put_member(self, member: ConsumerMember) -> None:
         """Takes in a member as it is now."""
-        self._release(self.members.get(member.member_id))
+        before = self.members.get(member.member_id)
+        self._release(before)
+        self._count(before, member)
         self.members[member.member_id] = member
         for owned in (member.assigned, member.pending_revocation):
             for topic_id, partitions in owned.items():
@@ -185,8 +194,22 @@ class ConsumerGroup:
         """A member is gone."""
         member = self.members.pop(member_id, None)
         self._release(member)
+        self._count(member, None)
         if member is not None and member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
             del self.static_members[member.instance_id]
+
+    def _count(self, before: ConsumerMember | None, after: ConsumerMember | None) -> None:
+        """A member takes another's place, comes or goes."""
+        if before is not None and after is not None and before.topic_names == after.topic_names and before.topic_regex == after.topic_regex:
+            self.consumer_count += before.uses_classic_protocol - after.uses_classic_protocol
+            return
+        for member, step in ((before, -1), (after, 1)):
+            if member is not None:
+                self.consumer_count += step * (not member.uses_classic_protocol)
+                _add(self.name_counts, member.topic_names, step)
+                if member.topic_regex:
+                    _add(self.regex_counts, (member.topic_regex,), step)
+                    self.regexes_version = -1
 
     def _release(self, member: ConsumerMember | None) -> None:
         if member is None:
@@ -219,28 +242,37 @@ class ConsumerGroup:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    def subscribed_names(self, members: Iterable[ConsumerMember]) -> frozenset[str]:
-        """The topics that members want, by name and by expression."""
-        names: set[str] = set()
-        for member in members:
-            names |= self.topics_of(member)
-        return frozenset(names)
+    def wanted(self, gone: Iterable[ConsumerMember] = (), come: ConsumerMember | None = None) -> tuple[set[str], set[str]]:
+        """The names of topics and the expressions that members want, without some members and with another one."""
+        names, regexes = self.name_counts, self.regex_counts
+        gone = list(gone)
+        if gone:
+            names, regexes = names.copy(), regexes.copy()
+            for member in gone:
+                _add(names, member.topic_names, -1)
+                _add(regexes, (member.topic_regex,) if member.topic_regex else (), -1)
+        if come is None:
+            return set(names), set(regexes)
+        return names.keys() | come.topic_names, regexes.keys() | ({come.topic_regex} if come.topic_regex else set())
 
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """The topics one member wants."""
-        resolved = self.regexes.get(member.topic_regex) if member.topic_regex else None
-        return member.topic_names if resolved is None else member.topic_names | resolved.topics
+    def replaced_by(self, updated: ConsumerMember) -> list[ConsumerMember]:
+        """The members in whose place one comes: itself as it was, and the one that had its instance id."""
+        previous = self.static_members.get(updated.instance_id) if updated.instance_id is not None else None
+        found = (self.members.get(member_id) for member_id in {updated.member_id, previous} if member_id is not None)
+        return [member for member in found if member is not None]
 
-    def members_with(self, updated: ConsumerMember | None, without: Iterable[str] = ()) -> dict[str, ConsumerMember]:
-        """The members as they will be: one changed or new, some gone."""
+    def subscribed_names(self, gone: Iterable[ConsumerMember] = (), come: ConsumerMember | None = None) -> frozenset[str]:
+        """The topics that members want, by name and by expression, without some members and with another one."""
+        names, regexes = self.wanted(gone, come)
+        return frozenset(names.union(*(self.regexes[regex].topics for regex in regexes if regex in self.regexes)))
+
+    def members_with(self, updated: ConsumerMember) -> dict[str, ConsumerMember]:
+        """The members as they will be, with one that is changed or new."""
         members = dict(self.members)
-        if updated is not None:
-            previous = self.static_members.get(updated.instance_id) if updated.instance_id is not None else None
-            if previous is not None and previous != updated.member_id:
-                members.pop(previous, None)
-            members[updated.member_id] = updated
-        for member_id in without:
-            members.pop(member_id, None)
+        previous = self.static_members.get(updated.instance_id) if updated.instance_id is not None else None
+        if previous is not None and previous != updated.member_id:
+            members.pop(previous, None)
+        members[updated.member_id] = updated
         return members
 
     def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str | None:
@@ -271,7 +303,7 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads a topic: then its offsets stay."""
-        return topic in self.subscribed_names(self.members.values())
+        return topic in self.name_counts or any(topic in self.regexes[regex].topics for regex in self.regex_counts if regex in self.regexes)
 
     # ---- what may be done to it
 
@@ -341,3 +373,11 @@ class ConsumerGroup:
     def offsets_expire_since(self) -> Callable[[int], int] | None:
         """From when on an offset of a topic that nobody reads ages: from its commit."""
         return lambda commit_ms: commit_ms
+
+
+def _add(counts: Counter[str], keys: Iterable[str], step: int) -> None:
+    """Counts up or down; what nobody wants is not kept."""
+    for key in keys:
+        counts[key] += step
+        if not counts[key]:
+            del counts[key]

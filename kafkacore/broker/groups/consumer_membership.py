@@ -35,7 +35,7 @@ from kafkacore.broker.groups.consumer import (
 )
 from kafkacore.broker.groups.membership import Nothing, RequestContext
 from kafkacore.broker.groups.reconcile import next_step
-from kafkacore.broker.groups.topic_regex import compiled
+from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, RegexResolver
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import KafkaError
 from kafkacore.protocol import (
@@ -98,6 +98,7 @@ class Owner(Protocol):
 
     config: BrokerConfig
     topics: Topics
+    resolver: RegexResolver
 
     @property
     def timers(self) -> Timers: ...
@@ -270,8 +271,7 @@ class ConsumerMembership:
             records.append(make.member_record(group_id, updated))
         names_changed = updated.topic_names != member.topic_names
         regex_changed = updated.topic_regex != member.topic_regex
-        members = group.members_with(updated)
-        view = self._resolve(group, members, updated.topic_regex if regex_changed else "", records)
+        view = self._resolve(group, updated, updated.topic_regex if regex_changed else "", records)
         changed = names_changed or regex_changed
         epoch = group.epoch
         if changed or view.changed or not group.has_seen_topics(self._owner.topics.version):
@@ -281,7 +281,7 @@ class ConsumerMembership:
                 records.append(make.group_epoch_record(group_id, epoch, metadata_hash))
                 logger.info("consumer group %s is in epoch %d", group_id, epoch)
             group.seen_topics_version, group.seen_epoch = self._owner.topics.version, epoch
-        target_epoch, target = self._target(group, epoch, members, view, updated, records)
+        target_epoch, target = self._target(group, epoch, view, updated, records)
         if not changed and updated.is_reconciled_to(target_epoch):
             return updated
         after = next_step(updated, target_epoch, target, self._topic_ids(view.of(updated)), changed, owned, _held_by_others(group, member))
@@ -296,31 +296,59 @@ class ConsumerMembership:
 
     # ---- topics
 
-    def _resolve(
-        self, group: ConsumerGroup, members: Mapping[str, ConsumerMember], new_regex: str, records: list[CoordinatorRecord]
-    ) -> _View:
+    def _resolve(self, group: ConsumerGroup, updated: ConsumerMember, new_regex: str, records: list[CoordinatorRecord]) -> _View:
         """Brings the group's expressions up to date: when they change, when topics came, and every now and then."""
-        wanted = {member.topic_regex for member in members.values() if member.topic_regex}
-        resolved = {regex: group.regexes[regex] for regex in wanted if regex in group.regexes}
-        before = dict(resolved)
-        for regex in group.regexes.keys() - wanted:
-            records.append(make.regex_tombstone(group.group_id, regex))
         if new_regex:
-            compiled(new_regex)  # refused here or never
+            self._owner.resolver.check(new_regex)  # refused here or never
         now_ms, version = self._owner.wall_ms(), self._owner.topics.version
         age_ms = self._owner.config.group_consumer_regex_refresh_interval_ms
+        stored = group.members.get(updated.member_id)
+        unchanged = stored is not None and stored.topic_regex == updated.topic_regex
+        if unchanged and (
+            not (group.regexes or group.regex_counts) or (group.regexes_version == version and now_ms - group.regexes_wall_ms <= age_ms)
+        ):
+            return _View(group, updated, group.regexes, False)
+        gone = group.replaced_by(updated)
+        _, wanted = group.wanted(gone, updated)
+        resolved = {regex: group.regexes[regex] for regex in wanted if regex in group.regexes}
+        before = dict(resolved)
+        all_known = unchanged and len(gone) == 1
+        for regex in group.regexes.keys() - wanted:
+            records.append(make.regex_tombstone(group.group_id, regex))
+            all_known = False
         for regex in sorted(wanted):
             known = resolved.get(regex)
             if known is None or known.version != version or now_ms - known.wall_ms > age_ms:
-                expression = compiled(regex)
-                topics = frozenset(name for name in self._owner.topics.names() if expression.matches(name))
+                topics = self._owner.resolver.topics(regex, version)
+                if topics is None:
+                    self._resolve_later(group.group_id)
+                    all_known = False
+                    continue
                 resolved[regex] = ResolvedRegex(topics, version, now_ms)
                 if known is None or known.topics != topics:
                     records.append(make.regex_record(group.group_id, regex, resolved[regex]))
+                    all_known = False
                 else:
                     group.regexes[regex] = resolved[regex]  # looked at again; nothing to write
+        if all_known:
+            group.regexes_version, group.regexes_wall_ms = version, min((each.wall_ms for each in resolved.values()), default=now_ms)
         changed = {regex: each.topics for regex, each in before.items()} != {regex: each.topics for regex, each in resolved.items()}
-        return _View(members, resolved, changed)
+        return _View(group, updated, resolved, changed)
+
+    def _resolve_later(self, group_id: str) -> None:
+        """Goes on with expressions that took too long; the next heartbeat finds what came of it, as in Kafka."""
+        key = f"regex\0{group_id}"
+        if not self._owner.timers.is_scheduled(key):
+            self._owner.timers.schedule(key, ASK_AGAIN_MS, lambda: self._go_on_resolving(group_id))
+
+    def _go_on_resolving(self, group_id: str) -> Nothing:
+        group = self._owner.consumer_group(group_id)
+        if group is not None:
+            for regex in sorted(group.regex_counts):
+                if self._owner.resolver.topics(regex, self._owner.topics.version) is None:
+                    self._resolve_later(group_id)
+                    break
+        return CoordinatorResult([], None, rests_on_log=False)
 
     def hash_of(self, names: Iterable[str]) -> int:
         """A number for the topics a group wants as they are now, 0 for none. (Kafka's is another one, which costs a group at most one
@@ -343,7 +371,6 @@ class ConsumerMembership:
         self,
         group: ConsumerGroup,
         epoch: int,
-        members: Mapping[str, ConsumerMember],
         view: _View,
         updated: ConsumerMember,
         records: list[CoordinatorRecord],
@@ -358,18 +385,27 @@ class ConsumerMembership:
         too_early = group.assignment_wall_ms != 0 and interval_ms != 0 and now_ms < group.assignment_wall_ms + interval_ms
         if group.assignment_epoch >= epoch or too_early:
             return group.assignment_epoch, current
+        members = group.members_with(updated)
         specs = {}
+        topic_ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # most members want the same
         for member_id, member in members.items():
             assigned = current if member_id == updated.member_id else group.target.get(member_id, NO_PARTITIONS)
-            specs[member_id] = MemberSpec(self._topic_ids(view.of(member)), assigned, member.instance_id)
+            wish = member.topic_names, member.topic_regex
+            wanted = topic_ids.get(wish)
+            if wanted is None:
+                wanted = topic_ids[wish] = self._topic_ids(view.of(member))
+            specs[member_id] = MemberSpec(wanted, assigned, member.instance_id)
         sizes: dict[bytes, int] = {}
-        for topic_id in {topic_id for spec in specs.values() for topic_id in spec.topics}:
+        for topic_id in frozenset().union(*topic_ids.values()):
             topic = self._owner.topics.by_id(topic_id)
             sizes[topic_id] = 0 if topic is None else topic.partitions
         name = group.preferred_assignor(members.values()) or DEFAULT_ASSIGNOR
         result = ASSIGNORS[name](specs, sizes)
         for member_id in specs:
-            target = {topic_id: frozenset(partitions) for topic_id, partitions in result.get(member_id, {}).items() if partitions}
+            found = result.get(member_id, NO_PARTITIONS)
+            if found is group.target.get(member_id):
+                continue
+            target = {topic_id: frozenset(partitions) for topic_id, partitions in found.items() if partitions}
             if member_id not in group.target or group.target[member_id] != target:
                 records.append(make.target_record(group.group_id, member_id, target))
             if member_id == updated.member_id:
@@ -410,10 +446,9 @@ class ConsumerMembership:
         gone = [member.member_id for member in members]
         for member_id in gone:
             records.extend(make.member_tombstones(group.group_id, member_id))
-        left = group.members_with(None, gone)
-        wanted = {member.topic_regex for member in left.values()}
+        _, wanted = group.wanted(members)
         records.extend(make.regex_tombstone(group.group_id, regex) for regex in group.regexes if regex not in wanted)
-        names = group.subscribed_names(left.values())
+        names = group.subscribed_names(members)
         records.append(make.group_epoch_record(group.group_id, group.epoch + 1, self.hash_of(names)))
 
         def appended(error: KafkaError | None) -> None:
@@ -469,9 +504,11 @@ class ConsumerMembership:
 
 
 class _View(NamedTuple):
-    """The members as they will be, the expressions as they will be, and whether an expression stands for other topics than before."""
+    """The group as it will be: with a member as it wants to be, with the expressions as they will be, and whether one of them stands for
+    other topics than before."""
 
-    members: Mapping[str, ConsumerMember]
+    group: ConsumerGroup
+    updated: ConsumerMember
     regexes: Mapping[str, ResolvedRegex]
     changed: bool
 
@@ -481,9 +518,10 @@ class _View(NamedTuple):
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
     @property
-    def names(self) -> frozenset[str]:
+    def names(self) -> set[str]:
         """The topics all members want."""
-        return frozenset().union(*(self.of(member) for member in self.members.values()))
+        names, regexes = self.group.wanted(self.group.replaced_by(self.updated), self.updated)
+        return names.union(*(self.regexes[regex].topics for regex in regexes if regex in self.regexes))
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Owned | None) -> None:

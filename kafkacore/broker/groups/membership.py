@@ -199,8 +199,8 @@ class ClassicMembership:
         changed = not member.matches(request.protocols)
         leads = group.leader == member_id
         if group.is_in(PREPARING_REBALANCE) or changed or (group.is_in(STABLE) and leads):
-            self._update(member, request)
-            member.awaiting_join = respond
+            self._update(group, member, request)
+            group.await_join(member, respond)
             return self._rebalance_or_complete(group, f"member {member_id} joins again in {group.state_name}")
         respond(self._joined(group, member, group.member_list() if leads and group.is_in(COMPLETING_REBALANCE) else []))
         return NOTHING
@@ -225,8 +225,8 @@ class ClassicMembership:
         )
 
     @staticmethod
-    def _update(member: ClassicMember, request: JoinGroupRequest) -> None:
-        member.protocols = {protocol.name: bytes(protocol.metadata) for protocol in request.protocols}
+    def _update(group: ClassicGroup, member: ClassicMember, request: JoinGroupRequest) -> None:
+        group.set_protocols(member, {protocol.name: bytes(protocol.metadata) for protocol in request.protocols})
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms(request)
 
@@ -270,8 +270,8 @@ class ClassicMembership:
         member = group.replace_static_member(instance_id, old_id, new_id)
         self._watch_session(group, new_id, member.session_timeout_ms)
         before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
-        self._update(member, request)
-        member.awaiting_join = respond
+        self._update(group, member, request)
+        group.await_join(member, respond)
         if group.is_in(COMPLETING_REBALANCE):
             return self.prepare_rebalance(group, f"static member {instance_id} is back under a new id")
         if not group.is_in(STABLE):
@@ -296,8 +296,9 @@ class ClassicMembership:
                 members = group.member_list() if leads and skips else []
                 group.complete_join(member, self._joined(group, member, members, leads and skips, leader))
             else:
-                member.awaiting_join = None
-                member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms = before
+                group.await_join(member, None)
+                group.set_protocols(member, before[0])
+                _, member.session_timeout_ms, member.rebalance_timeout_ms = before
                 group.replace_static_member(instance_id, new_id, old_id)
                 self._watch_session(group, old_id, member.session_timeout_ms)
                 respond(join_error(error.code or Code.UNKNOWN_SERVER_ERROR))

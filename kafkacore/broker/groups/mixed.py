@@ -114,7 +114,7 @@ class MixedMembership:
                 group.target[member.member_id] = target
         except CorruptDataError:
             raise errors.GroupIdNotFound(f"{prefix} the embedded consumer protocol is malformed.") from None
-        group.metadata_hash = self._owner.consumers.hash_of(group.subscribed_names(group.members.values()))
+        group.metadata_hash = self._owner.consumers.hash_of(group.subscribed_names())
         for each in classic.members.values():
             classic.complete_join(each, join_error(Code.REBALANCE_IN_PROGRESS, each.member_id))
             classic.complete_sync(each, sync_error(Code.REBALANCE_IN_PROGRESS))
@@ -166,6 +166,8 @@ class MixedMembership:
 
     def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
         """If nobody is left who speaks the consumer protocol, the group becomes a classic one; None if somebody is."""
+        if group.consumer_count > len(leaving):
+            return None
         gone = {member.member_id for member in leaving}
         left = [member for member in group.members.values() if member.member_id not in gone]
         if not left or not all(member.uses_classic_protocol for member in left) or not self._may_downgrade(len(left)):
@@ -264,11 +266,10 @@ class MixedMembership:
         records: list[CoordinatorRecord] = []
         replaced = group.static_member(instance_id) if instance_id is not None else None
         member = self._joining(group, member_id, instance_id, unknown, replaced, records)
-        others = [each for each in group.members.values() if replaced is None or each.member_id != replaced.member_id]
         downgrade = (
             replaced is not None
             and not replaced.uses_classic_protocol
-            and all(each.uses_classic_protocol for each in others)
+            and group.consumer_count == 1
             and self._may_downgrade(len(group.members))
         )
         updated = member._replace(
@@ -283,6 +284,7 @@ class MixedMembership:
         )
         if downgrade and replaced is not None:
             news = updated.topic_names != member.topic_names or updated.topic_regex != member.topic_regex
+            others = [each for each in group.members.values() if each.member_id != replaced.member_id]
             return self._downgrade_by_joining(group, [*others, updated], updated, replaced, news, respond)
         owned = self._by_id(subscription.owned_partitions)
         after = owner.consumers.advance(group, member, updated, owned, records)
@@ -309,7 +311,7 @@ class MixedMembership:
         """A static member comes back with the classic protocol, and was the last of the other. If the target is not made for what the
         members want now, they join once more; the member's epoch, which is not the generation's, then sends it back to that."""
         targets = {each.member_id: each.member_id for each in members} | {joining.member_id: replaced.member_id}
-        names = group.subscribed_names(members)
+        names = group.subscribed_names(group.replaced_by(joining), joining)
         stale = news or group.assignment_epoch < group.epoch or self._owner.consumers.hash_of(names) != group.metadata_hash
         response = self._joined(joining, joining.epoch if stale else group.epoch)
 
@@ -417,7 +419,8 @@ class MixedMembership:
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         """LeaveGroup, also of members that speak the consumer protocol: an admin may remove them."""
-        answers, leaving = [], []
+        answers: list[MemberResponse] = []
+        leaving: dict[str, ConsumerMember] = {}
         for identity in request.members:
             code: int = Code.NONE
             try:
@@ -425,12 +428,11 @@ class MixedMembership:
             except KafkaError as error:
                 code = error.code or Code.UNKNOWN_SERVER_ERROR
             else:
-                if member not in leaving:
-                    leaving.append(member)
+                leaving[member.member_id] = member
             answers.append(
                 MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code)
             )
-        return self._owner.consumers.removal(group, leaving, LeaveGroupResponse(error_code=Code.NONE, members=answers))
+        return self._owner.consumers.removal(group, list(leaving.values()), LeaveGroupResponse(error_code=Code.NONE, members=answers))
 
     @staticmethod
     def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:

@@ -17,6 +17,7 @@ from kafkacore.broker.delayed_groups import GroupPurgatories
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.groups.consumer_membership import TopicInfo, check_request
 from kafkacore.broker.groups.membership import Nothing, RequestContext, join_error, sync_error
+from kafkacore.broker.groups.regex_resolver import RegexResolver
 from kafkacore.broker.groups.shard import GroupShard, Timers
 from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.broker.replicas import ReplicaManager
@@ -110,6 +111,7 @@ class GroupCoordinator(ImageListener):
         self._clock = clock
         self._image = image
         self._topics = ImageTopics(image)
+        self._resolver = RegexResolver(clock.now_ms, self._topics.names)
         self.purgatories = GroupPurgatories(clock)
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_TOPIC, replicas, self._make_shard, timer, clock, config.offsets_commit_timeout_ms
@@ -137,6 +139,7 @@ class GroupCoordinator(ImageListener):
             self._topics,
             self._clock.wall_ms,
             submit,
+            self._resolver,
             lambda group_id: self._image.configs.get((Resource.GROUP, group_id), {}),
         )
         return shard

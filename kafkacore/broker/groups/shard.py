@@ -29,6 +29,7 @@ from kafkacore.broker.groups.records import (
     offset_tombstone,
     read_record,
 )
+from kafkacore.broker.groups.regex_resolver import RegexResolver
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
@@ -124,6 +125,7 @@ class GroupShard:
         topics: Topics,
         wall_ms: Callable[[], int],
         submit: Callable[[Callable[[], Nothing]], None],
+        resolver: RegexResolver,
         group_settings: Callable[[str], Mapping[str, str]] = lambda group_id: {},
     ) -> None:
         """Empty.
@@ -135,6 +137,7 @@ class GroupShard:
             topics: of the cluster.
             wall_ms: the time.
             submit: runs an operation after the one that runs now.
+            resolver: finds the topics of expressions, for all groups of the broker.
             group_settings: a group's own settings, by Kafka's names.
         """
         self.config = config
@@ -144,6 +147,7 @@ class GroupShard:
         self.topics = topics
         self.wall_ms = wall_ms
         self.submit = submit
+        self.resolver = resolver
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.membership = ClassicMembership(self)
@@ -245,8 +249,10 @@ class GroupShard:
                 if key.member_id in group.members:
                     group.put_member(group.members[key.member_id]._replace(epoch=-1, previous_epoch=-1, assigned={}, pending_revocation={}))
             case ConsumerGroupRegularExpressionKey(), ConsumerGroupRegularExpressionValue():
+                group.regexes_version = -1
                 group.regexes[key.regular_expression] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
             case ConsumerGroupRegularExpressionKey(), _:
+                group.regexes_version = -1
                 group.regexes.pop(key.regular_expression, None)
 
     def loaded(self) -> None:
@@ -255,6 +261,7 @@ class GroupShard:
             with contained("the loaded group %s", group.group_id):
                 if isinstance(group, ConsumerGroup):
                     # Versions of the metadata are counted by each broker for itself.
+                    group.regexes_version = -1
                     group.regexes = {regex: resolved._replace(version=-1) for regex, resolved in group.regexes.items()}
                     self.consumers.watch_all(group)
                 else:

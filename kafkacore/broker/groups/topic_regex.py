@@ -10,6 +10,10 @@ RE2.
 
     expression -> _Parser -> program of (op, ...) -> Regex.matches: from one set of places in the program to the next, per character
 
+A set of places is an integer with one bit per instruction, so that a step joins a few integers instead of walking the places. Where places
+lead is found when a name first needs it. `cost` counts the steps, and a match can stop in the middle of a name: an expression that is made
+to be slow takes its time in small parts (regex_resolver.py).
+
 Source: https://github.com/google/re2/wiki/Syntax; org.apache.kafka.coordinator.group.modern.consumer.TopicRegexResolver (com.google.re2j).
 """
 
@@ -17,7 +21,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
 from kafkacore.errors import InvalidRegularExpression
@@ -26,7 +29,8 @@ MAX_REPEAT = 1000
 MAX_PATTERN = 10_000
 MAX_PROGRAM = 2_500
 MAX_DEPTH = 100
-MAX_STEPS = 10_000
+MAX_STEPS_BYTES = 1 << 20
+"""What the steps that an expression remembers may take."""
 
 _CHAR, _SPLIT, _JUMP, _BEGIN, _END, _MATCH = range(6)
 Test = Callable[[str], bool]
@@ -52,7 +56,7 @@ _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 
 
 class _Op(NamedTuple):
-    """One instruction: what it is, where it goes on, and the test of a character."""
+    """One instruction: what it is, where it goes on, as distances from itself, and the test of a character."""
 
     kind: int
     first: int = 0
@@ -60,11 +64,20 @@ class _Op(NamedTuple):
     test: Test | None = None
 
 
-Places = frozenset[int]
+class Matching(NamedTuple):
+    """A match that is not over: the set of places, and how many characters it has seen."""
+
+    places: int
+    at: int = 0
 
 
 class Regex:
-    """A compiled expression. The sets of places it has met, and where a character leads from them, are kept: names are alike."""
+    """A compiled expression. The sets of places it has met, and where a character leads from them, are kept: names are alike.
+
+    Attributes:
+        pattern: the expression.
+        cost: what matching has cost so far, in steps of about 100 ns.
+    """
 
     def __init__(self, pattern: str) -> None:
         """Compiles.
@@ -75,66 +88,192 @@ class Regex:
         if len(pattern) > MAX_PATTERN:
             raise InvalidRegularExpression(f"SubscribedTopicRegex has {len(pattern)} characters; at most {MAX_PATTERN} are allowed.")
         self.pattern = pattern
+        self.cost = len(pattern)
         self._program = _Parser(pattern).program()
-        self._start = self._follow({0}, begin=True, end=False)
-        self._steps: dict[tuple[Places, str], Places] = {}
+        size = len(self._program)
+        self._max_steps = max(MAX_STEPS_BYTES // (size // 8 + 200), 64)
+        self._steps: dict[tuple[int, str], int] = {}
+        self._accepted: dict[str, int] = {}  # the places whose test a character passes
+        self._leads: list[dict[str, int]] = [{} for _ in range(size // 4 + 1)]  # of each four places, where they lead, by hex digit
+        self._reached: list[int] = []
+        self._start = self._reached_at_begin()
+        self._final: dict[bool, int] = {}  # the places in which the text may end, when it is empty and when not
+
+    @property
+    def start(self) -> Matching:
+        """Before the first character."""
+        return Matching(self._start)
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches."""
-        places = self._start
-        for char in text:
+        found = self.go_on(text, self.start)
+        return found if isinstance(found, bool) else False  # without a limit it is never a Matching
+
+    def go_on(self, text: str, matching: Matching, max_cost: int = 1 << 62) -> bool | Matching:
+        """Goes on with a match, and stops where it has cost enough.
+
+        Args:
+            text: the text.
+            matching: how far it is: `start`, or what this returned for the same text.
+            max_cost: in steps; a little more may be taken.
+
+        Returns:
+            Whether the whole text matches, or how far it is now.
+        """
+        places, at = matching
+        known_steps = self._steps
+        max_cost += self.cost
+        for char in text[at:] if at else text:
             if not places:
                 return False
-            known = self._steps.get((places, char))
+            if self.cost >= max_cost:
+                return Matching(places, at)
+            known = known_steps.get((places, char))
             if known is None:
-                if len(self._steps) >= MAX_STEPS:
-                    self._steps.clear()
-                known = self._steps[places, char] = self._step(places, char)
+                known = self._step(places, char)
+                if len(known_steps) >= self._max_steps:
+                    known_steps.clear()
+                known_steps[places, char] = known
+            self.cost += 1
             places = known
-        return any(self._program[place].kind == _MATCH for place in self._follow(places, begin=not text, end=True))
+            at += 1
+        final = self._final.get(not text)
+        if final is None:
+            final = self._final[not text] = self._may_end(begin=not text)
+        return places & final != 0
 
-    def _step(self, places: Places, char: str) -> Places:
-        following = set()
-        for place in places:
-            op = self._program[place]
-            if op.kind == _CHAR and op.test is not None and op.test(char):
-                following.add(place + 1)
-        return self._follow(following, begin=False, end=False)
+    def _step(self, places: int, char: str) -> int:
+        accepted = self._accepted.get(char)
+        if accepted is None:
+            accepted = self._accepted_by(char)
+        digits = f"{places & accepted:x}"
+        self.cost += len(digits) + 1
+        following = 0
+        for nth, digit in enumerate(reversed(digits)):
+            if digit != "0":
+                leads = self._leads[nth].get(digit)
+                if leads is None:
+                    leads = self._lead(nth, digit)
+                following |= leads
+        return following
 
-    def _follow(self, places: Iterable[int], begin: bool, end: bool) -> Places:
-        """All places that can be reached without a character, at the text's begin or end or between."""
-        seen: set[int] = set()
-        waiting = list(places)
+    def _accepted_by(self, char: str) -> int:
+        self.cost += len(self._program) + len(self.pattern)
+        results: dict[Test, bool] = {}  # repeated parts share their tests
+        bits = bytearray(len(self._program) // 8 + 1)
+        for place, op in enumerate(self._program):
+            if op.test is not None:
+                passes = results.get(op.test)
+                if passes is None:
+                    passes = results[op.test] = op.test(char)
+                if passes:
+                    bits[place >> 3] |= 1 << (place & 7)
+        if len(self._accepted) >= 256:
+            self._accepted.clear()
+        accepted = self._accepted[char] = int.from_bytes(bits, "little")
+        return accepted
+
+    def _lead(self, nth: int, digit: str) -> int:
+        """Where the places of a hex digit lead."""
+        leads = 0
+        for bit in range(4):
+            if int(digit, 16) >> bit & 1:
+                single = f"{1 << bit:x}"
+                known = self._leads[nth].get(single)
+                if known is None:
+                    reached = self._reached or self._reach_all()
+                    known = self._leads[nth][single] = reached[nth * 4 + bit + 1]
+                leads |= known
+        self._leads[nth][digit] = leads
+        return leads
+
+    def _goes_on(self, place: int, begin: bool = False, end: bool = False) -> tuple[int, ...]:
+        """Where a place goes on without a character, at the text's begin or end or between."""
+        op = self._program[place]
+        if op.kind == _SPLIT:
+            return place + op.first, place + op.second
+        if op.kind == _JUMP:
+            return (place + op.first,)
+        if (op.kind == _BEGIN and begin) or (op.kind == _END and end):
+            return (place + 1,)
+        return ()
+
+    def _may_end(self, begin: bool) -> int:
+        """The places from which the match is reached at the text's end."""
+        comes_from: list[list[int]] = [[] for _ in self._program]
+        for place in range(len(self._program)):
+            for following in self._goes_on(place, begin, end=True):
+                comes_from[following].append(place)
+        return self._joined(len(self._program) - 1, comes_from.__getitem__)
+
+    def _reached_at_begin(self) -> int:
+        return self._joined(0, lambda place: self._goes_on(place, begin=True))
+
+    def _joined(self, place: int, further: Callable[[int], Iterable[int]]) -> int:
+        """The places that are found from one."""
+        bits = bytearray(len(self._program) // 8 + 1)
+        seen = {place}
+        waiting = [place]
         while waiting:
             place = waiting.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            op = self._program[place]
-            if op.kind == _SPLIT:
-                waiting += (op.first, op.second)
-            elif op.kind == _JUMP:
-                waiting.append(op.first)
-            elif (op.kind == _BEGIN and begin) or (op.kind == _END and end):
-                waiting.append(place + 1)
-        return frozenset(seen)
+            bits[place >> 3] |= 1 << (place & 7)
+            for following in further(place):
+                if following not in seen:
+                    seen.add(following)
+                    waiting.append(following)
+        self.cost += len(seen)
+        return int.from_bytes(bits, "little")
+
+    def _reach_all(self) -> list[int]:
+        """For each place those that it reaches without a character in the middle of the text, itself included: each as the union of those
+        it goes on to, which are known first. Places in a circle reach the same ones. Source: Tarjan, Depth-first search (1972)."""
+        size = len(self._program)
+        reached = [0] * size
+        number = [0] * size  # in the order of finding, from 1
+        lowest = [0] * size
+        circle: list[int] = []
+        on_circle = [False] * size
+        count = 0
+        for root in range(size):
+            walk = [] if number[root] else [(root, iter(self._goes_on(root)))]
+            while walk:
+                place, following = walk[-1]
+                if not number[place]:
+                    count += 1
+                    number[place] = lowest[place] = count
+                    reached[place] = 1 << place
+                    circle.append(place)
+                    on_circle[place] = True
+                child = next(following, None)
+                if child is None:
+                    walk.pop()
+                    if lowest[place] == number[place]:
+                        while True:
+                            member = circle.pop()
+                            on_circle[member] = False
+                            reached[member] = reached[place]
+                            if member == place:
+                                break
+                    if walk:
+                        parent = walk[-1][0]
+                        lowest[parent] = min(lowest[parent], lowest[place])
+                        reached[parent] |= reached[place]
+                elif not number[child]:
+                    walk.append((child, iter(self._goes_on(child))))
+                else:
+                    reached[place] |= reached[child]
+                    if on_circle[child]:
+                        lowest[place] = min(lowest[place], number[child])
+        self.cost += 10 * size
+        self._reached = reached
+        return reached
 
 
-@lru_cache(maxsize=256)
-def compiled(pattern: str) -> Regex:
-    """An expression, compiled before or now.
-
-    Raises:
-        InvalidRegularExpression: it cannot be.
-    """
-    return Regex(pattern)
-
-
-Fragment = list[_Op]  # with jumps relative to its own start
+Fragment = list[_Op]
 
 
 class _Parser:
-    """Recursive descent; every rule returns instructions whose targets are relative to their start."""
+    """Recursive descent; every rule returns instructions that can stand anywhere."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -166,30 +305,36 @@ class _Parser:
         self.at += len(text)
         return True
 
-    def _checked(self, fragment: Fragment) -> Fragment:
-        if len(fragment) > MAX_PROGRAM:
+    def _check_size(self, size: int) -> None:
+        if size > MAX_PROGRAM:
             raise self._wrong("it is too large")
-        return fragment
 
     def _alternatives(self) -> Fragment:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self._wrong("it is nested too deeply")
         ignore_case = self.ignore_case
-        branch = self._sequence()
+        branches = [self._sequence()]
+        size = len(branches[0])
         while self._skip("|"):
-            other = self._sequence()
-            begin, end = len(branch) + 2, len(branch) + len(other) + 2
-            branch = self._checked([_Op(_SPLIT, 1, begin), *_shifted(branch, 1), _Op(_JUMP, end), *_shifted(other, begin)])
+            branches.append(self._sequence())
+            size += len(branches[-1]) + 2
+            self._check_size(size)
         self.ignore_case = ignore_case  # a flag set inside a group ends with it
         self.depth -= 1
-        return branch
+        whole: Fragment = []
+        for branch in branches[:-1]:
+            whole.append(_Op(_SPLIT, 1, len(branch) + 2))
+            whole += branch
+            whole.append(_Op(_JUMP, size - len(whole)))
+        whole += branches[-1]
+        return whole
 
     def _sequence(self) -> Fragment:
         whole: Fragment = []
         while self._peek() not in ("", "|", ")"):
-            whole += _shifted(self._repeated(), len(whole))
-            self._checked(whole)
+            whole += self._repeated()
+            self._check_size(len(whole))
         return whole
 
     def _repeated(self) -> Fragment:
@@ -234,17 +379,14 @@ class _Parser:
         if (most if most is not None else least + 1) * (len(fragment) + 1) > MAX_PROGRAM:
             raise self._wrong("it is too large")
         size = len(fragment)
-        whole: Fragment = []
-        for _ in range(least):
-            whole += _shifted(fragment, len(whole))
+        whole = fragment * least
         if most is None:
-            start = len(whole)
-            whole += [_Op(_SPLIT, start + 1, start + size + 2), *_shifted(fragment, start + 1), _Op(_JUMP, start)]
+            whole += [_Op(_SPLIT, 1, size + 2), *fragment, _Op(_JUMP, -size - 1)]
         else:
             end = len(whole) + (most - least) * (size + 1)
             for _ in range(most - least):
-                start = len(whole)
-                whole += [_Op(_SPLIT, start + 1, end), *_shifted(fragment, start + 1)]
+                whole.append(_Op(_SPLIT, 1, end - len(whole)))
+                whole += fragment
         return whole
 
     def _atom(self) -> Fragment:
@@ -338,13 +480,15 @@ class _Parser:
         return char
 
     def _one_of(self, chars: frozenset[str]) -> Test:
-        if self.ignore_case:
-            chars = frozenset(form for char in chars for form in (char, char.lower(), char.upper()))
-        return chars.__contains__
+        return frozenset(form for char in chars for form in self._forms(char)).__contains__
+
+    def _forms(self, char: str) -> set[str]:
+        return {char, char.lower(), char.upper()} if self.ignore_case else {char}
 
     def _class(self) -> Test:
         negated = self._skip("^")
-        tests: list[Test] = []
+        singles: set[str] = set()
+        tests: list[Test] = [singles.__contains__]
         first = True
         while first or self._peek() != "]":
             first = False
@@ -359,7 +503,11 @@ class _Parser:
                     tests.append(perl)
                     continue
                 char = self._literal(char)
-            tests.append(self._range(char))
+            high = self._end_of_range(char)
+            if high == char:
+                singles |= self._forms(char)
+            else:
+                tests.append(self._range(char, high))
         self.at += 1
         if negated:
             return lambda each: not any(test(each) for test in tests)
@@ -375,7 +523,7 @@ class _Parser:
         known = members
         return (lambda each: each not in known) if name.startswith("^") else known.__contains__
 
-    def _range(self, low: str) -> Test:
+    def _end_of_range(self, low: str) -> str:
         high = low
         if self._peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
             self.at += 1
@@ -384,10 +532,9 @@ class _Parser:
                 high = self._literal(self._take())
         if high < low:
             raise self._wrong("invalid character class range")
+        return high
+
+    def _range(self, low: str, high: str) -> Test:
         if self.ignore_case:
             return lambda each: any(low <= form <= high for form in (each, each.lower(), each.upper()))
         return lambda each: low <= each <= high
-
-
-def _shifted(fragment: Fragment, by: int) -> Fragment:
-    return [op._replace(first=op.first + by, second=op.second + by) if op.kind in (_SPLIT, _JUMP) else op for op in fragment]
