@@ -110,6 +110,7 @@ class DelayedSessionFetch(DelayedAnswer):
         session: FetchSession,
         status: Callable[[FetchKey], FetchStatus | None],
         answer: Callable[[], None],
+        unwatch: Callable[[FetchSession], object],
     ) -> None:
         """Waits.
 
@@ -119,12 +120,14 @@ class DelayedSessionFetch(DelayedAnswer):
             session: what is fetched. Its dirty partitions are looked at first.
             status: of a partition, asked for once; None if it is not fetched any more.
             answer: reads the log again and responds.
+            unwatch: takes the complete fetches of a session out of the purgatory, which would else keep the session until it purges.
         """
         super().__init__(delay_ms, answer)
         self.min_bytes = min_bytes
         self.changed = set(session.dirty)
         self._session = session
         self._new_status = status
+        self._unwatch = unwatch
         self._statuses = {key: status(key) for key in self.changed}
         self._available: dict[FetchKey, int] = {}
         self._total = 0
@@ -132,6 +135,7 @@ class DelayedSessionFetch(DelayedAnswer):
 
     def on_complete(self) -> None:
         self._session.waits.remove(self)
+        self._unwatch(self._session)
         super().on_complete()
 
     def try_complete(self) -> bool:

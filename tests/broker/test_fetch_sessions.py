@@ -308,6 +308,31 @@ def test_an_incremental_fetch_reads_what_changed_and_nothing_else(reads, replica
     assert set(reads) == {77} and len(reads) <= 2
 
 
+@pytest.mark.parametrize("end", ["time", "records", "hang-up"])
+def test_a_fetch_of_a_session_that_has_waited_leaves_nothing_behind(end):
+    """Its place would keep the session, and so all of its partitions, until the purge."""
+    bench = Bench()
+    topic = bench.topic(partitions=3)
+    reader = Reader(NAMES)
+    limits = {"max_wait_ms": 10, "min_bytes": 1, "max_bytes": 1 << 20, "partition_bytes": 1 << 20}
+    named = {(topic.name, index): (0, -1, -1) for index in range(3)}
+    for _ in range(2):
+        answer = bench.ask(reader.request(bench, named, [], **limits | {"max_wait_ms": 0}), NAMES)
+        reader.session_id, reader.epoch, named = answer.session_id, reader.epoch + 1, {}
+    assert bench.ask(reader.request(bench, {}, [], **limits), NAMES) is Outcome.LATER
+    fetches = bench.state.fetches
+    assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (1, 1, 1)
+    if end == "records":
+        bench.produce(partition=1, acks=1)
+    elif end == "time":
+        bench.clock.advance(10)
+        fetches.advance_clock()
+    else:
+        bench.state.sessions._sessions[reader.session_id].waits[0].abandon()
+    assert len(bench.late) == (end != "hang-up")
+    assert (fetches.watched(), fetches.key_count(), fetches.num_delayed()) == (0, 0, 0)
+
+
 def test_a_change_touches_the_sessions_that_fetch_the_partition(bench):
     for topic in TOPICS:
         create_topic(bench.state.controller, topic, 2, configs={})

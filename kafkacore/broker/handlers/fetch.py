@@ -391,7 +391,12 @@ def _session_wait(state: BrokerState, call: Call, reading: _Reading, session: Fe
 
     dirty_before = frozenset(session.dirty)
     return DelayedSessionFetch(
-        reading.request.max_wait_ms, reading.min_bytes, session, status, lambda: reading.answer_later(call)
+        reading.request.max_wait_ms,
+        reading.min_bytes,
+        session,
+        status,
+        lambda: reading.answer_later(call),
+        state.fetches.check_and_complete,
     )
 
 
