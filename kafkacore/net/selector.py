@@ -261,6 +261,7 @@ class Selector(SelectorCore):
         self._buffered = {}  # reads that no event will announce
         self._lru: OrderedDict[ConnectionId, int] = OrderedDict()  # id -> last active; least recent first
         self._idle_check_ms = NEVER_MS
+        self._none_stalled_ms = -1  # no frame stopped growing before
         self._early_sends = []
         self._early_disconnected = {}
         self._early_failed = []
@@ -472,11 +473,21 @@ class Selector(SelectorCore):
             self._buffered[channel] = None
 
     def fail_stalled(self, before_ms: int) -> None:
-        """Closes the connections whose large frame has not grown since before_ms, if others wait for memory."""
-        if self._hungry:
-            for channel in [each for each in self.channels.values() if each.reader.filling]:
-                if self._lru.get(channel.id, before_ms) < before_ms:
-                    self.fail(channel.id, NetworkError(f"{channel.transport.peer or channel.id} stopped in the middle of a request"))
+        """Closes the connections whose large frame has not grown since before_ms, if others wait for memory.
+
+        Called with every poll, it walks the connections only when that can be true of one: not before the least recently used of those
+        that it found filling was. Those that begin later were used later.
+        """
+        if not self._hungry or before_ms <= self._none_stalled_ms:
+            return
+        earliest_ms = self.now_ms
+        for channel in [each for each in self.channels.values() if each.reader.filling]:
+            active_ms = self._lru.get(channel.id, before_ms)
+            if active_ms < before_ms:
+                self.fail(channel.id, NetworkError(f"{channel.transport.peer or channel.id} stopped in the middle of a request"))
+            else:
+                earliest_ms = min(earliest_ms, active_ms)
+        self._none_stalled_ms = earliest_ms
 
     # ---- endings
 

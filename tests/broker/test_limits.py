@@ -10,9 +10,11 @@ import socket
 import struct
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from brokering import batch
@@ -33,6 +35,7 @@ from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, RECEIVE_STEP_BY
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import ConfigError, InvalidRequest, NetworkError
+from kafkacore.net.channel import ConnectionId
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import MemoryTransport, SocketTransports, memory_pair
 from kafkacore.types import Node
@@ -225,6 +228,40 @@ def test_a_hungry_connection_goes_on_when_memory_comes_back(listening: tuple[Sel
     assert bytes(selector.completed_receives[0].payload) == b"x" * 20_000
     selector.poll(0)
     assert memory.used_bytes == 0
+
+
+def test_looking_for_who_has_stopped_walks_the_connections_once_in_a_while(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
+    selector, clock, _ = listening
+
+    class Times(OrderedDict[ConnectionId, int]):
+        looks = 0
+
+        def get(self, *args: Any) -> Any:
+            self.looks += 1
+            return super().get(*args)
+
+    one, two = joined(selector, 1), joined(selector, 2)
+    one.write([struct.pack(">i", 60_000), bytes(100)], 0)
+    selector.poll(0)
+    two.write([struct.pack(">i", 20_000), b"x" * 20_000], 0)
+    selector._lru = times = Times(selector._lru)
+    for _ in range(290):
+        clock.advance(100)
+        selector.poll(0)
+        selector.fail_stalled(selector.now_ms - 30_000)
+    one.write([bytes(100)], 0)                                # it has not stopped after all
+    for _ in range(290):
+        clock.advance(100)
+        selector.poll(0)
+        selector.fail_stalled(selector.now_ms - 30_000)
+    assert 1 in selector.channels
+    assert 1 <= times.looks <= 3
+    for _ in range(20):
+        clock.advance(100)
+        selector.poll(0)
+        selector.fail_stalled(selector.now_ms - 30_000)
+    assert 1 not in selector.channels
+    assert times.looks <= 4
 
 
 def test_who_stops_in_the_middle_while_others_wait_is_closed(listening: tuple[Selector, ManualClock, ReceiveMemory]) -> None:
