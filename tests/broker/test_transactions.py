@@ -2,14 +2,18 @@
 
 import dataclasses
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from brokering import batch
 from controlling import create_topic, delete_topic
+from group_bench import names_without_likeness
 from wire import Wire, produce_request
 
 from kafkacore import errors
 from kafkacore import protocol as p
+from kafkacore.broker.groups.topic_regex import Regex
+from kafkacore.broker.handlers import txn
 from kafkacore.broker.server import Broker
 from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.clock import ManualClock
@@ -268,6 +272,24 @@ def test_timeouts_out_of_range(client):
     assert client.init(timeout_ms=900_001) == Code.INVALID_TRANSACTION_TIMEOUT
     assert client.init(timeout_ms=0) == Code.INVALID_TRANSACTION_TIMEOUT
     assert client.init(timeout_ms=900_000) == 0
+
+
+def test_a_pattern_that_takes_long_is_matched_in_steps():
+    ids = ["".join(names_without_likeness(40)), "b", *names_without_likeness(4)]
+    slow = "(a|b|.)*a(a|b|.){200}"
+    pattern, costs = Regex(slow), []
+    steps = txn._matching(pattern, [SimpleNamespace(transactional_id=each) for each in ids])
+    while True:
+        before = pattern.cost
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+        costs.append(pattern.cost - before)
+    assert [each.transactional_id for each in found] == [each for each in ids if Regex(slow).matches(each)]
+    assert len(costs) > 10
+    assert max(costs) < 2 * txn.MATCHING_STEP_COST
 
 
 def test_what_administrators_see(client):

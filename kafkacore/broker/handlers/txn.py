@@ -7,16 +7,17 @@ Source: kafka.server.KafkaApis; KIP-98, KIP-360, KIP-664, KIP-890, KIP-994, KIP-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
 from kafkacore import errors
 from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
-from kafkacore.broker.groups.topic_regex import Regex
+from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.broker.handlers.common import code_of
 from kafkacore.broker.internal_topics import GROUP_TOPIC, is_internal
 from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
+from kafkacore.broker.slices import run_through
 from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
 from kafkacore.broker.txns.markers import results_of
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
@@ -67,6 +68,8 @@ FIRST_OFFSETS_THAT_ADD_PARTITIONS = 5
 FIRST_INIT_WITH_PRODUCER_FENCED = 4
 FIRST_WITH_PRODUCER_FENCED = 2
 """Of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
+MATCHING_STEP_COST = 50_000
+"""What ListTransactions spends on its pattern before others are served: about 5 ms."""
 
 
 def _code(error: KafkaError, version: int, first_with_producer_fenced: int) -> Code:
@@ -435,12 +438,8 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
         return ListTransactionsResponse(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=[])
     answer = LateAnswer(call)
 
-    def done(found: list[Transaction] | KafkaError) -> None:
-        if isinstance(found, KafkaError):
-            failed = ListTransactionsResponse(error_code=code_of(found), unknown_state_filters=[], transaction_states=[])
-            answer.respond(lambda: failed)
-            return
-        response = ListTransactionsResponse(
+    def listed(found: list[Transaction]) -> ListTransactionsResponse:
+        return ListTransactionsResponse(
             error_code=Code.NONE,
             unknown_state_filters=unknown,
             transaction_states=[
@@ -450,8 +449,39 @@ def list_transactions(state: BrokerState, call: Call, request: ListTransactionsR
                 for each in found
             ],
         )
-        answer.respond(lambda: response)
 
-    wanted = Filter(states, frozenset(request.producer_id_filters), request.duration_filter, pattern)
+    def match(regex: Regex, found: list[Transaction]) -> Generator[None, None, ListTransactionsResponse]:
+        matching = yield from _matching(regex, found)
+        return listed(matching)
+
+    def done(found: list[Transaction] | KafkaError) -> None:
+        if isinstance(found, KafkaError):
+            failed = ListTransactionsResponse(error_code=code_of(found), unknown_state_filters=[], transaction_states=[])
+            answer.respond(lambda: failed)
+        elif pattern is None:
+            answer.respond(lambda: listed(found))
+        elif call.slice is None:
+            answer.respond(lambda: run_through(match(pattern, found)))
+        elif not answer.is_completed():
+            call.slice(call, match(pattern, found))
+
+    wanted = Filter(states, frozenset(request.producer_id_filters), request.duration_filter)
     state.transactions.coordinator.list(wanted, done)
     return Outcome.LATER
+
+
+def _matching(pattern: Regex, transactions: list[Transaction]) -> Generator[None, None, list[Transaction]]:
+    """The transactions whose whole ids match, found in steps: pattern and ids come from clients, and an id may have 32 kB."""
+    found = []
+    step_end = pattern.cost + MATCHING_STEP_COST
+    for transaction in transactions:
+        matches: bool | Matching = pattern.start
+        while isinstance(matches, Matching):
+            if pattern.cost >= step_end:
+                yield
+                step_end = pattern.cost + MATCHING_STEP_COST
+            matches = pattern.go_on(transaction.transactional_id, matches, step_end - pattern.cost)
+        pattern.cost += 1
+        if matches:
+            found.append(transaction)
+    return found

@@ -29,7 +29,6 @@ from typing import NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import CoordinatorRecord, CoordinatorResult, ReplayedRecord
-from kafkacore.broker.groups.topic_regex import Regex
 from kafkacore.broker.producers import FIRST_VERSION_WITH_EPOCH_BUMP, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkacore.broker.txns.state import MAX_EPOCH, NO_TIME, TopicIndex, Transaction, TransactionState, is_exhausted, record_key
 from kafkacore.errors import CorruptDataError, KafkaError
@@ -72,13 +71,11 @@ class Filter(NamedTuple):
         states: labels of states.
         producer_ids: producer ids.
         duration_ms: only those that began longer ago; -1 for all.
-        pattern: of the whole transactional id; one that takes linear time, since it comes from a client.
     """
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
-    pattern: Regex | None = None
 
     def matches(self, transaction: Transaction, wall_ms: int) -> bool:
         """Whether a transaction is to be listed. One that never began counts as begun long ago, as in Kafka."""
@@ -86,9 +83,7 @@ class Filter(NamedTuple):
             return False
         if self.states and transaction.state.label not in self.states:
             return False
-        if self.duration_ms >= 0 and wall_ms - transaction.start_ms <= self.duration_ms:
-            return False
-        return self.pattern is None or self.pattern.matches(transaction.transactional_id)
+        return self.duration_ms < 0 or wall_ms - transaction.start_ms > self.duration_ms
 
 
 class Timers(Protocol):
