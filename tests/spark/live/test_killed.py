@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from tests.spark.live.commands import environment
@@ -110,6 +112,7 @@ class Killed(Program):
         return again
 
 
+@pytest.mark.timeout(200 * (len(DRIVER_POINTS) + 1))  # it starts Spark once per point; a busy machine takes more than a minute for that
 def test_a_driver_killed_at_every_step(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     with EmbeddedCluster() as cluster:
         query = Killed(cluster, tmp_path, batches=len(DRIVER_POINTS) + 2)
