@@ -12,6 +12,8 @@ Rules:
 3. The log is truncated where the leader's answer says that it diverges (KIP-320, KIP-595), never by the high watermark.
 4. After an error a partition rests, longer with every failure in a row, at most replica.fetch.backoff.ms; a decision of the controller
    about it ends the rest.
+5. A partition stays in the long Fetch, as a *member* of its session, until an answer names it, its log changes by itself (`changed`) or it
+   goes. The next Fetch names those alone, so a round trip costs what has changed and not what is followed.
 
 No sockets and no clock here: `send` takes requests, `now_ms` tells the time, a timer calls back.
 
@@ -21,6 +23,8 @@ org.apache.kafka.clients.FetchSessionHandler.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -82,14 +86,21 @@ class Asked(NamedTuple):
 
 
 class Followed:
-    """A partition that this broker copies."""
+    """A partition that this broker copies.
 
-    __slots__ = ("asked", "failures", "leader_epoch", "partition", "resume_at_ms")
+    Attributes:
+        wire_key: how a Fetch names it.
+        asked: by the request it is in; None if it is in none.
+        resume_at_ms: when its rest after an error ends; 0 without one.
+    """
 
-    def __init__(self, partition: Partition) -> None:
+    __slots__ = ("asked", "failures", "leader_epoch", "partition", "resume_at_ms", "wire_key")
+
+    def __init__(self, partition: Partition, wire_key: WireKey) -> None:
         self.partition = partition
+        self.wire_key = wire_key
         self.leader_epoch = partition.leader_epoch
-        self.asked: Asked | None = None  # by the request it is in
+        self.asked: Asked | None = None
         self.failures = 0
         self.resume_at_ms = 0
 
@@ -97,25 +108,56 @@ class Followed:
         """Takes note of where the log ends."""
         log = self.partition.log
         last_epoch = log.epochs[-1][0] if log.epochs else -1
-        return Asked(log.end_offset, last_epoch, self.leader_epoch, log.start_offset)
+        self.asked = Asked(log.end_offset, last_epoch, self.leader_epoch, log.start_offset)
+        return self.asked
 
 
 class _Session:
-    """The follower's side of a fetch session with one leader (KIP-227)."""
+    """The follower's side of a fetch session with one leader (KIP-227).
 
-    __slots__ = ("epoch", "id", "told")
+    Attributes:
+        members: what the long Fetch reads.
+        gone: members that the next Fetch is to forget.
+        changed: members whose log has changed otherwise than by an answer.
+    """
+
+    __slots__ = ("changed", "epoch", "gone", "id", "members", "told")
 
     def __init__(self) -> None:
         self.id = _NO_SESSION
         self.epoch = _FULL
         self.told: dict[WireKey, Asked] = {}
+        self.members: dict[WireKey, Followed] = {}
+        self.gone: dict[WireKey, Followed] = {}
+        self.changed: dict[WireKey, Followed] = {}
 
-    def plan(self, wanted: dict[WireKey, Asked]) -> tuple[dict[WireKey, Asked], list[WireKey]]:
-        """What to name in the next Fetch, and what to forget."""
-        told, self.told = self.told, wanted
-        if self.epoch == _FULL:
-            return wanted, []
-        return {key: asked for key, asked in wanted.items() if told.get(key) != asked}, [key for key in told if key not in wanted]
+    def leaves(self, each: Followed) -> None:
+        """A partition is not to be in the next Fetch; nothing if it is no member."""
+        if self.members.get(each.wire_key) is each:
+            self.gone[each.wire_key] = each
+
+    def plan(self, ready: Mapping[WireKey, Followed]) -> tuple[dict[WireKey, Asked], list[WireKey]]:
+        """What to name in the next Fetch, and what to forget.
+
+        Args:
+            ready: partitions that are asked for again, or for the first time.
+        """
+        told, members = self.told, self.members
+        forgotten = []
+        for key, each in self.gone.items():
+            if members.get(key) is each and key not in ready:
+                del members[key], told[key]
+                forgotten.append(key)
+        named = {}
+        changed = [each for key, each in self.changed.items() if key not in ready and members.get(key) is each]
+        for each in itertools.chain(changed, ready.values()):
+            key, asked = each.wire_key, each.ask()
+            members[key] = each
+            if told.get(key) != asked:
+                named[key] = told[key] = asked
+        self.gone.clear()
+        self.changed.clear()
+        return (dict(told), []) if self.epoch == _FULL else (named, forgotten)
 
     def answered(self, response: FetchResponse) -> bool:
         """Moves on after an answer; False if the leader refused the session."""
@@ -145,26 +187,58 @@ class LeaderFetcher:
         self.followed: dict[PartitionKey, Followed] = {}
         self._owner = owner
         self._session = _Session()
-        self._long: dict[WireKey, Followed] | None = None  # what the Fetch under way reads
+        self._ready: dict[WireKey, Followed] = {}  # in no request
+        self._resting: list[tuple[int, int, Followed]] = []  # a heap by the rest's end; some have ended otherwise
+        self._rests = itertools.count()
+        self._long = False  # a Fetch is under way, for the members of the session
         self._short = 0  # requests under way on the short lane
         self._wake: TimerTask | None = None
+
+    def follow(self, partition: Partition) -> None:
+        """Copies a partition; `wake` is to come."""
+        each = self.followed[partition.key] = Followed(partition, self._owner.wire_key(partition))
+        self._ready[each.wire_key] = each
+
+    def unfollow(self, key: PartitionKey) -> None:
+        """Copies a partition no longer; an answer under way is not taken."""
+        each = self.followed.pop(key)
+        if self._ready.get(each.wire_key) is each:
+            del self._ready[each.wire_key]
+        self._session.leaves(each)
+
+    def changed(self, key: PartitionKey) -> None:
+        """A partition's log has changed: the leader learns what it asks for with the next Fetch."""
+        each = self.followed[key]
+        if self._session.members.get(each.wire_key) is each:
+            self._session.changed[each.wire_key] = each
+
+    def resume_all(self) -> None:
+        """Ends every rest."""
+        for _, _, each in self._resting:
+            self._resume(each)
+        self._resting.clear()
+
+    def _resume(self, each: Followed) -> None:
+        if each.resume_at_ms and self.followed.get(each.partition.key) is each:
+            self._be_ready(each)
+
+    def _be_ready(self, each: Followed) -> None:
+        each.resume_at_ms = 0
+        self._ready[each.wire_key] = each
 
     def wake(self) -> None:
         """Sends what there is to send."""
         now_ms = self._owner.clock.now_ms()
-        ready: dict[WireKey, Followed] = {}
-        resume_at_ms: int | None = None
-        for key, each in self.followed.items():
-            if each.asked is not None:
-                continue
-            if each.resume_at_ms <= now_ms:
-                ready[self._owner.wire_key(key, each)] = each
-            elif resume_at_ms is None or each.resume_at_ms < resume_at_ms:
-                resume_at_ms = each.resume_at_ms
-        self._set_alarm(None if resume_at_ms is None else resume_at_ms - now_ms)
-        if not ready or self._short:
+        resting = self._resting
+        while resting and (resting[0][0] <= now_ms or resting[0][2].resume_at_ms != resting[0][0]):
+            resume_at_ms, _, each = heapq.heappop(resting)
+            if each.resume_at_ms == resume_at_ms:
+                self._resume(each)
+        self._set_alarm(resting[0][0] - now_ms if resting else None)
+        if self._short or (self._long and not self._ready):
             return
-        if self._long is not None:
+        ready, self._ready = self._ready, {}
+        if self._long:
             self._send_short(ready)
         else:
             self._send_long(ready)
@@ -179,81 +253,94 @@ class LeaderFetcher:
 
     # ---- Fetch
 
-    def _send_long(self, ready: dict[WireKey, Followed]) -> None:
-        asked = self._ask(ready)
+    def _send_long(self, ready: Mapping[WireKey, Followed]) -> None:
         session = self._session
-        named, forgotten = session.plan(asked)
+        named, forgotten = session.plan(ready)
+        if not session.members:
+            session.restart()
+            return
         config = self._owner.config
         request = self._owner.fetch_request(named, forgotten, session.id, session.epoch, config.replica_fetch_wait_max_ms)
-        self._long = ready
-        self._owner.send_fetch(self.leader, request, LONG_LANE, lambda outcome: self._long_answered(ready, outcome))
+        self._long = True
+        self._owner.send_fetch(self.leader, request, LONG_LANE, self._long_answered)
 
-    def _send_short(self, ready: dict[WireKey, Followed]) -> None:
-        request = self._owner.fetch_request(self._ask(ready), [], _NO_SESSION, _SESSIONLESS, 0)
+    def _send_short(self, ready: Mapping[WireKey, Followed]) -> None:
+        asked = {key: each.ask() for key, each in ready.items()}
+        request = self._owner.fetch_request(asked, [], _NO_SESSION, _SESSIONLESS, 0)
         self._short += 1
         self._owner.send_fetch(self.leader, request, SHORT_LANE, lambda outcome: self._short_answered(ready, outcome))
 
-    @staticmethod
-    def _ask(ready: Mapping[WireKey, Followed]) -> dict[WireKey, Asked]:
-        asked = {}
-        for key, each in ready.items():
-            each.asked = asked[key] = each.ask()
-        return asked
-
-    def _long_answered(self, read: dict[WireKey, Followed], outcome: Response | KafkaError) -> None:
-        self._long = None
+    def _long_answered(self, outcome: Response | KafkaError) -> None:
+        self._long = False
+        session = self._session
         if isinstance(outcome, FetchResponse):
-            if self._session.answered(outcome):
-                if not self._take(read, outcome):
+            if session.answered(outcome):
+                if not self._take(session.members, self._answers(outcome)):
                     # The leader believes that this broker knows what it has just ignored: a high watermark might come late, or never.
-                    self._session.restart()
+                    session.restart()
             else:
                 logger.debug("broker %d refused the fetch session: error %d", self.leader, outcome.error_code)
-                self._release(read)
         else:
-            self._session.restart()
-            self._rest(read, outcome)
+            session.restart()
+            self._rest(session.members, outcome)
         self.wake()
 
-    def _short_answered(self, read: dict[WireKey, Followed], outcome: Response | KafkaError) -> None:
+    def _short_answered(self, read: Mapping[WireKey, Followed], outcome: Response | KafkaError) -> None:
         self._short -= 1
         if isinstance(outcome, FetchResponse):
-            self._take(read, outcome)
+            answers = self._answers(outcome)
+            for key, each in read.items():
+                if key not in answers:
+                    each.asked = None
+                    self._is_free(each)
+            self._take(read, answers)
         else:
             self._rest(read, outcome)
         self.wake()
 
-    @staticmethod
-    def _release(read: Mapping[WireKey, Followed]) -> None:
-        for each in read.values():
-            each.asked = None
+    def _is_free(self, each: Followed) -> None:
+        """A request that a partition was in is answered: it may be in another one."""
+        if each.asked is None and not each.resume_at_ms and self.followed.get(each.partition.key) is each:
+            self._be_ready(each)
 
     def _rest(self, read: Mapping[WireKey, Followed], outcome: Response | KafkaError) -> None:
-        """No answer came: everything asked for rests."""
+        """No answer came: everything asked for rests. What has failed as often goes on at the same time."""
         logger.debug("fetching from broker %d failed: %s", self.leader, outcome)
+        delays_ms: dict[int, int] = {}
         for each in read.values():
             each.asked = None
-            self._failed(each)
+            if each.failures not in delays_ms:
+                delays_ms[each.failures] = self._owner.backoff.backoff_ms(each.failures)
+            self._failed(each, delays_ms[each.failures])
 
-    def _failed(self, each: Followed) -> None:
-        each.resume_at_ms = self._owner.clock.now_ms() + self._owner.backoff.backoff_ms(each.failures)
+    def _failed(self, each: Followed, delay_ms: int | None = None) -> None:
+        if delay_ms is None:
+            delay_ms = self._owner.backoff.backoff_ms(each.failures)
         each.failures += 1
+        if self.followed.get(each.partition.key) is each:
+            each.resume_at_ms = self._owner.clock.now_ms() + delay_ms
+            heapq.heappush(self._resting, (each.resume_at_ms, next(self._rests), each))
+            self._session.leaves(each)
 
-    def _take(self, read: Mapping[WireKey, Followed], response: FetchResponse) -> bool:
-        """Takes an answer; False if a part of it came too late to count."""
-        all_taken = True
+    def _answers(self, response: FetchResponse) -> dict[WireKey, PartitionData]:
         answers: dict[WireKey, PartitionData] = {}
         for topic in response.responses:
             name: str | bytes = topic.topic_id if self._owner.fetch_version >= _FIRST_VERSION_WITH_IDS else topic.topic
             for data in topic.partitions:
                 answers[name, data.partition_index] = data
-        for key, each in read.items():
-            asked, each.asked = each.asked, None
-            answer = answers.get(key)
-            if answer is None:
+        return answers
+
+    def _take(self, read: Mapping[WireKey, Followed], answers: Mapping[WireKey, PartitionData]) -> bool:
+        """Takes an answer; False if a part of it came too late to count."""
+        all_taken = True
+        for key, answer in answers.items():
+            each = read.get(key)
+            if each is None:
                 continue
+            asked, each.asked = each.asked, None
             if asked is None or self.followed.get(each.partition.key) is not each or asked.offset != each.partition.log.end_offset:
                 all_taken = False
+                self._is_free(each)
                 continue
             try:
                 self._take_partition(each, asked, answer)
@@ -263,6 +350,7 @@ class LeaderFetcher:
             except Exception as error:                        # the other partitions of the answer are taken
                 handle(error, "what broker %d sent for partition %s-%d", self.leader, *each.partition.key)
                 self._failed(each)
+            self._is_free(each)
         return all_taken
 
     def _take_partition(self, each: Followed, asked: Asked, answer: PartitionData) -> None:
@@ -324,6 +412,7 @@ class LeaderFetcher:
                 except Exception as error:
                     handle(error, "following broker %d in partition %s-%d", self.leader, *partition.key)
                     self._failed(each)
+        self._is_free(each)
         self.wake()
 
     def _go_on_from(self, each: Followed, asked: Asked, timestamp: int, offset: int) -> None:
@@ -341,6 +430,9 @@ class LeaderFetcher:
     def close(self) -> None:
         """Nothing is fetched any more."""
         self.followed.clear()
+        self._ready.clear()
+        self._resting.clear()
+        self._session = _Session()
         self._set_alarm(None)
 
 
@@ -385,9 +477,10 @@ class ReplicaFetchers:
         self._broker_epoch = broker_epoch
         self._leaders: dict[int, LeaderFetcher] = {}
         self._leader_of: dict[PartitionKey, int] = {}
+        self._to_wake: dict[LeaderFetcher, None] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Copies a partition from its leader as it is now; nothing if it has none."""
+        """Copies a partition from its leader as it is now, after the next `wake`; nothing if it has none."""
         key = partition.key
         if partition.leader < 0:
             self.unfollow(key)
@@ -402,21 +495,36 @@ class ReplicaFetchers:
         fetcher = self._leaders.get(partition.leader)
         if fetcher is None:
             fetcher = self._leaders[partition.leader] = LeaderFetcher(partition.leader, self)
-        fetcher.followed[key] = Followed(partition)
-        fetcher.wake()
+        fetcher.follow(partition)
+        self._to_wake[fetcher] = None
+
+    def wake(self) -> None:
+        """Asks for what is followed since the last call: once for all partitions that one decision of the controller is about."""
+        if not self._to_wake:
+            return
+        to_wake = list(self._to_wake)
+        self._to_wake.clear()
+        for fetcher in to_wake:
+            with contained("the fetcher of leader %d", fetcher.leader):
+                fetcher.wake()
+
+    def log_changed(self, key: PartitionKey) -> None:
+        """The log of a partition has changed, by an answer or otherwise, as by retention; nothing if it is not followed."""
+        leader = self._leader_of.get(key)
+        if leader is not None:
+            self._leaders[leader].changed(key)
 
     def unfollow(self, key: PartitionKey) -> None:
         """Copies a partition no more; an answer under way is not taken."""
         leader = self._leader_of.pop(key, None)
         if leader is not None:
-            del self._leaders[leader].followed[key]
+            self._leaders[leader].unfollow(key)
 
     def leader_is_back(self, node_id: int) -> None:
         """A broker has registered anew: what rests because it did not answer goes on."""
         fetcher = self._leaders.get(node_id)
         if fetcher is not None:
-            for each in fetcher.followed.values():
-                each.resume_at_ms = 0
+            fetcher.resume_all()
             fetcher.wake()
 
     def close(self) -> None:
@@ -426,15 +534,16 @@ class ReplicaFetchers:
                 fetcher.close()
         self._leaders.clear()
         self._leader_of.clear()
+        self._to_wake.clear()
 
     def __len__(self) -> int:
         return len(self._leader_of)
 
     # ---- requests
 
-    def wire_key(self, key: PartitionKey, each: Followed) -> WireKey:
+    def wire_key(self, partition: Partition) -> WireKey:
         """How a Fetch names the partition."""
-        return (each.partition.topic.topic_id if self.fetch_version >= _FIRST_VERSION_WITH_IDS else key[0]), key[1]
+        return (partition.topic.topic_id if self.fetch_version >= _FIRST_VERSION_WITH_IDS else partition.topic.name), partition.index
 
     def fetch_request(
         self, named: Mapping[WireKey, Asked], forgotten: list[WireKey], session_id: int, session_epoch: int, max_wait_ms: int

@@ -134,6 +134,7 @@ class ReplicaManager(ImageListener):
                 continue
             with contained("the change of partition %s-%d", *key):
                 self.update(change.topic, change.index)
+        self._wake_fetchers()
         self._open_some()
         for kind, name in delta.configs:
             if kind == RESOURCE_TOPIC and name in self.cluster.topics:
@@ -161,6 +162,7 @@ class ReplicaManager(ImageListener):
                 if topic is not None and key[1] < len(topic.partitions):
                     self.update(topic, key[1])
             self._to_open.pop(key, None)
+        self._wake_fetchers()
         if self._to_open:
             self._opening = TimerTask(0, self._open_next)
             self._timer.add(self._opening)
@@ -170,6 +172,11 @@ class ReplicaManager(ImageListener):
     def _open_next(self) -> None:
         self._opening = None
         self._open_some()
+
+    def _wake_fetchers(self) -> None:
+        """After `update`, once for many partitions."""
+        if self.fetchers is not None:
+            self.fetchers.wake()
 
     def _high_watermarks(self) -> dict[PartitionKey, int]:
         aside = {key: partition.high_watermark for key, partition in self.offline.items() if partition is not None}
@@ -227,6 +234,7 @@ class ReplicaManager(ImageListener):
             if self._serving and topic is not None and index < len(topic.partitions):
                 with contained("another try with the offline partition %s-%d", name, index):
                     self.update(topic, index)
+        self._wake_fetchers()
 
     def _set_aside(self, partition: Partition, was_leader: bool, error: Exception) -> None:
         """The disk failed while a partition changed its role: this broker neither leads nor follows it."""
@@ -262,6 +270,7 @@ class ReplicaManager(ImageListener):
             for index in range(len(topic.partitions)):
                 with contained("the start of partition %s-%d", topic.name, index):
                     self.update(topic, index)
+        self._wake_fetchers()
         self._starting = False
 
     def stopping(self) -> None:
@@ -286,7 +295,7 @@ class ReplicaManager(ImageListener):
                     self._tell_resigned(partition.key)
 
     def update(self, topic: Topic, index: int) -> None:
-        """Makes a partition here what the image says it is.
+        """Makes a partition here what the image says it is. What it follows by that is asked for after `ReplicaFetchers.wake`.
 
         Args:
             topic: as the image has it.
@@ -562,6 +571,8 @@ class ReplicaManager(ImageListener):
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
         self.note_change(partition)
+        if self.fetchers is not None and partition.leader != self.node_id:
+            self.fetchers.log_changed(partition.key)
         if self._settling:
             self._dirty[partition.key] = partition
             return

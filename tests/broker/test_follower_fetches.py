@@ -1,0 +1,278 @@
+"""What a follower asks its leaders for: the next Fetch names what changed, and the leader's session is what a full one would be."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore import protocol as p
+from kafkacore.broker.fetcher import LONG_LANE, SHORT_LANE, Followed, LeaderFetcher, ReplicaFetchers
+from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.clock import ManualClock
+from kafkacore.config import BrokerConfig
+from kafkacore.errors import Code, DisconnectError, KafkaStorage
+from kafkacore.timer import LoopTimer
+
+LEADER = 2
+
+
+class Copy:
+    """As much of a `Partition` as a fetcher needs."""
+
+    def __init__(self, index, leader_epoch=0, leader=LEADER):
+        self.key, self.index = ("t", index), index
+        self.topic = SimpleNamespace(name="t", topic_id=b"t" * 16)
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self.log = SimpleNamespace(end_offset=0, start_offset=0, epochs=[])
+        self.high_watermark = 0
+        self.breaks = False
+
+    def append_as_follower(self, data, high_watermark, log_start_offset, wall_ms):
+        if self.breaks:
+            self.breaks = False
+            raise KafkaStorage("the disk is busy")
+        self.log.end_offset += len(data or b"")
+        return bool(data)
+
+    def truncation_offset(self, epoch, end_offset):
+        return min(end_offset, self.log.end_offset)
+
+    def truncate(self, offset):
+        self.log.end_offset = offset
+
+    def restart_at(self, offset):
+        self.log.end_offset = self.log.start_offset = offset
+
+
+class Follower:
+    """Fetchers whose requests wait for the test's answers."""
+
+    def __init__(self):
+        self.clock = ManualClock()
+        self.timer = LoopTimer(clock=self.clock)
+        self.sent = []                                         # (leader, request, lane, done)
+        self.fetchers = ReplicaFetchers(
+            1, BrokerConfig(), self.clock, self.timer, self.send, lambda: 7, self.changed, API_VERSIONS, random.Random(1)
+        )
+
+    def send(self, leader, request, version, done, timeout_ms, lane=""):
+        self.sent.append((leader, request, lane, done))
+
+    def changed(self, partition):
+        self.fetchers.log_changed(partition.key)
+
+    def take(self, lane):
+        (found,) = [each for each in self.sent if each[2] == lane]
+        self.sent.remove(found)
+        return found
+
+    def lanes(self):
+        return [lane for _, _, lane, _ in self.sent]
+
+
+def names(request):
+    return {
+        part.partition: (part.fetch_offset, part.last_fetched_epoch, part.current_leader_epoch, part.log_start_offset)
+        for topic in request.topics
+        for part in topic.partitions
+    }
+
+
+def response(parts, session_id=9):
+    topics = [p.FetchableTopicResponse(topic_id=b"t" * 16, partitions=parts)] if parts else []
+    return p.FetchResponse(session_id=session_id, responses=topics)
+
+
+def data(index, **fields):
+    return p.PartitionData(partition_index=index, **{"records": b"", **fields})
+
+
+class Run:
+    """A leader as a dictionary: what its session with the follower holds, as far as the follower has said."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.follower = Follower()
+        self.copies = {}
+        self.session = {}                                      # of the leader
+        self.seen = None
+
+    @property
+    def fetcher(self):
+        return self.follower.fetchers._leaders.get(LEADER)
+
+    def apply(self, request):
+        """The leader's side of a long Fetch; afterwards it must hold what a full one would name."""
+        if request.session_epoch == 0:
+            self.session.clear()
+        self.session.update(names(request))
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                del self.session[index]
+        full = {each.partition.index: tuple(each.ask()) for each in self.fetcher.followed.values() if not each.resume_at_ms}
+        assert full == self.session
+
+    def step(self):
+        rnd = self.random
+        what = rnd.choices(["answer", "short", "follow", "drop", "advance", "retention", "back"], [10, 5, 4, 2, 3, 2, 1])[0]
+        if what == "answer" and LONG_LANE in self.follower.lanes():
+            self.answer(LONG_LANE)
+        elif what == "short" and SHORT_LANE in self.follower.lanes():
+            self.answer(SHORT_LANE)
+        elif what == "follow":
+            for index in rnd.sample(range(8), rnd.randint(1, 4)):
+                copy = self.copies.setdefault(index, Copy(index))
+                copy.leader_epoch += rnd.choice([0, 1])
+                copy.leader = rnd.choice([LEADER, LEADER, LEADER, 3, -1])
+                self.follower.fetchers.follow(copy)
+            self.follower.fetchers.wake()
+        elif what == "drop" and self.copies:
+            index = rnd.choice(sorted(self.copies))
+            self.follower.fetchers.unfollow(self.copies.pop(index).key)
+        elif what == "advance":
+            self.follower.clock.advance(rnd.choice([5, 30, 2_000]))
+            self.follower.timer.advance_clock()
+        elif what == "retention" and self.copies:
+            copy = self.copies[rnd.choice(sorted(self.copies))]
+            copy.log.start_offset = copy.log.end_offset
+            self.follower.changed(copy)
+        elif what == "back":
+            self.follower.fetchers.leader_is_back(LEADER)
+        self.look()
+
+    def look(self):
+        for request in [request for leader, request, lane, _ in self.follower.sent if lane == LONG_LANE and leader == LEADER]:
+            if request is not self.seen:
+                self.seen = request
+                self.apply(request)
+        self.follower.sent = [each for each in self.follower.sent if each[0] == LEADER]
+        fetcher = self.fetcher
+        if fetcher is None:
+            return
+        lanes = self.follower.lanes()
+        assert lanes.count(LONG_LANE) <= 1
+        for each in fetcher.followed.values():                 # nothing is forgotten: it is asked for, rests, or waits for the short lane
+            assert each.asked is not None or each.resume_at_ms or SHORT_LANE in lanes, each.partition.key
+        if SHORT_LANE not in lanes and any(not each.resume_at_ms for each in fetcher.followed.values()):
+            assert LONG_LANE in lanes
+
+    def answer(self, lane):
+        rnd = self.random
+        if lane == SHORT_LANE:
+            _, request, _, done = next(each for each in self.follower.sent if each[2] == SHORT_LANE)
+            self.follower.sent = [each for each in self.follower.sent if each[3] is not done]
+        else:
+            _, request, _, done = self.follower.take(lane)
+        if isinstance(request, p.ListOffsetsRequest):
+            wanted = request.topics[0].partitions[0]
+            found = {"offset": rnd.randint(0, 9), "error_code": rnd.choice([0, 0, 6])}
+            part = p.ListOffsetsPartitionResponse(partition_index=wanted.partition_index, **found)
+            done(p.ListOffsetsResponse(topics=[p.ListOffsetsTopicResponse(name="t", partitions=[part])]))
+            return
+        outcome = rnd.choices(["data", "lost", "refused", "no session"], [12, 1, 1, 1])[0]
+        if outcome == "lost":
+            done(DisconnectError("cut"))
+            return
+        if outcome == "refused" and lane == LONG_LANE:
+            done(p.FetchResponse(error_code=rnd.choice([Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH]), responses=[]))
+            return
+        read = sorted(self.session if lane == LONG_LANE else names(request))
+        parts = [self.part(index) for index in rnd.sample(read, rnd.randint(0, len(read)))]
+        done(response(parts, 0 if outcome == "no session" else 9))
+
+    def part(self, index):
+        rnd = self.random
+        kind = rnd.choice(["records", "records", "watermark", "error", "out of range", "diverging", "breaks"])
+        if kind == "breaks" and index in self.copies:
+            self.copies[index].breaks = True
+        if kind == "diverging":
+            return data(index, diverging_epoch=p.FetchEpochEndOffset(epoch=0, end_offset=rnd.randint(0, 3)))
+        code = {"error": Code.NOT_LEADER_OR_FOLLOWER, "out of range": Code.OFFSET_OUT_OF_RANGE}.get(kind, 0)
+        return data(index, error_code=code, records=b"r" * rnd.randint(1, 4) if kind == "records" else b"", high_watermark=5)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_a_leaders_session_holds_what_a_full_fetch_would_name(seed):
+    run = Run(seed)
+    for _ in range(80):
+        run.step()
+
+
+@pytest.fixture
+def asks(monkeypatch):
+    found = []
+    ask = Followed.ask
+
+    def asking(each):
+        found.append(each.partition.index)
+        return ask(each)
+
+    monkeypatch.setattr(Followed, "ask", asking)
+    return found
+
+
+def test_a_round_trip_looks_at_what_was_answered_and_nothing_else(asks):
+    follower = Follower()
+    for index in range(1_000):
+        follower.fetchers.follow(Copy(index))
+    assert follower.sent == []
+    follower.fetchers.wake()
+    _, request, _, done = follower.take(LONG_LANE)
+    assert len(names(request)) == 1_000                        # one request for all of them
+    assert len(asks) == 1_000
+    done(response([data(index) for index in range(1_000)]))
+    del asks[:]
+    for _ in range(2):
+        _, request, _, done = follower.take(LONG_LANE)
+        assert set(names(request)) <= {7}
+        done(response([data(7, records=b"rr")]))
+        assert asks[-1] == 7
+    del asks[:]
+    _, request, _, done = follower.take(LONG_LANE)
+    assert names(request) == {7: (4, -1, 0, 0)}
+    done(response([]))
+    _, request, _, done = follower.take(LONG_LANE)
+    assert (names(request), asks) == ({}, [])
+
+
+def test_a_decision_about_many_partitions_wakes_a_fetcher_once(monkeypatch):
+    wakes = []
+    wake = LeaderFetcher.wake
+
+    def waking(fetcher):
+        wakes.append(fetcher.leader)
+        wake(fetcher)
+
+    monkeypatch.setattr(LeaderFetcher, "wake", waking)
+    follower = Follower()
+    for index in range(500):
+        follower.fetchers.follow(Copy(index, leader=2 + index % 2))
+    follower.fetchers.wake()
+    follower.fetchers.wake()
+    assert wakes == [2, 3]
+
+
+def test_what_failed_together_is_asked_for_together():
+    follower = Follower()
+    for index in range(300):
+        follower.fetchers.follow(Copy(index))
+    follower.fetchers.wake()
+    follower.take(LONG_LANE)[3](DisconnectError("cut"))
+    assert follower.sent == []
+    follower.clock.advance(30)
+    follower.timer.advance_clock()
+    assert len(names(follower.take(LONG_LANE)[1])) == 300
+    assert follower.sent == []
+
+
+def test_a_closed_fetcher_sends_nothing():
+    follower = Follower()
+    follower.fetchers.follow(Copy(0))
+    follower.fetchers.wake()
+    _, _, _, done = follower.take(LONG_LANE)
+    follower.fetchers.close()
+    done(response([data(0)]))
+    assert follower.sent == []
