@@ -472,6 +472,7 @@ class ClusterImage:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self._alike: dict[str, dict[str, None]] = {}  # names with "." or "_", by what they are with "_" alone
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
@@ -633,8 +634,27 @@ class ClusterImage:
         if record.name in self.topics or record.topic_id in self.topics_by_id:
             raise InternalError(f"the metadata log creates topic {record.name!r} twice")
         topic = Topic(record.name, record.topic_id, self._topic_config(record.name), [])
-        self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        self.add_topic(topic)
         delta.created_topics.append(topic)
+
+    def add_topic(self, topic: Topic) -> None:
+        """Takes a topic in; for whoever applies records or a snapshot."""
+        self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        if "." in topic.name or "_" in topic.name:
+            self._alike.setdefault(topic.name.replace(".", "_"), {})[topic.name] = None
+
+    def drop_topic(self, topic: Topic) -> None:
+        """Takes a topic out."""
+        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        alike = topic.name.replace(".", "_")
+        names = self._alike.get(alike, {})
+        names.pop(topic.name, None)
+        if not names:
+            self._alike.pop(alike, None)
+
+    def topic_like(self, name: str) -> str | None:
+        """A topic whose name differs in "." and "_" alone, or not at all: their metrics have one name. None if there is none."""
+        return next(iter(self._alike.get(name.replace(".", "_"), ())), None)
 
     def _topic_of(self, topic_id: bytes) -> Topic:
         topic = self.topics_by_id.get(topic_id)
@@ -644,8 +664,7 @@ class ClusterImage:
 
     def _remove_topic(self, record: m.RemoveTopicRecord, delta: ImageDelta) -> None:
         topic = self._topic_of(record.topic_id)
-        del self.topics[topic.name]
-        del self.topics_by_id[topic.topic_id]
+        self.drop_topic(topic)
         if self.configs.pop((RESOURCE_TOPIC, topic.name), None):
             delta.configs.add((RESOURCE_TOPIC, topic.name))
         delta.note_deletion(topic)

@@ -25,12 +25,12 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
     """
     delta = ImageDelta(image)
     for topic in [each for each in image.topics.values() if each.topic_id not in target.topics_by_id]:
-        del image.topics[topic.name], image.topics_by_id[topic.topic_id]
+        image.drop_topic(topic)
         delta.note_deletion(topic)
     for topic in target.topics.values():
         mine = image.topics_by_id.get(topic.topic_id)
         if mine is None:
-            mine = image.topics[topic.name] = image.topics_by_id[topic.topic_id] = topic
+            image.add_topic(topic)
             delta.created_topics.append(topic)
             for index in range(len(topic.partitions)):
                 delta.note_partition(topic, index, None)

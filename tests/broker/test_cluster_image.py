@@ -4,6 +4,7 @@ import pytest
 
 from kafkacore.broker.cluster import ClusterImage, ImageListener, TopicConfig
 from kafkacore.broker.controller import Controller
+from kafkacore.broker.image_jump import jump
 from kafkacore.config import BrokerConfig
 from kafkacore.errors import InternalError, InvalidConfiguration, UnknownTopicOrPartition
 from kafkacore.protocol import metadata_log as m
@@ -82,6 +83,25 @@ def test_an_image_as_records_is_the_same_image():
     copy = image_of(list(image.records()))
     copy.next_offset = image.next_offset
     assert contents(copy) == contents(image)
+
+
+def test_names_that_are_alike_are_found_without_a_look_at_all_topics():
+    class Unread(dict):
+        def __iter__(self):
+            raise AssertionError("all topics are looked at")
+
+    config = BrokerConfig()
+    image, target = ClusterImage(config, "c"), ClusterImage(config, "c")
+    image.topics = Unread()
+    names = {"a.b": bytes(15) + b"1", "a_b": bytes(15) + b"2", "ab": bytes(15) + b"3", "x_y.z": bytes(15) + b"4"}
+    image.apply([m.TopicRecord(name=name, topic_id=topic_id) for name, topic_id in names.items()], 4)
+    assert [image.topic_like(name) for name in ("a.b", "a_b", "x.y.z", "ab", "x_y", "c_d")] == ["a.b", "a.b", "x_y.z", None, None, None]
+    image.apply([m.RemoveTopicRecord(topic_id=names["a.b"]), m.RemoveTopicRecord(topic_id=names["ab"])], 6)
+    assert image.topic_like("a.b") == "a_b"
+    image.topics = dict(image.topics.items())
+    target.apply([m.TopicRecord(name="c.d", topic_id=ID)], 7)
+    jump(image, target)
+    assert [image.topic_like(name) for name in ("a.b", "x.y.z", "c_d")] == [None, None, "c.d"]
 
 
 def test_every_leader_begins_a_leader_epoch_and_every_change_a_partition_epoch():

@@ -67,8 +67,7 @@ def _new_topic(state: ControllerState, wanted: CreatableTopic, budget: int) -> T
     if name in image.topics:
         raise errors.TopicExists(f"Topic '{name}' already exists.")
     if "." in name or "_" in name:
-        alike = name.replace(".", "_")
-        collision = next((other for other in image.topics if other.replace(".", "_") == alike), None)
+        collision = image.topic_like(name)
         if collision is not None:
             raise errors.InvalidTopic(f"Topic '{name}' collides with existing topic: {collision}")
     empty = [given.name for given in wanted.configs if given.value is None]
