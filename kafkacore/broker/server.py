@@ -150,6 +150,7 @@ class Broker(Server):
         self.state.sessions.clear()
         self.state.logs.compactor.cancel()
         self.state.checker.stop()
+        self.state.cleaner.stop()
         self.state.worker.stop()
 
     def _ended(self) -> None:

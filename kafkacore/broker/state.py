@@ -106,7 +106,7 @@ class BrokerState:
         fetches, produces, deletions: requests that wait, under the keys (topic, partition) of what they wait for, or their fetch session.
         follower_fetches: the last Fetch of each follower that had to wait.
         groups: the group coordinator.
-        worker, checker: threads beside the broker's: for the disk, and for batches that take long to check.
+        worker, cleaner, checker: threads beside the broker's: for the disk, for compaction, and for batches that take long to check.
         checking: the requests that wait for a check.
         is_up: the start is over.
     """
@@ -157,9 +157,10 @@ class BrokerState:
         self.peers = PeerClient(node_id, config, clock, self._node)
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.worker = Worker(post, f"kafkacore-worker-{node_id}")
+        self.cleaner = Worker(post, f"kafkacore-cleaner-{node_id}")
         self.checker = Worker(post, f"kafkacore-checks-{node_id}")
         self.checking: set[Operation] = set()
-        self.logs = LogManager(config, log_dirs, self.worker, clock)
+        self.logs = LogManager(config, log_dirs, self.worker, clock, self.cleaner)
         self._open_logs()
         self.replicas = ReplicaManager(node_id, self.cluster, config, clock, self.timer, self.logs, self._partition_changed)
         self.replicas.note_change = self.sessions.changed

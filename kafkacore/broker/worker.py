@@ -1,4 +1,6 @@
-"""One thread beside a broker's own, for what waits for the disk or computes for long: fsync, compaction, deleting large files.
+"""A thread beside a broker's own, for what waits for the disk or computes for long.
+
+A broker has three of them: for fsync, checkpoints and deletion; for compaction; for batches that take long to check.
 
 Rules:
 

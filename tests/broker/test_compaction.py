@@ -1,6 +1,8 @@
 """Compaction against a model, in memory and on disk: what stays, what goes, what readers see."""
 
+import errno
 import os
+import shutil
 
 import pytest
 from brokering import T0
@@ -293,6 +295,54 @@ def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
     disk.manager.logs.clear()
     disk.manager._unlock()
+
+
+def test_a_cleaning_holds_back_neither_fsync_nor_deletion(tmp_path):
+    class Idle(InlineWorker):
+        def __init__(self):
+            super().__init__()
+            self.jobs = []
+
+        def submit(self, work, done):
+            self.jobs.append(lambda: InlineWorker.submit(self, work, done))
+
+    cleaner, disk = Idle(), Disk(tmp_path)
+    disk.manager.close()
+    disk.manager = LogManager(BrokerConfig(), [tmp_path], InlineWorker(), disk.clock, cleaner)
+    disk.manager.start()
+    log = disk.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k", b"%d" % nth * 100))
+    compact(disk)
+    assert len(cleaner.jobs) == 1                              # under way
+    disk.manager.flush_later(log, log.end_offset)
+    assert log.recovery_point == log.end_offset
+    (tmp_path / "t-0" / "late.cleaned").write_bytes(b"")       # and still is when the log's directory goes
+    disk.manager.delete("t", 0)
+    disk.clock.advance(60_000)
+    disk.manager.advance_clock()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("t-0")]
+    cleaner.jobs.pop()()
+    disk.manager.close()
+
+
+def test_a_directory_that_a_cleaning_wrote_into_is_deleted_later(tmp_path, monkeypatch):
+    disk = Disk(tmp_path)
+    disk.log(**COMPACT)
+    rmtree = shutil.rmtree
+
+    def written_into(path, *args, **kwargs):
+        monkeypatch.setattr(shutil, "rmtree", rmtree)
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", written_into)
+    disk.manager.delete("t", 0)
+    for _ in range(2):
+        assert [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+        disk.clock.advance(60_000)
+        disk.manager.advance_clock()
+    assert not [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+    disk.manager.close()
 
 
 def test_a_cleaning_that_is_given_up_leaves_everything_as_it_was(tmp_path):

@@ -77,7 +77,14 @@ class LogDirDescription(NamedTuple):
 class LogManager:
     """The logs of one broker."""
 
-    def __init__(self, config: BrokerConfig, dirs: Sequence[str | os.PathLike[str]] | None, worker: Worker, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dirs: Sequence[str | os.PathLike[str]] | None,
+        worker: Worker,
+        clock: Clock,
+        cleaner: Worker | None = None,
+    ) -> None:
         """Knows no log yet.
 
         Args:
@@ -85,6 +92,7 @@ class LogManager:
             dirs: log.dirs; None keeps everything in memory.
             worker: does what waits for the disk.
             clock: the time.
+            cleaner: compacts; a long cleaning holds back neither fsync nor checkpoints then. By default the worker.
         """
         self.config = config
         self.logs: dict[Key, Log] = {}
@@ -114,7 +122,7 @@ class LogManager:
         self._open_logs: set[Log] = set()
         self.last_stable_offset: Callable[[Key], int] = lambda key: self.logs[key].end_offset
         """Of a partition: compaction touches nothing from there on."""
-        self.compactor = Compactor(config, self.logs, worker, clock, lambda key: self.last_stable_offset(key), self._cleaned)
+        self.compactor = Compactor(config, self.logs, cleaner or worker, clock, lambda key: self.last_stable_offset(key), self._cleaned)
         self._high_watermarks_due_ms: int | None = None
         self._offsets_due_ms: int | None = None
 
@@ -546,7 +554,8 @@ class LogManager:
                 self._schedule_flush(log, RETRY_MS)
 
     def _removed(self, paths: list[Path], outcome: Exception | None) -> None:
-        if is_transient(outcome):
+        # Not empty: a cleaning of the log was under way when it was deleted, and wrote into the directory.
+        if is_transient(outcome) or (isinstance(outcome, OSError) and outcome.errno == errno.ENOTEMPTY):
             self._number += 1
             heapq.heappush(self._doomed, (self._clock.now_ms() + RETRY_MS, self._number, paths))
         elif isinstance(outcome, Exception):
