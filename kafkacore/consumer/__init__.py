@@ -30,6 +30,7 @@ from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_parti
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
+from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
@@ -122,10 +123,9 @@ class KafkaConsumer:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
-        self._seen_snapshot: object = None
+        self._seen_snapshot: ClusterSnapshot | None = None
         self._refused: dict[str, errors.KafkaError] = {}
         self._owed: dict[str, errors.KafkaError] = {}
-        self._seen_subscription: object = None
         self._unread = Chunks()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._group: GroupMember | None = None
@@ -376,7 +376,7 @@ class KafkaConsumer:
         self.resume(tp)
         self.seek(tp, start)
         state = self._subscription.state_of(tp)
-        state.fetch_end = end
+        self._subscription.read_up_to(state, end)
         try:
             while position < end:
                 before = position
@@ -389,7 +389,7 @@ class KafkaConsumer:
                     )
                 yield from (columns for columns in found if columns is not None)
         finally:
-            state.fetch_end = None
+            self._subscription.read_up_to(state, None)
 
     def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
         """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""
@@ -426,7 +426,7 @@ class KafkaConsumer:
 
     def _rewind(self, tps: Collection[TopicPartition] | None = None) -> None:
         """Takes what a `for` loop was given but did not reach yet out of its hands, and moves the position back to it."""
-        back = self._unread.take_back(tps)
+        back = self._unread.take_back(None if tps is None else frozenset(tps))
         for tp, offset in back.items():
             self._subscription.rewind(tp, offset)
         if back:
@@ -601,51 +601,49 @@ class KafkaConsumer:
         by_partition = {TopicPartition(c.topic, c.partition): c for c in found if c is not None} if not isinstance(found, dict) else found
         self._fetcher.give_back(by_partition)
 
-    def _take_snapshot(self, snapshot: Any) -> None:
+    def _take_snapshot(self, snapshot: ClusterSnapshot) -> None:
         """New metadata: topics it refuses are owed to the caller, once, and asked for again; a subscription follows the partitions."""
-        self._seen_snapshot = snapshot
+        before, self._seen_snapshot = self._seen_snapshot, snapshot
         self._fetcher.wants_fetch = True
         subscription = self._subscription
         if subscription.mode is Mode.PATTERN:
             self._match(snapshot)
-        topics = subscription.topics or {tp.topic for tp in subscription.partitions}
+        topics = subscription.topics or subscription.by_topic.keys()
         refused = self._refusals(topics)
         if refused:
             self._owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
             self._metadata.request_update()
         self._refused = refused
-        made_anew = [
-            tp
-            for tp, state in subscription.partitions.items()
-            if state.topic_id
-            and (info := snapshot.topics.get(tp.topic)) is not None
-            and info.error is None
-            and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id)
-        ]
-        for tp in made_anew:
-            log.warning("%s-%d: the topic was deleted and created again, offset %d counts no more", *tp, subscription.partitions[tp].offset)
-            subscription.start_over(tp)
-        if made_anew:
-            self._fetcher.retain()
-        if subscription.mode not in (Mode.TOPICS, Mode.PATTERN) or self._group is not None:
-            return
-        wanted = [
-            TopicPartition(name, partition.index)
-            for name in sorted(topics)
-            if (info := snapshot.topics.get(name)) is not None
-            for partition in info.partitions
-        ]
-        # metadata that briefly leaves one out takes nothing away; a topic made anew may have fewer
-        lost = {tp for tp in made_anew if tp not in wanted}
-        kept = [tp for tp in subscription.partitions if tp.topic in topics and tp not in lost]
-        added = [tp for tp in wanted if tp not in subscription.partitions]
-        if added or len(kept) != len(subscription.partitions):
-            grown = {tp.topic for tp in kept}
-            subscription.set_assignment([*kept, *added])
-            for tp in added:
-                if tp.topic in grown:  # all of a partition added later was written after the subscription
-                    subscription.request_reset(tp, EARLIEST)
-            self._fetcher.retain()
+        follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._group is None  # a group says what its members read
+        if follows:
+            for name in [name for name in subscription.by_topic if name not in topics]:
+                subscription.remove([state.tp for state in subscription.by_topic[name].values()])
+        for name in sorted(topics):
+            info = snapshot.topics.get(name)
+            known = None if before is None else before.topics.get(name)
+            if info is None or info is known:
+                continue
+            if info.error is None and (known is None or known.error is not None or known.topic_id != info.topic_id):
+                self._start_topic_over(info, follows)
+            if follows and (known is None or known.partitions != info.partitions):
+                have = subscription.by_topic.get(name, {})
+                added = [TopicPartition(name, p.index) for p in info.partitions if p.index not in have]
+                if added:  # all of a partition added later was written after the subscription
+                    subscription.add(added, EARLIEST if have else None)
+        self._fetcher.retain()
+
+    def _start_topic_over(self, info: TopicInfo, follows: bool) -> None:
+        """Where a topic was deleted and created again, nothing known of its partitions counts."""
+        subscription = self._subscription
+        indexes = {partition.index for partition in info.partitions} if follows else None
+        for state in list(subscription.by_topic.get(info.name, {}).values()):
+            if state.topic_id and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id):
+                tp = state.tp
+                log.warning("%s-%d: the topic was deleted and created again, offset %d counts no more", *tp, state.offset)
+                if indexes is None or tp.partition in indexes:
+                    subscription.start_over(tp)
+                else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away
+                    subscription.remove([tp])
 
     def _match(self, snapshot: Any) -> None:
         """The topics that the pattern matches by now."""

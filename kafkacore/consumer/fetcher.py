@@ -1,25 +1,32 @@
 """Fetching: which partitions to ask which broker for, and handing out what came back.
 
-    send_fetches(now)     partitions that may be fetched -> grouped by broker -> one FetchRequest each, if none is in flight there
+    send_fetches(now)     partitions that changed -> what to fetch from which broker -> one FetchRequest each, if none is in flight there
     NetworkClient.poll    answers arrive: errors are dealt with at once, records are queued unparsed
     collect(max_records)  the queue -> records for the application; the position moves here and nowhere else
 
 Rules:
 1. At most one fetch is in flight per broker, at most two answers per partition are held (one being read, one behind it), and answers
-   are fetched ahead only while fewer than `fetch.max.bytes` are held in all.
+   are fetched ahead only while fewer than `fetch.max.bytes` are held in all; once there were as many, not before half of it is free.
 2. A fetch behind a held answer asks for the offset where that one ends. Whether it is still wanted is decided when its turn comes: its
    offset must then be the position, otherwise (a seek, a truncation) it is dropped. So is what came under another leader epoch than the
    position has by then: after an unclean election it may be no part of the log, and nothing would ever show that.
 3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
 4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
+5. The assigned partitions are never walked. What is to be fetched from a broker is `FetchSession.targets`. A partition of which that may
+   have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it changed
+   meanwhile; one that may belong to another broker is looked at at once.
+   Changes come from `SubscriptionState.touched`, from answers held and handed out, from back-offs that end, and from metadata that differ.
+6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
 
 Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), KIP-392 (nearest replica), KIP-951 (leader hints).
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,9 +34,9 @@ from kafkacore import errors
 from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
 from kafkacore.errors import Code
-from kafkacore.metadata import Metadata
+from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo
 from kafkacore.net.client import ClientResponse, NetworkClient
-from kafkacore.protocol import FetchRequest, FetchResponse, PartitionData
+from kafkacore.protocol import FetchRequest, PartitionData
 from kafkacore.records import PartitionReader
 from kafkacore.types import Node, TopicPartition
 
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkacore.consumer")
 
 _ANSWERS_HELD_PER_PARTITION = 2
+_NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
 _OFFSET_BYTES = 1024                # until an answer has told better
 _TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is
 _SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
@@ -61,6 +69,10 @@ _HINTED = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 def _first_offset(aborted: tuple[int, int]) -> int:
     return aborted[1]
+
+
+def _leads_elsewhere(before: PartitionInfo, now: PartitionInfo) -> bool:
+    return before.leader != now.leader or before.leader_epoch != now.leader_epoch
 
 
 class CompletedFetch:
@@ -158,13 +170,21 @@ class Fetcher:
         self._preferred_max_age_ms = preferred_max_age_ms
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
-        self._queue: deque[CompletedFetch] = deque()
-        self._current: CompletedFetch | None = None
-        self._held: dict[TopicPartition, list[CompletedFetch]] = {}
+        self._queue: OrderedDict[CompletedFetch, None] = OrderedDict()
+        self._current: CompletedFetch | None = None  # the one being read
+        self._parked: dict[PartitionState, list[CompletedFetch]] = {}
+        self._held: dict[PartitionState, None] = {}
         self._held_bytes = 0
+        self._runs_ahead = True
         self._offset_bytes: dict[str, float] = {}
+        self._stale: dict[int, dict[PartitionState, None]] = {}
+        self._leaderless: dict[PartitionState, None] = {}
+        self._snapshot: ClusterSnapshot | None = None
         self._backing_off: list[PartitionState] = []
+        self._retries: list[tuple[int, int, PartitionState]] = []
         self._fresh_preferred: list[PartitionState] = []
+        self._preferred_ends: list[tuple[int, int, PartitionState]] = []
+        self._order = itertools.count()
         self._unready: list[Node] = []
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
         self.wants_fetch = True
@@ -180,81 +200,157 @@ class Fetcher:
             How many were sent.
         """
         self.wants_fetch = False
-        for state in self._backing_off:
-            state.retry_at_ms = now_ms + self._retry_backoff_ms
-        self._backing_off.clear()
-        for state in self._fresh_preferred:
-            state.preferred_until_ms = now_ms + self._preferred_max_age_ms
-        self._fresh_preferred.clear()
+        self._start_waits(now_ms)
+        self._note_changes(now_ms)
+        in_flight = self._in_flight
+        stale = self._stale
+        if stale:
+            for node_id in [n for n in stale if n not in in_flight]:
+                for state in stale.pop(node_id):
+                    self._place(state, now_ms)
+        if self._leaderless:
+            self._metadata.request_update()
         self._unready.clear()
-        wanted = self._wanted(now_ms)
         sent = 0
-        for node, targets in wanted.items():
+        for node_id, session in self._sessions.items():
+            if not session.targets or node_id in in_flight:
+                continue
+            node = self._metadata.snapshot.nodes.get(node_id)
+            if node is None:
+                continue
             if self._client.ready(node, now_ms):
-                self._send(node, targets, now_ms)
+                self._send(node, session, now_ms)
                 sent += 1
             else:
                 self._unready.append(node)
         return sent
 
-    def _wanted(self, now_ms: int) -> dict[Node, dict[TopicPartition, FetchTarget]]:
+    def _start_waits(self, now_ms: int) -> None:
+        """Back-offs and uses of nearer replicas begin now."""
+        if self._backing_off:
+            until_ms = now_ms + self._retry_backoff_ms
+            for state in self._backing_off:
+                state.retry_at_ms = until_ms
+                heapq.heappush(self._retries, (until_ms, next(self._order), state))
+                self._note(state)
+            self._backing_off.clear()
+        if self._fresh_preferred:
+            until_ms = now_ms + self._preferred_max_age_ms
+            for state in self._fresh_preferred:
+                state.preferred_until_ms = until_ms
+                heapq.heappush(self._preferred_ends, (until_ms, next(self._order), state))
+                self._note(state, elsewhere=True)
+            self._fresh_preferred.clear()
+
+    def _note_changes(self, now_ms: int) -> None:
+        """Collects the partitions of which what is to be fetched may have changed."""
+        if self._subscription.touched:
+            self._take_touched()
         snapshot = self._metadata.snapshot
-        may_run_ahead = self._held_bytes < self._limits.max_bytes
-        groups: dict[Node, dict[TopicPartition, FetchTarget]] = {}
-        for tp, state in self._subscription.partitions.items():
-            if state.state is not FetchState.FETCHING or state.paused or state.retry_at_ms > now_ms:
+        if snapshot is not self._snapshot:
+            elsewhere = self._stale.setdefault(_NO_NODE, {})
+            elsewhere.update(dict.fromkeys(self._subscription.states_that_differ(self._snapshot, snapshot, _leads_elsewhere)))
+            self._snapshot = snapshot
+        retries = self._retries
+        while retries and retries[0][0] <= now_ms:
+            self._note(heapq.heappop(retries)[2])
+        ends = self._preferred_ends
+        while ends and ends[0][0] <= now_ms:
+            self._note(heapq.heappop(ends)[2], elsewhere=True)
+
+    def _note(self, state: PartitionState, *, elsewhere: bool = False) -> None:
+        """What is to be fetched of it may have changed, perhaps also from whom (`elsewhere`)."""
+        node_id = _NO_NODE if elsewhere else state.node_id
+        stale = self._stale.get(node_id)
+        if stale is None:
+            stale = self._stale[node_id] = {}
+        stale[state] = None
+
+    def _take_touched(self) -> None:
+        """Drops what is held for positions that are no longer wanted, and hands parked answers out again where that is possible now."""
+        touched, self._subscription.touched = self._subscription.touched, {}
+        self.wants_fetch = True
+        for state in touched:
+            self._note(state)
+            if not state.held:
                 continue
-            held = self._held.get(tp)
-            offset = state.offset
-            if held:
-                if not may_run_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
-                    continue
-                last = held[-1]
-                if last.error_code or last.state is not state or last.leader_epoch != state.leader_epoch or held[0].position != offset:
-                    continue  # an error, or data that its turn will drop
-                offset = last.end_offset
-            max_bytes = self._max_partition_bytes
-            if state.fetch_end is not None:
-                if offset >= state.fetch_end:
-                    continue
-                max_bytes = min(max_bytes, self._bytes_up_to(tp.topic, state.fetch_end - offset))
-            node = self._node_for(tp, state, now_ms)
-            if node is None:
-                self._metadata.request_update()
-                continue
-            if node.id in self._in_flight:
-                continue
-            targets = groups.get(node)
-            if targets is None:
-                targets = groups[node] = {}
-            if state.leader_epoch < 0:
-                state.leader_epoch = snapshot.leader_epoch(tp)
-            targets[tp] = FetchTarget(snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, state.leader_epoch)
-        return groups
+            for fetch in [f for f in state.held if not self._is_wanted(f)]:
+                self.metrics.stale_answers += 1
+                self._release(fetch)
+            if state in self._parked and state.state is FetchState.FETCHING and not state.paused:
+                self._put_first(self._parked.pop(state))
+
+    def _put_first(self, fetches: Sequence[CompletedFetch]) -> None:
+        for fetch in reversed(fetches):
+            self._queue[fetch] = None
+            self._queue.move_to_end(fetch, last=False)
+
+    def _place(self, state: PartitionState, now_ms: int) -> None:
+        """Brings a partition's place in the fetch sessions up to date."""
+        target = None
+        node_id = before = state.node_id
+        if state.assigned and state.state is FetchState.FETCHING and not state.paused and state.retry_at_ms <= now_ms:
+            node_id = self._node_for(state, now_ms)
+            if node_id != _NO_NODE:
+                target = self._target(state)
+        elif self._leaderless:
+            self._leaderless.pop(state, None)
+        if before not in (node_id, _NO_NODE):
+            self._sessions[before].drop(state.tp, state)
+        state.node_id = node_id
+        if target is not None:
+            session = self._sessions.get(node_id)
+            if session is None:
+                session = self._sessions[node_id] = FetchSession(node_id)
+            session.want(state.tp, target)
+        elif node_id != _NO_NODE and node_id in self._sessions:
+            self._sessions[node_id].drop(state.tp, state)
+
+    def _target(self, state: PartitionState) -> FetchTarget | None:
+        """What to ask of a partition that may be fetched; None while enough of it is held or wanted no more."""
+        offset = state.offset
+        held = state.held
+        if held:
+            if not self._runs_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
+                return None
+            last = held[-1]
+            if last.error_code or last.leader_epoch != state.leader_epoch or held[0].position != offset:
+                return None  # an error, or data that its turn will drop
+            offset = last.end_offset
+        max_bytes = self._max_partition_bytes
+        tp = state.tp
+        if state.fetch_end is not None:
+            if offset >= state.fetch_end:
+                return None
+            max_bytes = min(max_bytes, self._bytes_up_to(tp.topic, state.fetch_end - offset))
+        snapshot = self._metadata.snapshot
+        if state.leader_epoch < 0:
+            state.leader_epoch = snapshot.leader_epoch(tp)
+        return FetchTarget(snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, state.leader_epoch, state)
 
     def _bytes_up_to(self, topic: str, offsets: int) -> int:
         """What so many offsets of a topic are likely to take, and a little more."""
         return int(1.1 * offsets * self._offset_bytes.get(topic, _OFFSET_BYTES)) + _SPARE_BYTES
 
-    def _node_for(self, tp: TopicPartition, state: PartitionState, now_ms: int) -> Node | None:
-        """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader."""
+    def _node_for(self, state: PartitionState, now_ms: int) -> int:
+        """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader, else none."""
         if state.preferred_replica >= 0:
-            node = self._metadata.snapshot.nodes.get(state.preferred_replica)
-            if node is not None and now_ms < state.preferred_until_ms:
-                return node
+            if state.preferred_replica in self._metadata.snapshot.nodes and now_ms < state.preferred_until_ms:
+                return state.preferred_replica
             state.preferred_replica = -1
-        return self._metadata.snapshot.leader(tp)
+        leader = self._metadata.snapshot.leader(state.tp)
+        if leader is None:
+            self._leaderless[state] = None
+            return _NO_NODE
+        self._leaderless.pop(state, None)
+        return leader.id
 
-    def _send(self, node: Node, targets: dict[TopicPartition, FetchTarget], now_ms: int) -> None:
-        session = self._sessions.get(node.id)
-        if session is None:
-            session = self._sessions[node.id] = FetchSession(node.id)
-        plan = session.plan(targets)
-        states = {tp: self._subscription.partitions[tp] for tp in targets}
+    def _send(self, node: Node, session: FetchSession, now_ms: int) -> None:
+        plan = session.plan()
         limits = self._limits
 
         def answered(response: ClientResponse) -> None:
-            self._answered(node.id, session, plan, states, response)
+            self._answered(node.id, session, plan, response)
 
         request = self._client.new_client_request(
             node.id,
@@ -271,21 +367,22 @@ class Fetcher:
 
     # -- answers ------------------------------------------------------------------------------------------------------------------
 
-    def _answered(
-        self, node_id: int, session: FetchSession, plan: FetchPlan, states: dict[TopicPartition, PartitionState], response: ClientResponse
-    ) -> None:
+    def _answered(self, node_id: int, session: FetchSession, plan: FetchPlan, response: ClientResponse) -> None:
         self._in_flight.discard(node_id)
         self.wants_fetch = True
         answer = response.response
         if answer is None:
             session.handle_error()
             self.metrics.errors += 1
-            for state in states.values():
-                state.preferred_replica = -1
+            states = self._states_in(plan)
+            for state in states:
+                if state.preferred_replica >= 0:
+                    state.preferred_replica = -1
+                    self._note(state, elsewhere=True)
             error = response.error
             if isinstance(error, (errors.UnsupportedVersion, errors.CorruptDataError)):
                 self._owed = None, error
-                self._backing_off.extend(states.values())
+                self._backing_off.extend(states)
             return
         self.metrics.answers += 1
         self.metrics.latency_ms_sum += response.latency_ms
@@ -297,25 +394,33 @@ class Fetcher:
             if answer.error_code not in (0, Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH):
                 if answer.error_code == Code.FETCH_SESSION_TOPIC_ID_ERROR:
                     self._metadata.request_update()
-                self._backing_off.extend(states.values())
+                self._backing_off.extend(self._states_in(plan))
             return
-        by_id = response.version >= 13
-        for topic in answer.responses:
-            name = plan.names[topic.topic_id] if by_id else topic.topic
-            for data in topic.partitions:
-                tp = TopicPartition(name, data.partition_index)
-                if by_id and data.error_code == 0 and plan.targets[tp].fetch_offset == states[tp].offset:
-                    states[tp].topic_id = topic.topic_id
-                self._take_answer(tp, states[tp], plan.targets[tp], node_id, data)
-        self._take_leader_hints(plan, answer, by_id)
+        hints: dict[TopicPartition, tuple[int, int]] = {}
+        for target, tp, data, topic_id in plan.answered:
+            self._take_answer(tp, target, topic_id, node_id, data)
+            if data.error_code in _HINTED and data.current_leader.leader_id >= 0:
+                hints[tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        if hints:  # KIP-951: a broker that is no longer the leader says who is
+            self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
 
-    def _take_answer(self, tp: TopicPartition, state: PartitionState, target: FetchTarget, node_id: int, data: PartitionData) -> None:
-        if self._subscription.partitions.get(tp) is not state or target.leader_epoch != state.leader_epoch:
-            self.metrics.stale_answers += 1
-            return
+    def _states_in(self, plan: FetchPlan) -> list[PartitionState]:
+        return [target.owner for target in plan.targets.values()]
+
+    def _take_answer(self, tp: TopicPartition, target: FetchTarget, topic_id: bytes, node_id: int, data: PartitionData) -> None:
+        state: PartitionState = target.owner
         code = data.error_code
         fetch_offset = target.fetch_offset
+        if not state.assigned or target.leader_epoch != state.leader_epoch:
+            self.metrics.stale_answers += 1
+            return
         if code == 0:
+            if topic_id != state.topic_id and topic_id and fetch_offset == state.offset:
+                if self._metadata.snapshot.topic_id(tp[0]) not in (topic_id, ZERO_TOPIC_ID):
+                    self.metrics.stale_answers += 1  # of a topic that was made anew meanwhile
+                    self._note(state)
+                    return
+                state.topic_id = topic_id
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
             state.log_start_offset = data.log_start_offset
@@ -345,46 +450,60 @@ class Fetcher:
             size_bytes = payload.nbytes
             if reader.end_offset - fetch_offset >= _TELLING_OFFSETS:
                 self._offset_bytes[tp.topic] = size_bytes / (reader.end_offset - fetch_offset)
-            self._hold(tp, CompletedFetch(state, target, node_id, reader, 0, size_bytes))
+            self._hold(CompletedFetch(state, target, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
-            self._subscription.move_to_end(tp)
             return
         self.metrics.errors += 1
         if code in _REFRESH_AND_RETRY or code in _RETRY:
             log.debug("%s-%d: broker %d answered %s", tp[0], tp[1], node_id, errors.NAMES.get(code, code))
             if code in _REFRESH_AND_RETRY:
                 self._metadata.request_update()
-            state.preferred_replica = -1
+            if state.preferred_replica >= 0:
+                state.preferred_replica = -1
+                self._note(state, elsewhere=True)
             self._backing_off.append(state)
             return
-        self._hold(tp, CompletedFetch(state, target, node_id, None, code, 0))
+        self._hold(CompletedFetch(state, target, node_id, None, code, 0))
 
-    def _take_leader_hints(self, plan: FetchPlan, answer: FetchResponse, by_id: bool) -> None:
-        """KIP-951: a broker that is no longer the leader says who is."""
-        hints: dict[TopicPartition, tuple[int, int]] = {}
-        for topic in answer.responses:
-            for data in topic.partitions:
-                if data.error_code in _HINTED and data.current_leader.leader_id >= 0:
-                    name = plan.names[topic.topic_id] if by_id else topic.topic
-                    hints[TopicPartition(name, data.partition_index)] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
-        if hints:
-            self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
-
-    def _hold(self, tp: TopicPartition, fetch: CompletedFetch) -> None:
-        self._queue.append(fetch)
-        self._held.setdefault(tp, []).append(fetch)
+    def _hold(self, fetch: CompletedFetch) -> None:
+        state = fetch.state
+        self._queue[fetch] = None
+        if not state.held:
+            self._held[state] = None
+        state.held.append(fetch)
         self._held_bytes += fetch.size_bytes
+        self._note(state)
+        if self._runs_ahead and self._held_bytes >= self._limits.max_bytes:
+            self._run_ahead(False)
 
     def _release(self, fetch: CompletedFetch) -> None:
-        tp = fetch.state.tp
-        held = self._held[tp]
+        state = fetch.state
+        held = state.held
         held.remove(fetch)
         if not held:
-            del self._held[tp]
-        self._held_bytes -= fetch.size_bytes
-        self.wants_fetch = True
+            self._held.pop(state, None)
         if fetch is self._current:
             self._current = None
+        if self._queue.pop(fetch, fetch) is fetch:
+            self._unpark(fetch)
+        self._held_bytes -= fetch.size_bytes
+        self._note(state)
+        self.wants_fetch = True
+        if not self._runs_ahead and self._held_bytes <= self._limits.max_bytes // 2:
+            self._run_ahead(True)
+
+    def _unpark(self, fetch: CompletedFetch) -> None:
+        parked = self._parked.get(fetch.state)
+        if parked is not None and fetch in parked:
+            parked.remove(fetch)
+            if not parked:
+                del self._parked[fetch.state]
+
+    def _run_ahead(self, yes: bool) -> None:
+        """Partitions of which something is held are fetched or not: a change for all of them, so half is free before it changes back."""
+        self._runs_ahead = yes
+        for state in self._held:
+            self._note(state)
 
     # -- handing out --------------------------------------------------------------------------------------------------------------
 
@@ -456,6 +575,7 @@ class Fetcher:
                     break
                 if fetch.state.tp in taken:
                     later.append(fetch)
+                    del self._queue[fetch]
                     self._current = None
                     continue
                 columns = fetch.reader.columns()  # type: ignore[union-attr]
@@ -470,7 +590,7 @@ class Fetcher:
             self.give_back(taken)
             raise
         finally:
-            self._queue.extendleft(reversed(later))
+            self._put_first([f for f in later if f in f.state.held])
         return list(taken.values())
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[ConsumerRecord] | RecordColumns]) -> None:
@@ -485,9 +605,14 @@ class Fetcher:
         self._sessions.clear()
         self._in_flight.clear()
         self._queue.clear()
+        self._current = None
+        self._parked.clear()
         self._held.clear()
         self._held_bytes = 0
-        self._current = None
+        self._runs_ahead = True
+        self._stale.clear()
+        self._leaderless.clear()
+        self._snapshot = None
         self._owed = None
         self._unready.clear()
         self.wants_fetch = True
@@ -529,56 +654,47 @@ class Fetcher:
                 )
 
     def _next_fetch(self) -> CompletedFetch | None:
-        """The fetch whose turn it is, checked to continue its partition's position."""
+        """The fetch whose turn it is, first in the queue, checked to continue its partition's position."""
+        if self._subscription.touched:
+            self._take_touched()
         current = self._current
         if current is not None:
             state = current.state
             if state.state is FetchState.FETCHING and not state.paused and self._is_wanted(current):
                 return current
-            self._queue.appendleft(current)
             self._current = None
         if self._owed is not None:
             owner, owed = self._owed
-            if owner is None or self._subscription.partitions.get(owner.tp) is owner:
+            if owner is None or owner.assigned:
                 raise owed
             self._owed = None
-        waiting: list[CompletedFetch] = []
-        found = None
-        try:
-            while self._queue:
-                fetch = self._queue.popleft()
-                if not self._is_wanted(fetch):
-                    self.metrics.stale_answers += 1
-                    self._release(fetch)
-                    continue
-                state = fetch.state
-                if state.paused or state.state is not FetchState.FETCHING:
-                    waiting.append(fetch)
-                    continue
-                if fetch.error_code:
-                    self._release(fetch)
-                    self._take_error(fetch)
-                    continue
-                found = fetch
-                break
-        finally:
-            self._queue.extendleft(reversed(waiting))
-        if found is not None:
-            self._current = found
-            self.wants_fetch = True
-        return found
+        queue = self._queue
+        while queue:
+            fetch = next(iter(queue))
+            state = fetch.state
+            if not self._is_wanted(fetch):
+                self.metrics.stale_answers += 1
+                self._release(fetch)
+            elif state.paused or state.state is not FetchState.FETCHING:
+                self._parked.setdefault(state, []).append(fetch)
+                del queue[fetch]
+            elif fetch.error_code:
+                self._release(fetch)
+                self._take_error(fetch)
+            else:
+                self._current = fetch
+                return fetch
+        return None
 
     def _is_wanted(self, fetch: CompletedFetch) -> bool:
         state = fetch.state
-        if self._subscription.partitions.get(state.tp) is not state:
-            return False
-        if fetch.leader_epoch != state.leader_epoch:
+        if not state.assigned or fetch.leader_epoch != state.leader_epoch:
             return False
         if fetch.position == state.offset:
             return True
         # behind a held answer that is still wanted itself
-        held = self._held[state.tp]
-        return held[0] is not fetch and held[0].position == state.offset
+        first = state.held[0]
+        return first is not fetch and first.position == state.offset
 
     def _take_error(self, fetch: CompletedFetch) -> None:
         """Acts on an error whose turn has come.
@@ -599,9 +715,8 @@ class Fetcher:
         refused = [fetch]
         if fetch.error_code != Code.OFFSET_OUT_OF_RANGE:  # which is about one partition's offset
             for other in [f for f in self._queue if f.error_code == fetch.error_code and f.node_id == fetch.node_id]:
-                self._queue.remove(other)
                 self._release(other)
-                if self._subscription.partitions.get(other.state.tp) is other.state:
+                if other.state.assigned:
                     refused.append(other)
         self._backing_off.extend(f.state for f in refused)
         found = [
@@ -615,21 +730,18 @@ class Fetcher:
 
     def retain(self) -> None:
         """Drops what is held for partitions or positions that are no longer wanted, so that it does not count."""
-        current = self._current
-        if current is not None:
-            self._queue.appendleft(current)
-            self._current = None
-        for fetch in [f for f in self._queue if not self._is_wanted(f)]:
-            self._queue.remove(fetch)
-            self._release(fetch)
-        self.wants_fetch = True
+        self._take_touched()
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until a partition or a broker in back-off may be asked again; None when only the network can bring news."""
         if self._backing_off:
             return 0
-        waits = [s.retry_at_ms - now_ms for s in self._subscription.partitions.values() if s.retry_at_ms > now_ms]
-        waits += [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        retries = self._retries
+        while retries and retries[0][0] != retries[0][2].retry_at_ms:
+            heapq.heappop(retries)  # it has moved on since
+        waits = [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        if retries:
+            waits.append(max(0, retries[0][0] - now_ms))
         return min(waits) if waits else None
 
     # -- closing ------------------------------------------------------------------------------------------------------------------

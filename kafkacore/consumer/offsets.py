@@ -3,7 +3,8 @@
 Rules:
 1. An answer counts only while its question is still `state.question`: a seek, a rewind, another leader epoch or another assignment take
    the question away, and the partition is asked about again from what it is then.
-2. Leader epochs are compared once per metadata snapshot, not per poll. A position that ListOffsets found is compared with the newest
+2. Leader epochs are compared once per metadata snapshot, not per poll, and of the partitions alone of which it says something else than the
+   one before. A position that ListOffsets found is compared with the newest
    metadata at once: the leader may have changed since it was asked.
 3. A position is validated when the epoch of the record before it is known. `seek(offset)` names none, so the first leader change is not
    validated until a record was read, as in Kafka.
@@ -13,14 +14,17 @@ Source: Kafka's OffsetFetcher, SubscriptionState and OffsetsForLeaderEpochClient
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from typing import Any, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.consumer.group.commits import CommittedQuery
 from kafkacore.consumer.subscription import LATEST, FetchState, PartitionState, ResetStrategy, SubscriptionState
-from kafkacore.metadata import ClusterSnapshot, Metadata
+from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.leaders import CONSUMER_REPLICA_ID, LeaderQuery, OffsetQuery, by_topic
 from kafkacore.protocol import OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic
@@ -94,6 +98,10 @@ class EpochQuery(LeaderQuery):
                     self.results[tp] = EpochEnd(data.leader_epoch, data.end_offset)
 
 
+def _may_have_another_epoch(before: PartitionInfo, now: PartitionInfo) -> bool:
+    return before.leader_epoch != now.leader_epoch or before.leader != now.leader
+
+
 class PositionKeeper:
     """Brings every assigned partition to a valid position and keeps it there.
 
@@ -124,13 +132,15 @@ class PositionKeeper:
         self._metadata = metadata
         self._isolation_level = isolation_level
         self._backoff = {"retry_backoff_ms": retry_backoff_ms, "retry_backoff_max_ms": retry_backoff_max_ms}
-        self._resets: list[tuple[OffsetQuery, dict[TopicPartition, tuple[PartitionState, ResetStrategy]]]] = []
-        self._validations: list[tuple[EpochQuery, dict[TopicPartition, PartitionState]]] = []
+        self._resets: dict[OffsetQuery, dict[TopicPartition, tuple[PartitionState, ResetStrategy]]] = {}
+        self._validations: dict[EpochQuery, dict[TopicPartition, PartitionState]] = {}
         self.fetch_committed: Callable[[Iterable[TopicPartition]], CommittedQuery] | None = None
-        self._committed: list[tuple[CommittedQuery, dict[TopicPartition, PartitionState]]] = []
-        self._checked_snapshot: object = None
+        self._committed: dict[CommittedQuery, dict[TopicPartition, PartitionState]] = {}
+        self._checked_snapshot: ClusterSnapshot | None = None
         self._now_ms = 0
-        self._errors: dict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = {}
+        self._refused: list[tuple[int, int, PartitionState]] = []  # a heap: when they may be asked about again
+        self._order = itertools.count()
+        self._errors: OrderedDict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = OrderedDict()
 
     @property
     def idle(self) -> bool:
@@ -143,11 +153,12 @@ class PositionKeeper:
         self._resets.clear()
         self._validations.clear()
         self._committed.clear()
+        self._refused.clear()
         self._checked_snapshot = None  # the check may have been interrupted
 
     def attempts(self, tp: TopicPartition) -> list[errors.KafkaError]:
         """Why a partition's position could not be settled so far."""
-        queries: list[LeaderQuery] = [*(q for q, _ in self._resets), *(q for q, _ in self._validations)]
+        queries: list[LeaderQuery] = [*self._resets, *self._validations]
         return [query.last_errors[tp] for query in queries if tp in query.last_errors]
 
     def step(self, now_ms: int, wall_ms: int) -> None:
@@ -161,45 +172,49 @@ class PositionKeeper:
         self._now_ms = now_ms
         snapshot = self._metadata.snapshot
         if snapshot is not self._checked_snapshot:
-            for state in list(self._subscription.partitions.values()):
+            for state in self._subscription.states_that_differ(self._checked_snapshot, snapshot, _may_have_another_epoch):
                 self._check_epoch(state, snapshot)
             self._checked_snapshot = snapshot
         if self.idle:
+            self._subscription.withdrawn.clear()
+            self._refused.clear()
             return
         self._collect()
         self._start(wall_ms, now_ms)
-        for reset, _ in self._resets:
+        for reset in self._resets:
             reset.step(now_ms)
-        for validation, _ in self._validations:
+        for validation in self._validations:
             validation.step(now_ms)
         if self._errors:
             self._raise_failure()
 
     def _raise_failure(self) -> None:
         """Raises one error; refusals of the same kind, which come with one answer, are one. None of a partition that has moved on since."""
-        failures = [
-            (tp, cause)
-            for tp, (state, cause) in self._errors.items()
-            if self._subscription.partitions.get(tp) is state and state.state is not FetchState.FETCHING
-        ]
-        if not failures:
-            self._errors.clear()
-            return
-        first = failures[0][1]
-        if isinstance(first, errors.AuthorizationError):
-            failures = [(tp, cause) for tp, cause in failures if type(cause) is type(first)]
-        else:
-            del failures[1:]
-        for tp, _ in failures:
-            del self._errors[tp]
-        raise errors.joined([cause for _, cause in failures])
+        found: list[errors.KafkaError] = []
+        kept: list[tuple[PartitionState, errors.KafkaError]] = []
+        while self._errors:
+            _, (state, cause) = self._errors.popitem(last=False)
+            if not state.assigned or state.state is FetchState.FETCHING:
+                continue
+            if found and type(cause) is not type(found[0]):
+                kept.append((state, cause))
+                continue
+            found.append(cause)
+            if not isinstance(cause, errors.AuthorizationError):
+                break
+        self._errors.update((state.tp, (state, cause)) for state, cause in kept)
+        if found:
+            raise errors.joined(found)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long the driver may wait, as far as positions are concerned."""
-        waits = [q.next_wake_ms(now_ms) for q, _ in self._resets] + [q.next_wake_ms(now_ms) for q, _ in self._validations]
+        queries: list[LeaderQuery] = [*self._resets, *self._validations]
+        known = [wait for query in queries if (wait := query.next_wake_ms(now_ms)) is not None]
         # An answer that was just read may have asked for a reset: its question starts with the next step, and nothing else would wake it.
-        waits += [max(s.retry_at_ms - now_ms, 0) for s in self._subscription.unsettled.values() if s.question is None]
-        known = [w for w in waits if w is not None]
+        if self._subscription.unasked:
+            known.append(0)
+        if self._refused:
+            known.append(max(0, self._refused[0][0] - now_ms))
         return min(known) if known else None
 
     def _start(self, wall_ms: int, now_ms: int) -> None:
@@ -208,15 +223,19 @@ class PositionKeeper:
         validations: dict[TopicPartition, PartitionState] = {}
         without: list[TopicPartition] = []
         lookups: dict[TopicPartition, PartitionState] = {}
-        for tp, state in list(self._subscription.unsettled.items()):
+        subscription = self._subscription
+        while self._refused and self._refused[0][0] <= now_ms:
+            subscription.ask_again(heapq.heappop(self._refused)[2])
+        if not subscription.unasked:
+            return
+        for state in list(subscription.unasked):
+            tp = state.tp
             if state.unsettled_since_ms < 0:
                 state.unsettled_since_ms = now_ms
-            if state.question is not None or state.retry_at_ms > now_ms:
-                continue
             if state.state is FetchState.INITIALIZING:
                 if self.fetch_committed is not None and not state.never_committed:
                     lookups[tp] = state
-                elif not self._subscription.initialize(state):
+                elif not subscription.initialize(state):
                     without.append(tp)
                 elif state.reset is not None:
                     resets[tp] = (state, state.reset)
@@ -229,21 +248,21 @@ class PositionKeeper:
                     self._subscription.complete_validation(state)  # taken back to where no epoch is known
         if lookups and self.fetch_committed is not None:
             query = self.fetch_committed(lookups)
-            self._committed.append((query, lookups))
+            self._committed[query] = lookups
             for state in lookups.values():
-                state.question = query
+                subscription.ask(state, query)
         if resets:
             timestamps = {tp: t for tp, (_, s) in resets.items() if (t := s.timestamp_ms(wall_ms)) is not None}
             reset = OffsetQuery(self._client, self._metadata, timestamps, isolation_level=self._isolation_level, **self._backoff)
-            self._resets.append((reset, resets))
+            self._resets[reset] = resets
             for state, _ in resets.values():
-                state.question = reset
+                subscription.ask(state, reset)
         if validations:
             epochs = {tp: state.offset_epoch for tp, state in validations.items()}
             validation = EpochQuery(self._client, self._metadata, epochs, **self._backoff)
-            self._validations.append((validation, validations))
+            self._validations[validation] = validations
             for state in validations.values():
-                state.question = validation
+                subscription.ask(state, validation)
         if without:
             raise errors.NoOffsetForPartition(
                 f"no position for {len(without)} partition(s) and auto_offset_reset is none: "
@@ -254,63 +273,78 @@ class PositionKeeper:
 
     def _collect(self) -> None:
         """Takes the answers that have come in."""
-        for query, looked_up in [c for c in self._committed if c[0].done]:
-            for tp, state in looked_up.items():
-                if state.question is not query or self._subscription.partitions.get(tp) is not state:
-                    continue
-                state.question = None
+        self._drop_withdrawn()
+        answered = self._subscription.answered
+        for query in [query for query in self._committed if query.done]:
+            for tp, state in self._committed.pop(query).items():
+                answered(state)
                 if query.error is not None:
                     self._failed(state, query.error)
                 elif (committed := query.results.get(tp)) is None:
                     state.never_committed = True
+                    self._subscription.ask_again(state)
                 else:
                     self._subscription.seek(tp, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
                     self._check_epoch(state, self._metadata.snapshot)
-        self._committed = [c for c in self._committed if not c[0].done]
-        for reset, asked in self._resets:
-            self._drop_abandoned(reset, {tp: state for tp, (state, _) in asked.items()}, asked)
-            for tp in [tp for tp in reset.results if tp in asked]:
-                state, strategy = asked.pop(tp)
-                found = reset.results[tp]
+        for reset, asked in list(self._resets.items()):
+            for tp, found in reset.results.items():
+                if (of := asked.pop(tp, None)) is None:
+                    continue
+                state, strategy = of
+                answered(state)
                 if found.offset < 0 and strategy.duration_ms is not None:  # no record that young: new records only
                     self._subscription.request_reset(tp, LATEST)
                 elif self._subscription.complete_reset(state, strategy, found.offset, found.leader_epoch, reset.asked_epochs[tp]):
                     log.debug("%s-%d: position reset to offset %d (%s)", tp[0], tp[1], found.offset, strategy.name)
                     self._check_epoch(state, self._metadata.snapshot)
             reset.results.clear()
-            for tp in [tp for tp in reset.failed if tp in asked]:
-                self._failed(asked.pop(tp)[0], reset.failed[tp])
+            for tp, cause in reset.failed.items():
+                if (of := asked.pop(tp, None)) is not None:
+                    self._failed(of[0], cause)
             reset.failed.clear()
-        self._resets = [r for r in self._resets if not r[0].done]
-        for validation, positions in self._validations:
-            self._drop_abandoned(validation, positions, positions)
-            for tp in [tp for tp in validation.results if tp in positions]:
-                self._validated(positions.pop(tp), validation.results[tp])
+            if reset.done:
+                del self._resets[reset]
+        for validation, positions in list(self._validations.items()):
+            for tp, end in validation.results.items():
+                if (position := positions.pop(tp, None)) is not None:
+                    answered(position)
+                    self._validated(position, end)
             validation.results.clear()
-            for tp in [tp for tp in validation.failed if tp in positions]:
-                state, cause = positions.pop(tp), validation.failed[tp]
+            for tp, cause in validation.failed.items():
+                if (position := positions.pop(tp, None)) is None:
+                    continue
                 if isinstance(cause, errors.UnsupportedVersion):
-                    self._subscription.complete_validation(state)  # an old broker cannot be asked: carry on as before KIP-320
+                    answered(position)
+                    self._subscription.complete_validation(position)  # an old broker cannot be asked: carry on as before KIP-320
                 else:
-                    self._failed(state, cause)
+                    self._failed(position, cause)
             validation.failed.clear()
-        self._validations = [v for v in self._validations if not v[0].done]
+            if validation.done:
+                del self._validations[validation]
 
-    def _drop_abandoned(
-        self, query: LeaderQuery, states: Mapping[TopicPartition, PartitionState], asked: MutableMapping[TopicPartition, Any]
-    ) -> None:
+    def _drop_withdrawn(self) -> None:
         """Asks no further about partitions that are not assigned any longer, or whose position is another one by now."""
-        assigned = self._subscription.partitions
-        abandoned = [tp for tp, state in states.items() if state.question is not query or assigned.get(tp) is not state]
-        if abandoned:
-            query.drop(abandoned)
-            for tp in abandoned:
-                del asked[tp]
+        withdrawn, self._subscription.withdrawn = self._subscription.withdrawn, []
+        dropped: dict[LeaderQuery, list[TopicPartition]] = {}
+        for question, state in withdrawn:
+            if isinstance(question, CommittedQuery):
+                self._committed.get(question, {}).pop(state.tp, None)
+                continue
+            if isinstance(question, OffsetQuery):
+                known = self._resets.get(question, {}).pop(state.tp, None) is not None
+            else:
+                assert isinstance(question, EpochQuery)
+                known = self._validations.get(question, {}).pop(state.tp, None) is not None
+            if known:
+                dropped.setdefault(question, []).append(state.tp)
+        for query, tps in dropped.items():
+            query.drop(tps)
 
     def _failed(self, state: PartitionState, cause: errors.KafkaError) -> None:
         """Reports what a leader refused for good; it is asked again after the back-off."""
-        state.question = None
+        self._subscription.answered(state)
         state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
+        heapq.heappush(self._refused, (state.retry_at_ms, next(self._order), state))
         self._errors[state.tp] = (state, cause)
 
     def _validated(self, state: PartitionState, end: EpochEnd) -> None:

@@ -7,6 +7,10 @@ A session is named by (id, epoch). What each pair asks for:
     id N,  epoch E>0  an incremental fetch: changed and added partitions, and the forgotten ones
     id N,  epoch -1   closes N; sent once, on close
 
+`want` and `drop` say what is to be fetched from now on, `plan` makes the next fetch of it. Partitions are kept in the order in which they
+were added or changed last: a partition that returned data asks for a new offset, so it is served last by the next full fetch. In a session
+the broker keeps that order (KIP-74, KIP-227). An incremental fetch costs what changed, not what is assigned.
+
 The broker answers a full fetch with the new id, or with 0 when it keeps no session: then the next fetch is full again.
 From version 13 on topics are named by id. A session whose partitions lose or gain their id is replaced by a new one.
 
@@ -16,10 +20,10 @@ Source: KIP-227, KIP-516; Kafka's FetchSessionHandler, FetchMetadata.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkacore.errors import Code
-from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from kafkacore.protocol import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
 from kafkacore.types import TopicPartition
 
 NO_SESSION_ID = 0
@@ -31,12 +35,16 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 class FetchTarget(NamedTuple):
-    """What is asked of one partition; two equal targets need not be told twice."""
+    """What is asked of one partition; two equal targets need not be told twice.
+
+    `owner` is whoever takes the answer. Another owner of the same partition has to ask for itself.
+    """
 
     topic_id: bytes
     fetch_offset: int
     max_bytes: int
     leader_epoch: int
+    owner: Any = None
 
 
 class FetchLimits(NamedTuple):
@@ -53,12 +61,13 @@ class FetchPlan:
     """One fetch ready to be built in whatever version is negotiated.
 
     Attributes:
-        targets: every partition that the broker will look at, told in this request or before.
+        targets: every partition that the broker will look at, told in this request or before; they change with the session's next plan.
         session_id, epoch: the session it belongs to.
         by_id: topics can be named by id, so versions 13 and up are allowed.
+        answered: after `FetchSession.handle_response`, what the answer says of which target.
     """
 
-    __slots__ = ("by_id", "epoch", "names", "session_id", "targets", "to_forget", "to_send")
+    __slots__ = ("answered", "by_id", "epoch", "names", "session_id", "targets", "to_forget", "to_send")
 
     def __init__(
         self,
@@ -77,6 +86,7 @@ class FetchPlan:
         self.epoch = epoch
         self.by_id = by_id
         self.names = names
+        self.answered: list[tuple[FetchTarget, TopicPartition, PartitionData, bytes]] = []
 
     @property
     def is_full(self) -> bool:
@@ -120,42 +130,67 @@ class FetchSession:
         node_id: the broker.
     """
 
-    __slots__ = ("by_id", "epoch", "names", "node_id", "session_id", "targets")
+    __slots__ = ("_changed", "_nameless", "by_id", "epoch", "names", "node_id", "session_id", "targets", "told")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.session_id = NO_SESSION_ID
         self.epoch = INITIAL_EPOCH
         self.targets: dict[TopicPartition, FetchTarget] = {}
+        """What is to be fetched."""
+        self.told: dict[TopicPartition, FetchTarget] = {}
+        """What the broker looks at, once it has the last plan."""
         self.names: dict[bytes, str] = {}
         self.by_id = False
+        self._changed: dict[TopicPartition, None] = {}  # where the two may differ
+        self._nameless = 0  # targets without a topic id
 
-    def plan(self, wanted: dict[TopicPartition, FetchTarget]) -> FetchPlan:
-        """The next fetch, for exactly the partitions in `wanted`.
+    def want(self, tp: TopicPartition, target: FetchTarget) -> None:
+        """Fetches a partition from now on, as `target` says."""
+        before = self.targets.get(tp)
+        if before is not None:
+            if before == target:
+                return
+            del self.targets[tp]  # its new place is the end
+        self.targets[tp] = target
+        self._changed[tp] = None
+        self._nameless += (target.topic_id == ZERO_TOPIC_ID) - (before is not None and before.topic_id == ZERO_TOPIC_ID)
 
-        Args:
-            wanted: the partitions in the order they are to be served. The session keeps the dict.
-        """
-        names = {t.topic_id: tp[0] for tp, t in wanted.items()}
-        by_id = bool(wanted) and ZERO_TOPIC_ID not in names
-        if self.epoch != INITIAL_EPOCH and wanted and by_id != self.by_id:
+    def drop(self, tp: TopicPartition, owner: object = None) -> None:
+        """Fetches a partition no longer, unless it has another owner by now."""
+        target = self.targets.get(tp)
+        if target is not None and target.owner is owner:
+            del self.targets[tp]
+            self._changed[tp] = None
+            self._nameless -= target.topic_id == ZERO_TOPIC_ID
+
+    def plan(self) -> FetchPlan:
+        """The next fetch. None may be in flight: an answer is read by what was told last."""
+        targets = self.targets
+        by_id = not self._nameless if targets else self.by_id
+        if by_id != self.by_id:
             self.epoch = INITIAL_EPOCH  # ids appeared or vanished: the session cannot be carried over
+            self.by_id = by_id
+        to_forget: list[tuple[TopicPartition, bytes]] = []
         if self.epoch == INITIAL_EPOCH:
-            to_send: Mapping[TopicPartition, FetchTarget] = wanted
-            to_forget: list[tuple[TopicPartition, bytes]] = []
+            self.told = dict(targets)
+            to_send: dict[TopicPartition, FetchTarget] = self.told
+            self.names = {t.topic_id: tp[0] for tp, t in targets.items()} if by_id else {}
         else:
-            if not wanted:
-                by_id = self.by_id
-            before = self.targets
-            to_send = {tp: target for tp, target in wanted.items() if before.get(tp) != target}
-            to_forget = [
-                (tp, old.topic_id) for tp, old in before.items() if (new := wanted.get(tp)) is None or new.topic_id != old.topic_id
-            ]
-        self.targets = wanted
-        self.by_id = by_id
-        if by_id:
-            self.names = {**self.names, **names} if self.epoch != INITIAL_EPOCH else names
-        return FetchPlan(wanted, to_send, to_forget, self.session_id, self.epoch, by_id, self.names)
+            told = self.told
+            to_send = {}
+            for tp in self._changed:
+                old, new = told.get(tp), targets.get(tp)
+                if old is not None and (new is None or new.topic_id != old.topic_id):
+                    to_forget.append((tp, old.topic_id))
+                if new is None:
+                    told.pop(tp, None)
+                elif new != old:
+                    to_send[tp] = told[tp] = new
+                    if by_id:
+                        self.names[new.topic_id] = tp[0]
+        self._changed = {}
+        return FetchPlan(self.told, to_send, to_forget, self.session_id, self.epoch, by_id, self.names)
 
     def handle_response(self, plan: FetchPlan, response: FetchResponse, version: int) -> str | None:
         """Moves the session on after an answer.
@@ -184,17 +219,21 @@ class FetchSession:
         return None
 
     def _mismatch(self, plan: FetchPlan, response: FetchResponse, version: int) -> str | None:
-        seen = 0
+        answered = plan.answered
+        targets = plan.targets
         for topic in response.responses:
-            name = plan.names.get(topic.topic_id) if version >= 13 else topic.topic
+            topic_id = topic.topic_id if version >= 13 else b""
+            name = plan.names.get(topic_id) if topic_id else topic.topic
             if name is None:
-                return f"the fetch answer names a topic id that was not asked for: {topic.topic_id.hex()}"
+                return f"the fetch answer names a topic id that was not asked for: {topic_id.hex()}"
             for data in topic.partitions:
-                if TopicPartition(name, data.partition_index) not in plan.targets:
+                tp = TopicPartition(name, data.partition_index)
+                target = targets.get(tp)
+                if target is None:
                     return f"the fetch answer names a partition that was not asked for: {name}-{data.partition_index}"
-                seen += 1
-        if plan.is_full and seen < len(plan.targets):
-            return f"the answer to a full fetch leaves out {len(plan.targets) - seen} of {len(plan.targets)} partitions"
+                answered.append((target, tp, data, topic_id))
+        if plan.is_full and len(answered) < len(targets):
+            return f"the answer to a full fetch leaves out {len(targets) - len(answered)} of {len(targets)} partitions"
         return None
 
     def handle_error(self) -> None:

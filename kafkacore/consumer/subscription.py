@@ -3,8 +3,12 @@
 Rules:
 1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`.
 2. A position is always the offset of the next record the application gets; what is fetched ahead of it lives in fetcher.py.
-3. `unsettled` names exactly the partitions that are not FETCHING, so that a poll with nothing to settle looks at none of them.
+3. `unsettled` names exactly the partitions that are not FETCHING, and `unasked` those of them that nothing is asked about, so that a poll
+   looks only at what has something to be done.
 4. What changes a position, its epoch or its leader epoch takes `question` away: an answer counts only for the position it was asked for.
+   The question is left in `withdrawn`, for whoever asked it.
+5. Whatever may change whether and what to fetch of a partition notes it in `touched`: the fetcher looks at those, and never at all of them.
+6. `partitions` is the truth, the other collections follow from it. An interrupt between two of them is mended by `settle_anew`.
 
 Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the validation of positions.
 """
@@ -13,10 +17,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkacore import errors
 from kafkacore.config import reset_duration_ms
@@ -24,6 +27,7 @@ from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kafkacore.types import TopicPartition
 
 if TYPE_CHECKING:
+    from kafkacore.metadata import ClusterSnapshot, PartitionInfo
     from kafkacore.records import ConsumerRecord
 
 _EPOCHS_KEPT = 16
@@ -105,16 +109,22 @@ class PartitionState:
         preferred_until_ms: when to ask the leader again.
         never_committed: the group's coordinator has no offset of it.
         fetch_end: offsets from here on are not wanted; None where there is no such end.
+        assigned: False once another assignment has taken it away.
+        held: the fetcher's: answers that are held for it, oldest first.
+        node_id: the fetcher's: the broker that it was last to be fetched from, -1 before.
     """
 
     __slots__ = (
+        "assigned",
         "epochs",
         "fetch_end",
+        "held",
         "high_watermark",
         "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
         "never_committed",
+        "node_id",
         "offset",
         "offset_epoch",
         "paused",
@@ -145,6 +155,9 @@ class PartitionState:
         self.preferred_until_ms = 0
         self.fetch_end: int | None = None
         self.never_committed = False
+        self.assigned = False
+        self.held: list[Any] = []
+        self.node_id = -1
 
     @property
     def has_position(self) -> bool:
@@ -197,10 +210,12 @@ class SubscriptionState:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        self.partitions: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.by_topic: dict[str, dict[int, PartitionState]] = {}
         self.unsettled: dict[TopicPartition, PartitionState] = {}
-        self.changes = 0
-        """Grows with every change of the assignment, of a pause or of a state: what is derived from them is stale then."""
+        self.unasked: dict[PartitionState, None] = {}
+        self.withdrawn: list[tuple[object, PartitionState]] = []
+        self.touched: dict[PartitionState, None] = {}
 
     # -- the subscription ---------------------------------------------------------------------------------------------------------
 
@@ -240,20 +255,105 @@ class SubscriptionState:
         self.set_assignment(())
 
     def set_assignment(self, tps: Iterable[TopicPartition]) -> None:
-        """Makes `tps` the assignment. Partitions that stay keep their state, new ones begin in INITIALIZING."""
-        kept: OrderedDict[TopicPartition, PartitionState] = OrderedDict()
+        """Makes `tps` the assignment. Partitions that stay keep their state, new ones begin in INITIALIZING.
+
+        An interrupt leaves the old assignment or the new one.
+        """
+        before = self.partitions
+        kept: dict[TopicPartition, PartitionState] = {}
         for tp in tps:
-            kept[tp] = self.partitions.get(tp) or PartitionState(tp)
+            kept[tp] = before.get(tp) or PartitionState(tp)
         self.partitions = kept
-        self.unsettled = {tp: s for tp, s in kept.items() if s.state is not FetchState.FETCHING}
-        self.changes += 1
+        for tp, state in before.items():
+            if tp not in kept:
+                self._take_out(state)
+        for state in kept.values():
+            if not state.assigned:
+                self._take_in(state)
+
+    def add(self, tps: Iterable[TopicPartition], reset: ResetStrategy | None = None) -> None:
+        """Assigns more partitions; work is done for these alone. Those that are assigned already are left as they are.
+
+        Args:
+            tps: the partitions.
+            reset: how to find their positions; by default as for any partition without a position.
+        """
+        added = {tp: PartitionState(tp) for tp in tps if tp not in self.partitions}
+        if reset is not None:
+            for state in added.values():
+                state.reset = reset
+                state.state = FetchState.AWAIT_RESET
+        self.partitions.update(added)  # one step, which an interrupt cannot split
+        for state in added.values():
+            self._take_in(state)
+
+    def remove(self, tps: Iterable[TopicPartition]) -> None:
+        """Takes partitions away; work is done for these alone. Those that are not assigned are left out."""
+        for tp in tps:
+            state = self.partitions.pop(tp, None)
+            if state is not None:
+                self._take_out(state)
+
+    def _take_in(self, state: PartitionState) -> None:
+        tp = state.tp
+        state.assigned = True
+        self.by_topic.setdefault(tp[0], {})[tp[1]] = state
+        if state.state is not FetchState.FETCHING:
+            self.unsettled[tp] = state
+            self.unasked[state] = None
+        self.touched[state] = None
+
+    def _take_out(self, state: PartitionState) -> None:
+        tp = state.tp
+        state.assigned = False
+        of_topic = self.by_topic.get(tp[0], {})
+        if of_topic.pop(tp[1], None) is not None and not of_topic:
+            del self.by_topic[tp[0]]
+        self.unsettled.pop(tp, None)
+        self.unasked.pop(state, None)
+        self._withdraw(state)
+        self.touched[state] = None
 
     def settle_anew(self) -> None:
-        """No request about any partition is under way any more."""
+        """No request about any partition is under way any more, and what an interrupt left half done is mended."""
+        self.by_topic = {}
+        self.unsettled = {}
+        self.unasked = {}
+        self.touched = {}
         for state in self.partitions.values():
             state.question = None
-        self.unsettled = {tp: s for tp, s in self.partitions.items() if s.state is not FetchState.FETCHING}
-        self.changes += 1
+            state.held = []
+            state.node_id = -1
+            self._take_in(state)
+        self.withdrawn = []
+
+    def states_that_differ(
+        self, before: ClusterSnapshot | None, now: ClusterSnapshot, differs: Callable[[PartitionInfo, PartitionInfo], bool]
+    ) -> list[PartitionState]:
+        """The assigned partitions about which a newer snapshot says something else; of topics that stay as they are none is looked at.
+
+        Args:
+            before: the snapshot compared with; None gives all partitions.
+            now: the newer one.
+            differs: what of a partition counts.
+        """
+        if before is now:
+            return []
+        if before is None or before.nodes.keys() != now.nodes.keys():
+            return list(self.partitions.values())
+        found: list[PartitionState] = []
+        for topic, states in self.by_topic.items():
+            was, is_now = before.topics.get(topic), now.topics.get(topic)
+            if was is is_now:
+                continue
+            if was is None or is_now is None or was.topic_id != is_now.topic_id or len(was.partitions) != len(is_now.partitions):
+                found += states.values()
+            elif was.partitions != is_now.partitions:
+                for index, state in states.items():
+                    a, b = was.partition(index), is_now.partition(index)
+                    if a is not b and (a is None or b is None or differs(a, b)):
+                        found.append(state)
+        return found
 
     # -- one partition ------------------------------------------------------------------------------------------------------------
 
@@ -272,15 +372,37 @@ class SubscriptionState:
         if to not in TRANSITIONS[state.state]:
             raise errors.InternalError(f"{state.tp}: {state.state.value} -> {to.value}")
         state.state = to
-        state.question = None
+        self._withdraw(state)
         state.retry_at_ms = 0
-        if self.partitions.get(state.tp) is state:
+        if state.assigned:
             if to is FetchState.FETCHING:
                 state.unsettled_since_ms = -1
                 self.unsettled.pop(state.tp, None)
+                self.unasked.pop(state, None)
             else:
                 self.unsettled[state.tp] = state
-        self.changes += 1
+                self.unasked[state] = None
+        self.touched[state] = None
+
+    def _withdraw(self, state: PartitionState) -> None:
+        question = state.question
+        if question is not None:
+            state.question = None
+            self.withdrawn.append((question, state))
+
+    def ask(self, state: PartitionState, question: object) -> None:
+        """A question about an unsettled partition is under way."""
+        state.question = question
+        self.unasked.pop(state, None)
+
+    def answered(self, state: PartitionState) -> None:
+        """The question has its answer; what becomes of the partition is decided next."""
+        state.question = None
+
+    def ask_again(self, state: PartitionState) -> None:
+        """A partition whose question failed may be asked about again, unless something else has happened to it since."""
+        if state.assigned and state.question is None and state.state is not FetchState.FETCHING:
+            self.unasked[state] = None
 
     def seek(self, tp: TopicPartition, offset: int, offset_epoch: int = -1) -> None:
         """Continues at `offset`; what was fetched or being looked up for another position is dropped by its readers."""
@@ -308,12 +430,14 @@ class SubscriptionState:
         if state is None or not state.has_position or offset >= state.offset:
             return
         state.offset = offset
-        state.question = None
+        self._withdraw(state)
+        if state.state is not FetchState.FETCHING:
+            self.unasked[state] = None
         while len(state.epochs) > 1 and state.epochs[-1][0] >= offset:
             state.epochs.pop()
         if state.epochs:
             state.offset_epoch = state.epochs[-1][1]
-        self.changes += 1
+        self.touched[state] = None
 
     def request_reset(self, tp: TopicPartition, strategy: ResetStrategy) -> None:
         """Looks a new position up by `strategy`, as seek_to_beginning and an out-of-range offset ask for."""
@@ -328,12 +452,14 @@ class SubscriptionState:
 
         It is read from its start; without a reset strategy the next step raises NoOffsetForPartition.
         """
-        paused = self.state_of(tp).paused
-        state = self.partitions[tp] = self.unsettled[tp] = PartitionState(tp)
-        state.paused = paused
+        old = self.state_of(tp)
+        state = PartitionState(tp)
+        state.paused = old.paused
+        self.partitions[tp] = state
+        self._take_out(old)
+        self._take_in(state)
         if self.default_reset.name != "none":
             self.request_reset(tp, EARLIEST)
-        self.changes += 1
 
     def initialize(self, state: PartitionState) -> bool:
         """Gives a partition without a position its default strategy.
@@ -361,7 +487,7 @@ class SubscriptionState:
         Returns:
             True when the answer became the position.
         """
-        if self.partitions.get(state.tp) is not state or state.state is not FetchState.AWAIT_RESET or state.reset is not strategy:
+        if not state.assigned or state.state is not FetchState.AWAIT_RESET or state.reset is not strategy:
             return False
         state.leader_epoch = max(leader_epoch, offset_epoch)
         self._place(state, offset, offset_epoch)
@@ -380,6 +506,7 @@ class SubscriptionState:
             self.complete_validation(state)
         state.preferred_replica = -1
         state.leader_epoch = epoch
+        self.touched[state] = None
 
     def request_validation(self, state: PartitionState) -> None:
         """Holds fetching until the (new) leader confirmed that the position is still on its log (KIP-320)."""
@@ -392,18 +519,20 @@ class SubscriptionState:
 
     def pause(self, tp: TopicPartition) -> None:
         """Hands out and fetches nothing of it until `resume`."""
-        self.state_of(tp).paused = True
-        self.changes += 1
+        state = self.state_of(tp)
+        state.paused = True
+        self.touched[state] = None
 
     def resume(self, tp: TopicPartition) -> None:
         """Undoes `pause`."""
-        self.state_of(tp).paused = False
-        self.changes += 1
+        state = self.state_of(tp)
+        state.paused = False
+        self.touched[state] = None
 
-    def move_to_end(self, tp: TopicPartition) -> None:
-        """Puts it last in the fetch order: brokers fill a response in the order asked (KIP-74), so whoever just got data waits."""
-        if tp in self.partitions:
-            self.partitions.move_to_end(tp)  # one step, which Ctrl+C cannot split
+    def read_up_to(self, state: PartitionState, end: int | None) -> None:
+        """Fetches nothing from offset `end` on; None for no such end."""
+        state.fetch_end = end
+        self.touched[state] = None
 
     def paused(self) -> Iterator[TopicPartition]:
         """The paused partitions."""

@@ -1,5 +1,8 @@
 """Questions for the leaders of many partitions at once, retried until each partition has an answer: ListOffsets and its like.
 
+A step looks at the partitions that have something to be done, not at all that wait: those of a broker that is not connected stand with the
+broker, those without a leader wait for other metadata, those that were refused for the end of their back-off.
+
 Nothing here blocks: `step(now_ms)` sends what can be sent, answers arrive through callbacks inside `NetworkClient.poll`, and
 `next_wake_ms(now_ms)` says how long the driver may wait when nothing arrives.
 
@@ -8,11 +11,13 @@ Source: Kafka's OffsetFetcher and PartitionLeaderStrategy; KIP-79 (by timestamp)
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from kafkacore import errors
-from kafkacore.metadata import Metadata
+from kafkacore.metadata import ClusterSnapshot, Metadata
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.protocol import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -68,7 +73,13 @@ class LeaderQuery:
     ) -> None:
         self._client = client
         self._metadata = metadata
-        self._waiting: dict[TopicPartition, int] = dict.fromkeys(waiting, 0)  # -> not before
+        self._waiting: dict[TopicPartition, None] = dict.fromkeys(waiting)  # to be given to their leaders with the next step
+        self._by_leader: dict[Node, dict[TopicPartition, None]] = {}
+        self._leaderless: dict[TopicPartition, None] = {}
+        self._delayed: dict[TopicPartition, int] = {}  # -> not before
+        self._delays: list[tuple[int, int, TopicPartition]] = []  # a heap; what has another time in `_delayed` counts no more
+        self._order = itertools.count()
+        self._snapshot: ClusterSnapshot | None = None
         self._flying: set[TopicPartition] = set()
         self._failed_tries: list[tuple[TopicPartition, int]] = []  # answers carry no time: the next step starts their back-off
         self._backoff_ms = retry_backoff_ms
@@ -78,7 +89,6 @@ class LeaderQuery:
         self.last_errors: dict[TopicPartition, errors.KafkaError] = {}
         self.failed: dict[TopicPartition, errors.KafkaError] = {}
         self.cancelled = False
-        self._unready: list[Node] = []
         self._first_errors: dict[str, errors.KafkaError | None] = {}
         self.topics_may_fail = False
         """A topic that the cluster refuses to describe fails its partitions; otherwise they wait, and the caller raises the error."""
@@ -86,12 +96,18 @@ class LeaderQuery:
     @property
     def done(self) -> bool:
         """Every partition has an answer or has failed for good."""
-        return not self._waiting and not self._flying and not self._failed_tries
+        return not (
+            self._waiting or self._flying or self._failed_tries or self._by_leader or self._leaderless or self._delayed
+        )
 
     def cancel(self) -> None:
         """Answers still to come are ignored."""
         self.cancelled = True
         self._waiting.clear()
+        self._by_leader.clear()
+        self._leaderless.clear()
+        self._delayed.clear()
+        self._delays.clear()
         self._flying.clear()
         self._failed_tries.clear()
 
@@ -99,64 +115,88 @@ class LeaderQuery:
         """The answers of these partitions are not needed: they are not asked about again."""
         for tp in tps:
             self._waiting.pop(tp, None)
+            self._leaderless.pop(tp, None)
+            self._delayed.pop(tp, None)
             self._flying.discard(tp)
+        for leader, group in list(self._by_leader.items()):
+            for tp in tps:
+                group.pop(tp, None)
+            if not group:
+                del self._by_leader[leader]
         if self._failed_tries:
             dropped = set(tps)
             self._failed_tries = [t for t in self._failed_tries if t[0] not in dropped]
 
     def unanswered(self) -> list[TopicPartition]:
         """The partitions without an answer so far."""
-        return [*self._waiting, *self._flying, *(tp for tp, _ in self._failed_tries)]
+        grouped = (tp for group in self._by_leader.values() for tp in group)
+        return [*self._waiting, *grouped, *self._leaderless, *self._delayed, *self._flying, *(tp for tp, _ in self._failed_tries)]
 
     def step(self, now_ms: int) -> None:
         """Sends one request to each leader that is ready and has partitions to be asked."""
         for tp, tries in self._failed_tries:
-            self._waiting[tp] = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(tries, 20))
+            not_before_ms = self._delayed[tp] = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(tries, 20))
+            heapq.heappush(self._delays, (not_before_ms, next(self._order), tp))
         self._failed_tries.clear()
-        self._unready.clear()
-        if not self._waiting:
-            return
+        waiting, delays = self._waiting, self._delays
+        while delays and delays[0][0] <= now_ms:
+            not_before_ms, _, tp = heapq.heappop(delays)
+            if self._delayed.get(tp) == not_before_ms:
+                del self._delayed[tp]
+                waiting[tp] = None
         snapshot = self._metadata.snapshot
-        groups: dict[Node, list[TopicPartition]] = {}
-        for tp, not_before_ms in self._waiting.items():
-            if not_before_ms > now_ms:
-                continue
-            leader = snapshot.leader(tp)
-            if leader is None:
-                topic = snapshot.topics.get(tp[0])
-                error = None if topic is None else topic.error
-                # what was known before is the answer to an earlier question
-                if self._first_errors.setdefault(tp[0], error) is not error and error is not None:
-                    if self.topics_may_fail and not error.retriable:
-                        self.failed[tp] = error
-                        continue
-                    self.last_errors[tp] = error
-                elif topic is not None and tp not in self.last_errors:
-                    self.last_errors[tp] = errors.LeaderNotAvailable("no broker leads the partition", topic=tp[0], partition=tp[1])
-                self._metadata.add_topic(tp[0], now_ms)
-                self._metadata.request_update()
-                continue
-            groups.setdefault(leader, []).append(tp)
-        for tp in self.failed:
-            self._waiting.pop(tp, None)
-        for leader, tps in groups.items():
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            waiting.update(self._leaderless)
+            self._leaderless.clear()
+            for group in self._by_leader.values():
+                waiting.update(group)
+            self._by_leader.clear()
+        if waiting:
+            self._waiting = {}
+            for tp in waiting:
+                self._give_to_leader(tp, snapshot, now_ms)
+        if self._leaderless:
+            self._metadata.request_update()
+        for leader in list(self._by_leader):
             if self._client.ready(leader, now_ms):
-                self._ask(leader, tps, now_ms)
-            else:
-                self._unready.append(leader)
+                self._ask(leader, list(self._by_leader.pop(leader)), now_ms)
+
+    def _give_to_leader(self, tp: TopicPartition, snapshot: ClusterSnapshot, now_ms: int) -> None:
+        leader = snapshot.leader(tp)
+        if leader is not None:
+            group = self._by_leader.get(leader)
+            if group is None:
+                group = self._by_leader[leader] = {}
+            group[tp] = None
+            return
+        topic = snapshot.topics.get(tp[0])
+        error = None if topic is None else topic.error
+        # what was known before is the answer to an earlier question
+        if self._first_errors.setdefault(tp[0], error) is not error and error is not None:
+            if self.topics_may_fail and not error.retriable:
+                self.failed[tp] = error
+                return
+            self.last_errors[tp] = error
+        elif topic is not None and tp not in self.last_errors:
+            self.last_errors[tp] = errors.LeaderNotAvailable("no broker leads the partition", topic=tp[0], partition=tp[1])
+        self._leaderless[tp] = None
+        self._metadata.add_topic(tp[0], now_ms)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until a partition or a broker in back-off may be asked again; None when only the network can bring news."""
         if self._failed_tries:
             return 0
-        waits = [t - now_ms for t in self._waiting.values() if t > now_ms]
-        waits += [self._client.poll_delay_ms(node, now_ms) for node in self._unready]
+        waits = [self._client.poll_delay_ms(leader, now_ms) for leader in self._by_leader]
+        delays = self._delays
+        while delays and self._delayed.get(delays[0][2]) != delays[0][0]:
+            heapq.heappop(delays)  # dropped
+        if delays:
+            waits.append(max(0, delays[0][0] - now_ms))
         return min(waits) if waits else None
 
     def _ask(self, leader: Node, tps: list[TopicPartition], now_ms: int) -> None:
-        for tp in tps:
-            del self._waiting[tp]
-            self._flying.add(tp)
+        self._flying.update(tps)
 
         def answered(response: ClientResponse) -> None:
             if self.cancelled:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits, FetchSession, FetchTarget
+from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.errors import Code
 from kafkacore.protocol import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkacore.types import TopicPartition
@@ -32,34 +32,43 @@ def response(*tps: TopicPartition, session_id: int = 7, error_code: int = 0) -> 
     )
 
 
+def plan_for(session: FetchSession, wanted: dict[TopicPartition, FetchTarget]) -> FetchPlan:
+    """The next fetch, for exactly these partitions."""
+    for tp in [tp for tp in session.targets if tp not in wanted]:
+        session.drop(tp)
+    for tp, new in wanted.items():
+        session.want(tp, new)
+    return session.plan()
+
+
 def told(request) -> list[tuple[bytes, int, int]]:
     return [(t.topic_id, p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
 
 
 def test_a_session_tells_only_what_changed():
     session = FetchSession(1)
-    plan = session.plan({A: target(ID_T, 0), B: target(ID_T, 5), C: target(ID_U, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0), B: target(ID_T, 5), C: target(ID_U, 0)})
     first = plan.build(17, LIMITS)
     assert (first.session_id, first.session_epoch) == (0, 0)
     assert told(first) == [(ID_T, 0, 0), (ID_T, 1, 5), (ID_U, 0, 0)]
     assert session.handle_response(plan, response(A, B, C), 17) is None
 
-    plan = session.plan({A: target(ID_T, 10), B: target(ID_T, 5)})
+    plan = plan_for(session, {A: target(ID_T, 10), B: target(ID_T, 5)})
     second = plan.build(17, LIMITS)
     assert (second.session_id, second.session_epoch) == (7, 1)
     assert told(second) == [(ID_T, 0, 10)]
     assert [(f.topic_id, f.partitions) for f in second.forgotten_topics_data] == [(ID_U, [0])]
     assert session.handle_response(plan, response(B), 17) is None  # a partition not told this time may still be answered
 
-    third = session.plan({A: target(ID_T, 10), B: target(ID_T, 5)}).build(17, LIMITS)
+    third = plan_for(session, {A: target(ID_T, 10), B: target(ID_T, 5)}).build(17, LIMITS)
     assert (third.session_epoch, third.topics, third.forgotten_topics_data) == (2, [], [])
 
 
 def test_a_recreated_topic_replaces_the_old_one():
     session = FetchSession(1)
-    plan = session.plan({A: target(ID_T, 50)})
+    plan = plan_for(session, {A: target(ID_T, 50)})
     session.handle_response(plan, response(A), 17)
-    request = session.plan({A: target(ID_T2, 0)}).build(17, LIMITS)
+    request = plan_for(session, {A: target(ID_T2, 0)}).build(17, LIMITS)
     assert told(request) == [(ID_T2, 0, 0)]
     assert [(f.topic_id, f.partitions) for f in request.forgotten_topics_data] == [(ID_T, [0])]
     assert request.session_epoch == 1
@@ -67,10 +76,10 @@ def test_a_recreated_topic_replaces_the_old_one():
 
 def test_losing_topic_ids_starts_a_new_session():
     session = FetchSession(1)
-    plan = session.plan({A: target(ID_T, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0)})
     assert plan.by_id
     session.handle_response(plan, response(A), 17)
-    plan = session.plan({A: target(ZERO_TOPIC_ID, 0)})
+    plan = plan_for(session, {A: target(ZERO_TOPIC_ID, 0)})
     assert not plan.by_id
     request = plan.build(12, LIMITS)
     assert (request.session_id, request.session_epoch) == (7, 0)
@@ -83,27 +92,27 @@ def test_losing_topic_ids_starts_a_new_session():
 )
 def test_a_refused_session_starts_over_with_a_full_fetch(code, session_id):
     session = FetchSession(1)
-    session.handle_response(session.plan({A: target(ID_T, 0)}), response(A), 17)
-    plan = session.plan({A: target(ID_T, 3)})
+    session.handle_response(plan_for(session, {A: target(ID_T, 0)}), response(A), 17)
+    plan = plan_for(session, {A: target(ID_T, 3)})
     assert str(int(code)) in session.handle_response(plan, response(session_id=0, error_code=code), 17)
-    request = session.plan({A: target(ID_T, 3)}).build(17, LIMITS)
+    request = plan_for(session, {A: target(ID_T, 3)}).build(17, LIMITS)
     assert (request.session_id, request.session_epoch) == (session_id, 0)
     assert told(request) == [(ID_T, 0, 3)]
 
 
 def test_a_lost_answer_starts_over_and_closes_the_session_whose_state_is_unknown():
     session = FetchSession(1)
-    session.handle_response(session.plan({A: target(ID_T, 0)}), response(A), 17)
-    session.plan({A: target(ID_T, 3)})
+    session.handle_response(plan_for(session, {A: target(ID_T, 0)}), response(A), 17)
+    plan_for(session, {A: target(ID_T, 3)})
     session.handle_error()
-    request = session.plan({A: target(ID_T, 3)}).build(17, LIMITS)
+    request = plan_for(session, {A: target(ID_T, 3)}).build(17, LIMITS)
     assert (request.session_id, request.session_epoch, told(request)) == (7, 0, [(ID_T, 0, 3)])
 
 
 def test_a_broker_without_sessions_gets_full_fetches():
     session = FetchSession(1)
     for offset in (0, 4):
-        plan = session.plan({A: target(ID_T, offset)})
+        plan = plan_for(session, {A: target(ID_T, offset)})
         request = plan.build(17, LIMITS)
         assert (request.session_id, request.session_epoch, told(request)) == (0, 0, [(ID_T, 0, offset)])
         assert session.handle_response(plan, response(A, session_id=0), 17) is None
@@ -111,27 +120,27 @@ def test_a_broker_without_sessions_gets_full_fetches():
 
 
 def test_old_brokers_are_asked_without_a_session():
-    request = FetchSession(1).plan({A: target(ZERO_TOPIC_ID, 0)}).build(4, LIMITS)
+    request = plan_for(FetchSession(1), {A: target(ZERO_TOPIC_ID, 0)}).build(4, LIMITS)
     assert (request.session_id, request.session_epoch) == (0, -1)
     request.encode(4)
 
 
 def test_an_answer_about_something_else_is_refused():
     session = FetchSession(1)
-    plan = session.plan({A: target(ID_T, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0)})
     assert "not asked for" in session.handle_response(plan, response(A, B), 17)
-    plan = session.plan({A: target(ID_T, 0), B: target(ID_T, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0), B: target(ID_T, 0)})
     assert "leaves out 1 of 2" in session.handle_response(plan, response(A), 17)
     assert session.epoch == 0
-    plan = session.plan({A: target(ID_T, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0)})
     assert "topic id" in session.handle_response(plan, response(C), 17)
 
 
 def test_the_epoch_wraps_to_one():
     session = FetchSession(1)
-    session.handle_response(session.plan({A: target(ID_T, 0)}), response(A), 17)
+    session.handle_response(plan_for(session, {A: target(ID_T, 0)}), response(A), 17)
     session.epoch = 2**31 - 1
-    plan = session.plan({A: target(ID_T, 0)})
+    plan = plan_for(session, {A: target(ID_T, 0)})
     assert plan.build(17, LIMITS).session_epoch == 2**31 - 1
     session.handle_response(plan, response(A), 17)
     assert session.epoch == 1
@@ -139,7 +148,7 @@ def test_the_epoch_wraps_to_one():
 
 def test_closing_names_the_session_and_no_partition():
     session = FetchSession(1)
-    session.handle_response(session.plan({A: target(ID_T, 0)}), response(A), 17)
+    session.handle_response(plan_for(session, {A: target(ID_T, 0)}), response(A), 17)
     request = session.closing_plan().build(17, LIMITS)
     assert (request.session_id, request.session_epoch, request.topics) == (7, -1, [])
     assert session.closing_plan() is None
@@ -148,8 +157,8 @@ def test_closing_names_the_session_and_no_partition():
 def test_before_version_13_a_recreated_topic_is_not_forgotten_by_its_name():
     """Brokers add what a request names and then drop what it forgets; by name both are the same partition."""
     session = FetchSession(1)
-    plan = session.plan({A: target(ID_T, 50), B: target(ID_T, 1)})
+    plan = plan_for(session, {A: target(ID_T, 50), B: target(ID_T, 1)})
     assert session.handle_response(plan, response(A, B), 12) is None
-    again = session.plan({A: target(ID_T2, 0)}).build(12, LIMITS)
+    again = plan_for(session, {A: target(ID_T2, 0)}).build(12, LIMITS)
     assert [(t.topic, p.partition, p.fetch_offset) for t in again.topics for p in t.partitions] == [("t", 0, 0)]
     assert [(f.topic, f.partitions) for f in again.forgotten_topics_data] == [("t", [1])]

@@ -129,10 +129,3 @@ def test_reset_by_duration(text, ms):
 def test_reset_strategies_that_do_not_exist(text):
     with pytest.raises(errors.ConfigError, match="auto_offset_reset"):
         ResetStrategy(text)
-
-
-def test_whoever_got_data_goes_to_the_end_of_the_fetch_order():
-    subscription = make()
-    subscription.assign_manual([A, B, C])
-    subscription.move_to_end(A)
-    assert list(subscription.partitions) == [B, C, A]

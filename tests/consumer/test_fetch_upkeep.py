@@ -1,0 +1,442 @@
+"""What is to be fetched is kept up to date change by change: it equals what a walk over all partitions finds, and nothing walks them."""
+
+import contextlib
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from scripted_cluster import Log
+from test_fetcher import A, B, C, Rig, filled, numbered
+
+from kafkacore import errors
+from kafkacore.consumer import offsets as offsets_module
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, PartitionState
+from kafkacore.errors import Code
+from kafkacore.net.leaders import LeaderQuery
+from kafkacore.protocol import FetchRequest
+from kafkacore.types import TopicPartition
+
+TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(4)]
+
+
+def walk(rig: Rig) -> dict[TopicPartition, tuple[int, int, int]]:
+    """All assigned partitions, one by one: what is to be fetched, as (broker, offset, leader epoch)."""
+    fetcher, snapshot = rig.fetcher, rig.cluster.snapshot
+    found = {}
+    for tp, state in rig.subscription.partitions.items():
+        if state.state is not FetchState.FETCHING or state.paused or state.retry_at_ms > rig.now_ms:
+            continue
+        held = [f for f in [*fetcher._queue, *(f for parked in fetcher._parked.values() for f in parked)] if f.state is state]
+        offset = state.offset
+        if held:
+            if not fetcher._runs_ahead or len(held) >= 2:
+                continue
+            last = held[-1]
+            if last.error_code or last.leader_epoch != state.leader_epoch or held[0].position != offset:
+                continue
+            offset = last.end_offset
+        node = snapshot.leader(tp)
+        if state.preferred_replica in snapshot.nodes and rig.now_ms < state.preferred_until_ms:
+            node = snapshot.nodes[state.preferred_replica]
+        if node is not None:
+            found[tp] = (node.id, offset, state.leader_epoch)
+    return found
+
+
+class Upkeep(RuleBasedStateMachine):
+    """Anything that may happen to a consumer's partitions, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        logs = {tp: Log(leader=1 + index % 3) for index, tp in enumerate(TPS)}
+        for log in logs.values():
+            log.append(*numbered(0, 10))
+        self.rig = Rig(logs, max_bytes=700, max_partition_bytes=300)
+
+    def assigned(self, index: int) -> TopicPartition | None:
+        tps = list(self.rig.subscription.partitions)
+        return tps[index % len(tps)] if tps else None
+
+    index = st.integers(0, len(TPS) - 1)
+
+    @rule(tps=st.sets(st.sampled_from(TPS)))
+    def assign(self, tps):
+        self.rig.subscription.assign_manual(sorted(tps))
+
+    @rule(tps=st.sets(st.sampled_from(TPS)), reset=st.sampled_from([None, EARLIEST]))
+    def assign_more(self, tps, reset):
+        self.rig.subscription.add(sorted(tps), reset)
+
+    @rule(tps=st.sets(st.sampled_from(TPS)))
+    def revoke(self, tps):
+        self.rig.subscription.remove(sorted(tps))
+
+    @rule(index=index, offset=st.integers(0, 12))
+    def seek(self, index, offset):
+        if tp := self.assigned(index):
+            self.rig.subscription.seek(tp, offset)
+
+    @rule(index=index, strategy=st.sampled_from([EARLIEST, LATEST]))
+    def seek_to_an_end(self, index, strategy):
+        if tp := self.assigned(index):
+            self.rig.subscription.request_reset(tp, strategy)
+
+    @rule(index=index)
+    def rewind(self, index):
+        if (tp := self.assigned(index)) and self.rig.subscription.partitions[tp].offset > 0:
+            self.rig.subscription.rewind(tp, self.rig.subscription.partitions[tp].offset - 1)
+
+    @rule(index=index)
+    def pause(self, index):
+        if tp := self.assigned(index):
+            self.rig.subscription.pause(tp)
+
+    @rule(index=index)
+    def resume(self, index):
+        if tp := self.assigned(index):
+            self.rig.subscription.resume(tp)
+
+    @rule(index=index)
+    def start_over(self, index):
+        if tp := self.assigned(index):
+            self.rig.subscription.start_over(tp)
+
+    @rule(index=index, count=st.integers(1, 20))
+    def append(self, index, count):
+        self.rig.log(TPS[index]).append(*numbered(0, count))
+
+    @rule(index=index, leader=st.sampled_from([-1, 1, 2, 3]), known=st.booleans())
+    def elect(self, index, leader, known):
+        log = self.rig.log(TPS[index])
+        log.elect()
+        log.leader = leader
+        if known:
+            self.rig.cluster.refresh()
+
+    @rule()
+    def refresh(self):
+        self.rig.cluster.refresh()
+
+    @rule(index=index, code=st.sampled_from([0, 0, Code.UNKNOWN_LEADER_EPOCH, Code.TOPIC_AUTHORIZATION_FAILED, Code.OFFSET_OUT_OF_RANGE]))
+    def error(self, index, code):
+        self.rig.log(TPS[index]).error = code
+
+    @rule(index=index, node_id=st.sampled_from([-1, 1, 2, 3]))
+    def prefer(self, index, node_id):
+        self.rig.log(TPS[index]).preferred = node_id
+
+    @rule(node_id=st.sampled_from([1, 2, 3]), away=st.booleans())
+    def connect(self, node_id, away):
+        (self.rig.cluster.unready.add if away else self.rig.cluster.unready.discard)(node_id)
+
+    @rule(count=st.integers(1, 3), lost=st.booleans())
+    def deliver(self, count, lost):
+        self.rig.cluster.deliver(count, lost=lost)
+
+    @rule(count=st.integers(1, 30))
+    def collect(self, count):
+        with contextlib.suppress(errors.KafkaError):
+            self.rig.fetcher.collect(count)
+
+    @rule()
+    def collect_columns(self):
+        with contextlib.suppress(errors.KafkaError):
+            self.rig.fetcher.collect_columns()
+
+    @rule()
+    def retain(self):
+        self.rig.fetcher.retain()
+
+    @rule()
+    def interrupted(self):
+        self.rig.cluster.pending.clear()
+        self.rig.fetcher.start_anew(self.rig.cluster)
+        self.rig.positions.start_anew(self.rig.cluster)
+        self.rig.subscription.settle_anew()
+
+    @rule(ms=st.sampled_from([0, 10, 100, 1000, 300_000]))
+    def step(self, ms):
+        self.rig.now_ms += ms
+        with contextlib.suppress(errors.KafkaError):
+            self.rig.positions.step(self.rig.now_ms, 0)
+        self.check()
+
+    @invariant()
+    def the_books_are_in_order(self):
+        subscription, fetcher = self.rig.subscription, self.rig.fetcher
+        states = list(subscription.partitions.values())
+        assert all(state.assigned for state in states)
+        assert sorted(s.tp for of in subscription.by_topic.values() for s in of.values()) == sorted(subscription.partitions)
+        assert all(subscription.by_topic[s.tp.topic][s.tp.partition] is s for s in states)
+        unsettled = {s.tp: s for s in states if s.state is not FetchState.FETCHING}
+        assert subscription.unsettled == unsettled
+        for state in unsettled.values():
+            assert (
+                (state in subscription.unasked)
+                + any(state.question is q for q in [*self.rig.positions._resets, *self.rig.positions._validations])
+                + any(state is refused for _, _, refused in self.rig.positions._refused)
+            ) >= 1, "nobody asks about it"
+        assert all(s.question is None and s.tp in unsettled for s in subscription.unasked)
+        queued = [*fetcher._queue, *(f for parked in fetcher._parked.values() for f in parked)]
+        assert len(set(queued)) == len(queued)
+        assert sum(f.size_bytes for f in queued) == fetcher.buffered_bytes
+        assert all(f in f.state.held for f in queued)
+        assert sum(len(s.held) for s in fetcher._held) == len(queued)
+
+    def check(self) -> None:
+        rig = self.rig
+        rig.fetcher.send_fetches(rig.now_ms)
+        planned = {
+            tp: (node_id, target.fetch_offset, target.leader_epoch)
+            for node_id, session in rig.fetcher._sessions.items()
+            for tp, target in session.targets.items()
+        }
+        assert len(planned) == sum(len(session.targets) for session in rig.fetcher._sessions.values()), "from two brokers at once"
+        expected = walk(rig)
+        late = {state.tp for node_id, stale in rig.fetcher._stale.items() if node_id in rig.fetcher.in_flight for state in stale}
+        assert {tp for tp in planned.keys() | expected.keys() if planned.get(tp) != expected.get(tp)} <= late
+        for node_id, session in rig.fetcher._sessions.items():
+            if node_id not in rig.fetcher.in_flight and node_id not in rig.cluster.unready:
+                assert not session.targets
+            assert all(target.owner.tp == tp for tp, target in session.told.items())
+        assert set(rig.fetcher._stale) <= rig.fetcher.in_flight
+
+    def teardown(self) -> None:
+        """In the end everything that can be read is read."""
+        rig = self.rig
+        rig.cluster.unready.clear()
+        for log in rig.cluster.logs.values():
+            log.error, log.preferred = 0, -1
+            if log.leader < 0:
+                log.leader = 1
+        rig.cluster.refresh()
+        for tp in rig.subscription.partitions:
+            rig.subscription.resume(tp)
+        for _ in range(400):
+            rig.cluster.deliver()
+            with contextlib.suppress(errors.KafkaError):
+                rig.fetcher.collect(500)
+            rig.now_ms += 1000
+            with contextlib.suppress(errors.KafkaError):
+                rig.positions.step(rig.now_ms, 0)
+            rig.fetcher.send_fetches(rig.now_ms)
+            rig.cluster.refresh()
+            if all(s.state is FetchState.FETCHING and s.offset == rig.log(tp).end for tp, s in rig.subscription.partitions.items()):
+                break
+        assert [s.offset for s in rig.subscription.partitions.values()] == [rig.log(tp).end for tp in rig.subscription.partitions]
+
+
+TestUpkeep = Upkeep.TestCase
+TestUpkeep.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+# ---- steps
+
+
+class NoWalk(dict):
+    """A dict that may be asked about a key, and not walked."""
+
+    def _refuse(self, *_):
+        raise AssertionError("all assigned partitions were walked")
+
+    __iter__ = items = values = keys = _refuse
+
+
+MANY = 400
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """A rig with many partitions in a running session, all read; from then on walks are refused and looks at one partition counted."""
+    rig = Rig({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)})
+    read = 0
+    while read < 10 * MANY:
+        read += sum(map(len, rig.poll().values()))
+    for _ in range(4):  # what was read is known to the brokers
+        rig.round()
+    rig.subscription.partitions = NoWalk(rig.subscription.partitions)
+    rig.subscription.unsettled = NoWalk(rig.subscription.unsettled)
+    rig.looks = 0
+    place, give, check = Fetcher._place, LeaderQuery._give_to_leader, offsets_module.PositionKeeper._check_epoch
+
+    def counted(method):
+        def call(*args):
+            rig.looks += 1
+            return method(*args)
+
+        return call
+
+    monkeypatch.setattr(Fetcher, "_place", counted(place))
+    monkeypatch.setattr(LeaderQuery, "_give_to_leader", counted(give))
+    monkeypatch.setattr(offsets_module.PositionKeeper, "_check_epoch", counted(check))
+    return rig
+
+
+def named(request: FetchRequest) -> int:
+    return sum(len(t.partitions) for t in request.topics) + sum(len(t.partitions) for t in request.forgotten_topics_data)
+
+
+def test_an_idle_consumer_looks_at_no_partition(many):
+    before = len(many.fetches())
+    for _ in range(20):
+        many.round(500)
+        assert many.values() == {}
+        assert many.fetcher.next_wake_ms(many.now_ms) is None
+        assert many.positions.next_wake_ms(many.now_ms) is None
+    assert many.looks == 0
+    assert [named(r) for r in many.fetches()[before:]] == [0] * 60
+
+
+def test_a_poll_looks_at_the_partitions_it_read(many):
+    before = len(many.fetches())
+    many.log(A).append(b"new")
+    assert many.poll() == {A: [b"new"]}
+    many.round()
+    many.round()
+    assert 0 < many.looks <= 4
+    assert sum(named(r) for r in many.fetches()[before:]) <= 2
+
+
+def test_metadata_that_say_the_same_cost_no_look(many):
+    many.cluster.refresh()
+    many.round()
+    assert many.looks == 0
+
+
+def test_a_leader_change_of_one_partition_looks_at_that_one(many):
+    many.log(A).elect(3)
+    many.cluster.refresh()
+    for _ in range(4):
+        many.round(100)
+    assert 0 < many.looks <= 6
+    many.log(A).append(b"new")
+    assert many.poll() == {A: [b"new"]}
+
+
+@pytest.mark.parametrize("call", ["seek", "request_reset", "pause"])
+def test_changing_all_partitions_one_by_one_looks_at_each_a_few_times(many, call):
+    for index in range(MANY):
+        tp = TopicPartition("t", index)
+        getattr(many.subscription, call)(tp, *{"seek": (5,), "request_reset": (LATEST,), "pause": ()}[call])
+        many.fetcher.retain()
+    for _ in range(4):
+        many.round(100)
+    assert MANY <= many.looks <= 6 * MANY
+
+
+def test_adding_and_removing_some_looks_at_those(many):
+    some = [TopicPartition("t", index) for index in range(3)]
+    before = len(many.fetches())
+    many.subscription.remove(some)
+    many.round()
+    many.subscription.add(some, EARLIEST)
+    for _ in range(4):
+        many.round(100)
+    assert many.looks <= 30
+    assert sum(named(r) for r in many.fetches()[before:]) <= 12
+    assert many.values() == {tp: numbered(0, 10) for tp in some}
+
+
+def test_a_partition_without_a_leader_does_not_make_polls_walk(many):
+    many.log(A).elect()
+    many.log(A).leader = -1
+    many.cluster.refresh()
+    many.subscription.seek(A, 5)
+    for _ in range(20):
+        many.round(100)
+    assert many.looks <= 4
+    assert many.cluster.update_requests >= 20
+
+
+def test_partitions_of_an_unreachable_broker_stand_with_it(many):
+    many.cluster.unready.add(1)
+    for index in range(0, MANY, 3):
+        many.subscription.request_reset(TopicPartition("t", index), EARLIEST)
+    for _ in range(20):
+        many.round(100)
+    assert many.looks <= 3 * MANY
+    many.cluster.unready.clear()
+    assert sum(map(len, many.poll(10_000).values())) == 10 * len(range(0, MANY, 3))
+
+
+def test_answers_of_paused_partitions_are_not_looked_at_with_every_poll(monkeypatch):
+    rig = Rig({TopicPartition("t", i): filled() for i in range(MANY)})
+    rig.round()
+    for index in range(1, MANY):
+        rig.subscription.pause(TopicPartition("t", index))
+    looks = []
+    wanted = Fetcher._is_wanted
+    monkeypatch.setattr(Fetcher, "_is_wanted", lambda self, fetch: looks.append(fetch) or wanted(self, fetch))
+    assert rig.values() == {A: numbered(0, 10)}
+    looks.clear()
+    for _ in range(10):
+        assert rig.values() == {}
+    assert not looks
+    rig.subscription.resume(B)
+    assert rig.values() == {B: numbered(0, 10)}
+    assert len(looks) < 5
+
+
+def test_lookups_of_many_partitions_are_one_request_for_each_leader():
+    rig = Rig({TopicPartition("t", i): filled(leader=1 + i % 3) for i in range(MANY)}, seek=False)
+    rig.round()
+    assert [type(r).__name__ for _, _, r in rig.cluster.requests].count("ListOffsetsRequest") == 3
+    rig.round()
+    assert not rig.subscription.unsettled
+
+
+def test_truncated_partitions_are_reported_in_steps_that_do_not_grow(monkeypatch):
+    rig = Rig({TopicPartition("t", i): filled(2) for i in range(MANY)}, reset="none")
+    while sum(s.offset for s in rig.subscription.partitions.values()) < 20 * MANY:
+        rig.poll(5_000)
+    for log in rig.cluster.logs.values():
+        log.elect(cut=10)
+    rig.cluster.refresh()
+    rig.positions.step(rig.now_ms, 0)
+    rig.cluster.deliver()
+    asked = []
+    monkeypatch.setattr(PartitionState, "assigned", Counted(PartitionState.assigned, asked))
+    for _ in range(3):
+        asked.clear()
+        with pytest.raises(errors.LogTruncationError):
+            rig.positions._raise_failure() if rig.positions._errors else rig.positions.step(rig.now_ms, 0)
+    assert len(asked) <= 3
+
+
+class Counted:
+    """A slot whose readings are counted."""
+
+    def __init__(self, slot, asked) -> None:
+        self.slot, self.asked = slot, asked
+
+    def __get__(self, instance, owner):
+        self.asked.append(instance)
+        return self.slot.__get__(instance, owner)
+
+    def __set__(self, instance, value) -> None:
+        self.slot.__set__(instance, value)
+
+
+def test_whoever_got_data_is_asked_last_by_the_next_full_fetch():
+    rig = Rig({A: filled(), B: Log(), C: Log()})
+    assert rig.poll() == {A: numbered(0, 10)}
+    rig.round()
+    rig.cluster.sessions.clear()
+    rig.round()
+    rig.round()
+    last = rig.fetches()[-1]
+    assert last.session_epoch == 0
+    assert [(t.topic_id[:1], [p.partition for p in t.partitions]) for t in last.topics] == [(b"t", [1, 0]), (b"u", [0])]
+
+
+def test_memory_that_is_used_up_is_half_free_before_fetches_run_ahead_again():
+    rig = Rig({TopicPartition("t", i): filled() for i in range(8)}, max_bytes=800, max_partition_bytes=200)
+    rig.round()
+    held = rig.fetcher.buffered_bytes
+    assert held >= 800
+    while rig.fetcher.buffered_bytes > 400:
+        assert not rig.fetcher._runs_ahead
+        rig.values(10)
+    assert rig.fetcher._runs_ahead
