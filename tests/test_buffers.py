@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kafkacore._codec import PooledBuffer, buffer_pool_stats, buffer_pool_trim
+from kafkacore._codec import PooledBuffer, buffer_pool_age, buffer_pool_stats, buffer_pool_trim
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +97,51 @@ def test_refusals() -> None:
         PooledBuffer(2**64)
     with pytest.raises(AttributeError):
         PooledBuffer(1).nbytes = 5
+
+
+def kept() -> int:
+    return buffer_pool_stats()["kept_bytes"]
+
+
+def test_what_nobody_took_for_a_while_goes_back() -> None:
+    for now_ms in (0, 30_000):  # a clock of our own: the second look is the first to count
+        buffer_pool_age(now_ms)
+    both = [PooledBuffer(1 << 20), PooledBuffer(1 << 20), PooledBuffer(5_000)]
+    both.clear()
+    assert buffer_pool_age(60_000) == 0  # they came back since the last look
+    del both
+    PooledBuffer(1 << 20)  # one of the two is used
+    assert buffer_pool_age(89_999) == 0
+    assert kept() == (2 << 20) + 8_192
+    assert buffer_pool_age(90_000) == (1 << 20) + 8_192
+    assert kept() == 1 << 20
+    assert buffer_pool_age(120_000) == 1 << 20
+    assert kept() == 0
+    assert buffer_pool_age(150_000) == 0
+
+
+def test_the_blocks_that_stay_are_whole() -> None:
+    for now_ms in (0, 30_000):
+        buffer_pool_age(now_ms)
+    many = [PooledBuffer(4_096) for _ in range(10)]
+    many.clear()
+    buffer_pool_age(60_000)
+    some = [PooledBuffer(4_096) for _ in range(4)]
+    some.clear()
+    assert buffer_pool_age(90_000) == 6 * 4_096
+    before = hits()
+    some = [PooledBuffer(4_096) for _ in range(5)]
+    assert hits() == before + 4
+    for number, buffer in enumerate(some):
+        memoryview(buffer)[:] = bytes([number]) * 4_096
+    assert [bytes(buffer) == bytes([number]) * 4_096 for number, buffer in enumerate(some)] == [True] * 5
+
+
+def test_another_clock_begins_again() -> None:
+    for now_ms in (0, 30_000, 10**9):
+        buffer_pool_age(now_ms)
+    PooledBuffer(1 << 20)
+    buffer_pool_age(2 * 10**9)
+    assert buffer_pool_age(5) == 0  # earlier than the last look
+    assert buffer_pool_age(30_004) == 0
+    assert buffer_pool_age(30_005) == 1 << 20

@@ -2,8 +2,9 @@
 #
 # A fresh megabyte from the system costs a page fault per 4 KiB, which is more than receiving or copying into it. Blocks are rounded up to a power of
 # two and kept, newest first, in one list per size for the whole process. At most POOL_KEEP_BYTES stay; the rest goes back to the system.
+# A block that no buffer took for POOL_AGE_MS goes back, too: each poll of a selector passes the time to `pool_age`, and no thread wakes up for it.
 # Blocks are never zeroed. The GIL guards the lists: the extension does not declare itself free-threaded.
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 
 
 cdef extern from * nogil:
@@ -28,10 +29,15 @@ cdef enum:
     POOL_MAX_SHIFT = 26                                 # 64 MiB; larger blocks are not kept
     POOL_KEEP_BYTES = 128 * 1024 * 1024                 # Java's default buffer.memory (32 MiB) and fetch.max.bytes (50 MiB) with room
 
+    POOL_AGE_MS = 30_000
+
 cdef struct PoolBlock:                                  # lies in the first bytes of a kept block
     PoolBlock* next
 
 cdef PoolBlock* pool_lists[POOL_MAX_SHIFT + 1]
+cdef Py_ssize_t[POOL_MAX_SHIFT + 1] pool_counts         # blocks in each list
+cdef Py_ssize_t[POOL_MAX_SHIFT + 1] pool_fewest         # the fewest there have been since pool_aged_ms: these were not needed
+cdef int64_t pool_aged_ms = 0
 cdef Py_ssize_t pool_kept_bytes = 0
 cdef Py_ssize_t pool_hits = 0
 cdef Py_ssize_t pool_misses = 0
@@ -54,6 +60,9 @@ cdef uint8_t* pool_take(int shift, Py_ssize_t nbytes) except NULL:
         block = pool_lists[shift]
         ASAN_UNPOISON_MEMORY_REGION(block, <size_t>1 << shift)
         pool_lists[shift] = block.next
+        pool_counts[shift] -= 1
+        if pool_counts[shift] < pool_fewest[shift]:
+            pool_fewest[shift] = pool_counts[shift]
         pool_kept_bytes -= <Py_ssize_t>1 << shift
         pool_hits += 1
         ASAN_POISON_MEMORY_REGION(<uint8_t*>block + nbytes, (<size_t>1 << shift) - nbytes)
@@ -79,8 +88,52 @@ cdef void pool_give(uint8_t* ptr, int shift) noexcept:
     size = <Py_ssize_t>1 << shift
     block.next = pool_lists[shift]
     pool_lists[shift] = block
+    pool_counts[shift] += 1
     pool_kept_bytes += size
     ASAN_POISON_MEMORY_REGION(block, size)
+
+
+cdef inline bint pool_has(Py_ssize_t nbytes) noexcept:
+    """Whether a buffer of that size would take no new memory."""
+    cdef int shift = pool_shift(nbytes)
+    return shift >= 0 and pool_lists[shift] != NULL
+
+
+cdef Py_ssize_t pool_drop(int shift, Py_ssize_t count) noexcept:
+    """Frees the `count` blocks of a list that have lain there longest; returns their bytes."""
+    global pool_kept_bytes
+    cdef PoolBlock** link = &pool_lists[shift]
+    cdef PoolBlock* block
+    cdef Py_ssize_t stays = pool_counts[shift] - count
+    while link[0] != NULL:
+        block = link[0]
+        ASAN_UNPOISON_MEMORY_REGION(block, sizeof(PoolBlock))
+        if stays > 0:
+            stays -= 1
+            link = &block.next                          # its head stays readable until it is taken or freed
+            continue
+        ASAN_UNPOISON_MEMORY_REGION(block, <size_t>1 << shift)
+        link[0] = block.next
+        free(block)
+    pool_counts[shift] -= count
+    pool_kept_bytes -= count << shift
+    return count << shift
+
+
+cdef Py_ssize_t pool_age(int64_t now_ms) noexcept:
+    """Frees, once in POOL_AGE_MS, the blocks that lay in their list all the time since the last look; returns their bytes."""
+    global pool_aged_ms
+    cdef Py_ssize_t freed = 0
+    cdef int shift
+    if 0 <= now_ms - pool_aged_ms < POOL_AGE_MS:
+        return 0
+    if now_ms >= pool_aged_ms:                          # else: another clock
+        for shift in range(POOL_MAX_SHIFT + 1):
+            if pool_fewest[shift]:
+                freed += pool_drop(shift, pool_fewest[shift])
+            pool_fewest[shift] = pool_counts[shift]
+    pool_aged_ms = now_ms
+    return freed
 
 
 @cython.final
@@ -128,6 +181,7 @@ cdef class PooledBuffer:
     cdef uint8_t* ptr
     cdef readonly Py_ssize_t nbytes
     cdef int shift
+    cdef Py_ssize_t exports                             # open views
     cdef ReceiveMemory memory                           # where `counted` bytes are to be given back, or None
     cdef Py_ssize_t counted
 
@@ -150,6 +204,28 @@ cdef class PooledBuffer:
         self.counted = nbytes
         memory.used_bytes += nbytes
 
+    cdef bint stretch(self, Py_ssize_t nbytes) except -1:
+        """Makes it larger, without a copy where the system can move pages; False when a view is open, which would point to nowhere."""
+        global pool_misses
+        cdef int shift = pool_shift(nbytes)
+        cdef size_t size = <size_t>1 << shift if shift >= 0 else <size_t>nbytes
+        cdef void* block
+        if self.exports:
+            return False
+        if self.shift >= 0:
+            ASAN_UNPOISON_MEMORY_REGION(self.ptr, <size_t>1 << self.shift)
+        if shift < 0 or shift != self.shift:
+            pool_misses += 1
+            block = realloc(self.ptr, size)
+            if block == NULL:
+                raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+            self.ptr = <uint8_t*>block
+            self.shift = shift
+        self.nbytes = nbytes
+        if shift >= 0:
+            ASAN_POISON_MEMORY_REGION(self.ptr + nbytes, size - <size_t>nbytes)
+        return True
+
     cdef void count_for(self, PooledBuffer other) noexcept:
         """Takes over what the other buffer counts."""
         self.memory, self.counted = other.memory, other.counted
@@ -160,6 +236,10 @@ cdef class PooledBuffer:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.ptr, self.nbytes, 0, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self.exports -= 1
 
     def __repr__(self):
         return f"PooledBuffer({self.nbytes})"
@@ -176,15 +256,21 @@ def buffer_pool_trim():
     Returns:
         Bytes given back.
     """
-    global pool_kept_bytes
-    cdef Py_ssize_t before = pool_kept_bytes
-    cdef PoolBlock* block
+    cdef Py_ssize_t freed = 0
     cdef int shift
     for shift in range(POOL_MAX_SHIFT + 1):
-        while pool_lists[shift] != NULL:
-            block = pool_lists[shift]
-            ASAN_UNPOISON_MEMORY_REGION(block, <size_t>1 << shift)
-            pool_lists[shift] = block.next
-            free(block)
-    pool_kept_bytes = 0
-    return before
+        freed += pool_drop(shift, pool_counts[shift])
+        pool_fewest[shift] = 0
+    return freed
+
+
+def buffer_pool_age(int64_t now_ms):
+    """Gives back the blocks that no buffer took during the last 30 s, if it is so long since that was done; every poll of a selector does it.
+
+    Args:
+        now_ms: time.
+
+    Returns:
+        Bytes given back.
+    """
+    return pool_age(now_ms)

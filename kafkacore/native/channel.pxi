@@ -37,7 +37,8 @@ cdef class FrameReader:
     Args:
         max_bytes: Largest payload accepted.
         where: Name of the peer for error messages.
-        first_step_bytes: What a large frame's buffer begins with; it doubles as bytes arrive.
+        first_step_bytes: What a large frame's buffer begins with; it doubles as bytes arrive. A block that the pool keeps anyway is
+            taken whole.
         memory: Bounds the frames of many readers; None for no bound.
 
     Attributes:
@@ -161,7 +162,7 @@ cdef class FrameReader:
             self.hungry = self.memory is not None and self.memory.used_bytes >= self.memory.limit_bytes
             if self.hungry:
                 return None
-            body = PooledBuffer(min(size, self.first_step))
+            body = PooledBuffer(size if pool_has(size) else min(size, self.first_step))
             if self.memory is not None:
                 body.count(self.memory, size)
             memcpy(body.ptr, self.staging.ptr + self.start + 4, <size_t> staged)
@@ -173,7 +174,11 @@ cdef class FrameReader:
 
     cdef int grow(self) except -1:
         """Doubles the buffer of a large frame: the peer has sent as much as the buffer held, so the next step is earned."""
-        cdef PooledBuffer new = PooledBuffer(min(self.body_size, 2 * self.body.nbytes))
+        cdef Py_ssize_t nbytes = min(self.body_size, 2 * self.body.nbytes)
+        cdef PooledBuffer new
+        if self.body.stretch(nbytes):
+            return 0
+        new = PooledBuffer(nbytes)                      # a view of the old one is open
         memcpy(new.ptr, self.body.ptr, <size_t> self.body_filled)
         new.count_for(self.body)
         self.body = new

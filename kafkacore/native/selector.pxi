@@ -137,6 +137,7 @@ cdef class SelectorCore:
             events = self._poller.poll(timeout_ms)
             n = <int> len(events)
         now = self.now_ms = time_of(self.clock)
+        pool_age(now)
         self._serial += 1
         self._in_poll = True
         try:

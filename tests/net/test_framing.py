@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkacore._codec import PooledBuffer, buffer_pool_stats, buffer_pool_trim
 from kafkacore.errors import CorruptDataError
 from kafkacore.net.frames import FIRST_STEP_BYTES, STAGING_BYTES, FrameReader
 
@@ -81,6 +82,7 @@ def test_the_limit_itself_is_allowed() -> None:
 
 def test_a_large_frame_is_given_memory_in_steps() -> None:
     """The size field alone commits a bounded buffer; it doubles as bytes arrive."""
+    buffer_pool_trim()
     reader = FrameReader()
     size = 3 * FIRST_STEP_BYTES
     feed(reader, size.to_bytes(4, "big"))
@@ -103,6 +105,55 @@ def test_a_large_frame_is_given_memory_in_steps() -> None:
     assert seen == {FIRST_STEP_BYTES, 2 * FIRST_STEP_BYTES, size}
     assert len(frames) == 1
     assert bytes(frames[0]) == chunk * (size // len(chunk))
+
+
+def begin(size: int, first_step: int) -> FrameReader:
+    """A reader that knows the size of a large frame."""
+    reader = FrameReader(first_step_bytes=first_step)
+    feed(reader, size.to_bytes(4, "big"))
+    return reader
+
+
+def fill(reader: FrameReader) -> None:
+    """Fills the buffer that the reader has."""
+    buffer, start, room = reader.target()
+    memoryview(buffer)[start : start + room] = (bytes(range(251)) * (room // 251 + 1))[:room]
+    reader.received(room)
+
+
+def test_a_large_frame_grows_in_its_buffer_unless_somebody_looks_at_it() -> None:
+    """No second buffer, so no copy of ours: the system moves pages. An open view must not point to nowhere."""
+    buffer_pool_trim()
+    reader = begin(200_000, 32_768)
+    first = reader.target()[0]
+    fill(reader)
+    head = bytes(first)
+    assert reader.target()[0] is first
+    assert first.nbytes == 65_536
+    assert bytes(first)[:32_768] == head
+    view = memoryview(first)
+    fill(reader)
+    assert reader.target()[0] is not first
+    assert bytes(view)[:32_768] == head
+    fill(reader)
+    fill(reader)
+    payload = reader.next_frame()
+    assert payload is not None
+    assert len(payload) == 200_000
+    assert bytes(payload)[:65_536] == bytes(view)
+
+
+def test_a_block_that_is_kept_anyway_is_taken_whole() -> None:
+    buffer_pool_trim()
+    PooledBuffer(200_000)
+    taken = buffer_pool_stats()["misses"]
+    reader = begin(200_000, 32_768)
+    fill(reader)
+    payload = reader.next_frame()
+    assert payload is not None
+    assert len(payload) == 200_000
+    assert buffer_pool_stats()["misses"] - taken <= 1  # the staging of the reader
+    del payload
 
 
 def test_payloads_are_writable_and_outlive_the_reader() -> None:
