@@ -80,6 +80,16 @@ def test_more_buffers_than_one_call_takes(pair: tuple[socket.socket, socket.sock
     assert received == b"".join(buffers)
 
 
+def test_buffers_before_the_first_are_not_looked_at(pair: tuple[socket.socket, socket.socket]) -> None:
+    a, b = pair
+    assert send_gather(a.fileno(), ["no bytes", b"ab", b"cd"], 1, 1) == 3
+    assert drain(b) == b"bcd"
+    assert send_gather(a.fileno(), [b"ab"], 0, 1) == 0
+    for first in (-1, 2):
+        with pytest.raises(ValueError, match=f"first {first} is not in a list of 1 buffers"):
+            send_gather(a.fileno(), [b"ab"], 0, first)
+
+
 def test_views_are_released(pair: tuple[socket.socket, socket.socket]) -> None:
     a, b = pair
     first, second = bytearray(b"ab"), bytearray(b"cd")

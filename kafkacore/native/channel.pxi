@@ -11,6 +11,8 @@ cdef enum:
     FRAME_STAGING = 16 * 1024
     # Unused pages of a fresh buffer cost no memory, so the step is wide enough that most fetches are never copied.
     FRAME_FIRST_STEP = 16 * 1024 * 1024
+    # Small pieces go out in several calls of one step, as much as a small socket buffer takes: a poll for each 256 of them would be dear.
+    GATHER_STEP_BYTES = 64 * 1024
     CHANNEL_READ = 1
     CHANNEL_WRITE = 4
 
@@ -194,12 +196,17 @@ cdef class NetworkSend:
         buffers: Complete frame, size included, as bytes-likes.
         await_completion: False when nobody waits to hear that the frame is written (a response will tell); the selector then need
             not return early from a poll only to report it.
+
+    Attributes:
+        first: Index of the first buffer that is not written completely.
+        skip_bytes: Bytes of it that are.
     """
 
     cdef public object destination
     cdef public list buffers
     cdef public Py_ssize_t size_bytes
-    cdef public Py_ssize_t written_bytes
+    cdef readonly Py_ssize_t written_bytes
+    cdef readonly Py_ssize_t first, skip_bytes
     cdef public bint completed
     cdef public bint await_completion
 
@@ -209,6 +216,19 @@ cdef class NetworkSend:
         self.await_completion = await_completion
         for buffer in buffers:
             self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, FileSlice, memoryview of "B"
+
+    cdef int advance(self, Py_ssize_t nbytes) except -1:
+        """Accounts for `nbytes` more that are written."""
+        cdef Py_ssize_t left = self.skip_bytes + nbytes, size
+        self.written_bytes += nbytes
+        while self.first < len(self.buffers):
+            size = len(self.buffers[self.first])
+            if left < size:
+                break
+            left -= size
+            self.first += 1
+        self.skip_bytes = left
+        return 0
 
 
 @cython.final
@@ -272,11 +292,11 @@ cdef class ChannelCore:
             return None
         if send.written_bytes < send.size_bytes:
             if self.plain_fd >= 0:
-                written = gather_out(self.plain_fd, send.buffers, send.written_bytes, True)
+                written = gather_out(self.plain_fd, send.buffers, send.first, send.skip_bytes, GATHER_STEP_BYTES, True)
             else:
-                written = self.transport.write(send.buffers, send.written_bytes)
+                written = self.transport.write(send.buffers, send.skip_bytes, send.first)
             if written > 0:
-                send.written_bytes += written
+                send.advance(written)
             if send.written_bytes < send.size_bytes or (self.plain_fd < 0 and self.transport.pending_writes):
                 return None
         elif self.plain_fd < 0 and not self.transport.flush():

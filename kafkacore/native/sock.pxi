@@ -33,13 +33,16 @@ cdef extern from * nogil:
     Py_ssize_t kc_recv(int fd, void* p, size_t n)
 
 
-def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
+def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0, Py_ssize_t first=0):
     """Sends the joined buffers from byte `skip_bytes` on: up to 256 of them with one sendmsg, slices of files by sendfile between them.
+
+    A caller that sends a long list in many calls says with `first` where to begin: each call looks at the list from there.
 
     Args:
         fd: file descriptor of a connected stream socket; non-blocking if there are slices of files.
         buffers: bytes-like objects and FileSlices; they are not copied.
-        skip_bytes: bytes of the list that earlier calls sent.
+        skip_bytes: bytes of the list, from buffer `first` on, that earlier calls sent.
+        first: index of the first buffer that is not sent completely.
 
     Returns:
         Bytes sent (may be fewer than remain: call again with a larger skip_bytes), or -1 when the call would block.
@@ -47,21 +50,24 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0):
     Raises:
         OSError: what the system call said (BrokenPipeError, ConnectionResetError, ...).
         KafkaStorage: a slice's file is cut, closed or cannot be read; the list cannot be sent to its end.
-        ValueError: skip_bytes is negative or beyond the list, or the socket would block.
+        ValueError: skip_bytes or first is negative or beyond the list, or the socket would block.
     """
-    return gather_out(fd, buffers, skip_bytes, False)
+    return gather_out(fd, buffers, first, skip_bytes, 0, False)
 
 
-cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes, bint nonblocking) except -2:
+cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t first, Py_ssize_t skip_bytes, Py_ssize_t step_bytes, bint nonblocking) except -2:
     """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket takes no more.
 
+    step_bytes: without slices, another sendmsg follows until so many bytes are sent.
     nonblocking: the socket is known to be so, and need not be asked.
     """
-    cdef Py_ssize_t at = 0, skip = skip_bytes, wanted = 0, sent, total = 0
+    cdef Py_ssize_t at = first, skip = skip_bytes, wanted = 0, sent, total = 0
     cdef bint with_slices = False
     cdef FileSlice part
     if skip < 0:
         raise ValueError(f"skip_bytes must not be negative: {skip}")
+    if not 0 <= first <= len(buffers):
+        raise ValueError(f"first {first} is not in a list of {len(buffers)} buffers")
     while True:
         if at < len(buffers) and type(buffers[at]) is FileSlice:
             part = buffers[at]
@@ -88,8 +94,8 @@ cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t skip_bytes, bint non
         total += sent
         if sent < wanted or total >= FILE_STEP_BYTES or at >= len(buffers):
             return total
-        if not with_slices and type(buffers[at]) is not FileSlice:
-            return total                                # without slices one sendmsg is a step
+        if not with_slices and total >= step_bytes and type(buffers[at]) is not FileSlice:
+            return total
 
 
 cdef Py_ssize_t send_buffers(int fd, list buffers, Py_ssize_t* first, Py_ssize_t* skipped, Py_ssize_t* wanted) except -2:

@@ -50,6 +50,7 @@ USE_DEFAULT_BUFFER_SIZE = -1
 """Leaves SO_SNDBUF or SO_RCVBUF as the operating system sets it."""
 
 _TLS_CHUNK_BYTES = 256 * 1024  # plaintext encrypted, or ciphertext read, in one call
+_TLS_RECORD_BYTES = 16 * 1024  # the most that a TLS record holds
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY, errno.EINTR)
 
 
@@ -87,8 +88,8 @@ class Transport(Protocol):
     def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
         """Reads up to `nbytes` into `buffer[start:]`: the count, 0 at end of stream, -1 when nothing is there yet."""
 
-    def write(self, buffers: list[Any], skip_bytes: int) -> int:
-        """Writes the gather list from byte `skip_bytes` on: the bytes accepted, or -1 when none could be."""
+    def write(self, buffers: list[Any], skip_bytes: int, first: int = 0) -> int:
+        """Writes the gather list from byte `skip_bytes` of its buffer `first` on: the bytes accepted, or -1 when none could be."""
 
     @property
     def pending_writes(self) -> bool:
@@ -130,11 +131,12 @@ def _peer_name(sock: socket.socket) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
 
 
-def _pieces(buffers: list[Any], skip_bytes: int, limit_bytes: int) -> Iterator[memoryview]:
+def _pieces(buffers: list[Any], first: int, skip_bytes: int, limit_bytes: int) -> Iterator[memoryview]:
     """The next bytes of a gather list, at most limit_bytes in all. Of a file only these are read."""
-    for buffer in buffers:
+    for index in range(first, len(buffers)):
         if limit_bytes <= 0:
             return
+        buffer = buffers[index]
         piece = buffer if isinstance(buffer, FileSlice) else memoryview(buffer)
         if skip_bytes >= piece.nbytes:
             skip_bytes -= piece.nbytes
@@ -183,8 +185,8 @@ class PlaintextTransport:
     def read_into(self, buffer: Any, start: int, nbytes: int) -> int:
         return recv_into(self.fd, buffer, start, nbytes)
 
-    def write(self, buffers: list[Any], skip_bytes: int) -> int:
-        return send_gather(self.fd, buffers, skip_bytes)
+    def write(self, buffers: list[Any], skip_bytes: int, first: int = 0) -> int:
+        return send_gather(self.fd, buffers, skip_bytes, first)
 
     @property
     def pending_writes(self) -> bool:
@@ -317,17 +319,28 @@ class TlsTransport:
         self.buffered = self._ssl.pending() > 0 or self._incoming.pending > 0
         return total
 
-    def write(self, buffers: list[Any], skip_bytes: int) -> int:
+    def write(self, buffers: list[Any], skip_bytes: int, first: int = 0) -> int:
         if not self.flush():
             return -1
         accepted = 0
-        for part in _pieces(buffers, skip_bytes, _TLS_CHUNK_BYTES):
-            while part.nbytes:
-                done = self._ssl.write(part)
-                accepted += done
-                part = part[done:]
+        small = bytearray()  # small pieces share a TLS record: each record costs a call, 22 bytes and a checksum
+        for part in _pieces(buffers, first, skip_bytes, _TLS_CHUNK_BYTES):
+            accepted += part.nbytes
+            if small and len(small) + part.nbytes > _TLS_RECORD_BYTES:
+                self._encrypt(memoryview(small))
+                small = bytearray()
+            if part.nbytes < _TLS_RECORD_BYTES:
+                small += part
+            else:
+                self._encrypt(part)
+        if small:
+            self._encrypt(memoryview(small))
         self.flush()
         return accepted
+
+    def _encrypt(self, part: memoryview) -> None:
+        while part.nbytes:
+            part = part[self._ssl.write(part) :]
 
     @property
     def pending_writes(self) -> bool:
@@ -441,13 +454,13 @@ class MemoryTransport:
             return total
         return 0 if ended else -1
 
-    def write(self, buffers: list[Any], skip_bytes: int) -> int:
+    def write(self, buffers: list[Any], skip_bytes: int, first: int = 0) -> int:
         accepted = bytearray()
         with self._lock:
             if self.closed or self.other.closed:
                 raise BrokenPipeError(errno.EPIPE, "peer closed the in-memory connection")
             room = min(self.max_write_bytes, self.other.capacity_bytes - self.other._held)
-            for part in _pieces(buffers, skip_bytes, room):
+            for part in _pieces(buffers, first, skip_bytes, room):
                 accepted += part
             if accepted:
                 self.other._incoming.append(memoryview(bytes(accepted)))

@@ -51,6 +51,24 @@ def test_a_send_is_written_in_steps_and_its_write_interest_comes_and_goes() -> N
     assert channel.write() is None  # nothing to do
 
 
+def test_what_is_written_is_not_looked_at_again_in_memory() -> None:
+    channel, peer = opened()
+    ours = channel.transport
+    assert isinstance(ours, MemoryTransport)
+    ours.max_write_bytes = 4
+    send = NetworkSend(1, [b"abc", b"", b"defg", b"hi"])
+    channel.set_send(send)
+    channel.write()
+    assert (send.first, send.skip_bytes) == (2, 1)
+    send.buffers[:2] = ["no bytes", "no bytes"]
+    channel.write()
+    assert (send.first, send.skip_bytes) == (3, 1)
+    send.buffers[2] = "no bytes"
+    assert channel.write() is send
+    assert (send.first, send.skip_bytes) == (4, 0)
+    assert received(peer) == b"abcdefghi"
+
+
 def test_a_second_send_is_an_error_until_the_first_is_complete() -> None:
     channel, _peer = opened()
     ours = channel.transport

@@ -8,12 +8,14 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
 from kafkacore._codec import FileSlice, SharedFile
 from kafkacore.errors import AuthenticationFailedError, KafkaStorage
+from kafkacore.net.channel import KafkaChannel, NetworkSend
 from kafkacore.net.transport import PlaintextTransport, TlsTransport, Transport, memory_pair
 
 Pair = tuple[Transport, Transport]
@@ -114,6 +116,47 @@ def test_a_read_takes_no_more_than_asked(pair: Pair) -> None:
 def test_skip_bytes_begins_inside_the_gather_list(pair: Pair) -> None:
     assert pair[0].write([b"0123", b"", b"4567", b"89"], 5) == 5
     assert read_all(pair[1], 5) == b"56789"
+
+
+def test_buffers_before_the_first_are_not_looked_at(pair: Pair) -> None:
+    assert pair[0].write(["no bytes", b"0123", b"4567"], 1, 1) == 7
+    assert read_all(pair[1], 7) == b"1234567"
+
+
+def test_each_step_of_a_send_begins_where_the_one_before_ended(pair: Pair) -> None:
+    """A list of many pieces is sent in many steps: the work would grow with its square if each looked at all of them."""
+    channel = KafkaChannel(1, pair[0], 100)
+    assert channel.finish_connect()
+    assert channel.prepare()
+    pieces: list[Any] = [bytes([n % 251]) * (n % 90) for n in range(20_000)]
+    whole = b"".join(pieces)
+    send = NetworkSend(1, pieces)
+    channel.set_send(send)
+    got = bytearray()
+    buffer = bytearray(1 << 16)
+    steps = 0
+    while len(got) < len(whole):
+        if not send.completed:
+            channel.write()
+            steps += 1
+            pieces[: send.first] = ["no bytes"] * send.first
+        while (count := pair[1].read_into(buffer, 0, len(buffer))) > 0:
+            got += buffer[:count]
+    assert got == whole
+    assert send.completed
+    assert 2 < steps < len(pieces) / 256  # several calls of 256 pieces make a step
+
+
+def test_small_pieces_share_records(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    ours, theirs = tls_pair(contexts)
+    shake((ours, theirs))
+    while theirs.read_into(bytearray(10), 0, 10) > 0:  # session tickets
+        pass
+    assert ours.write([bytes([n]) * 20 for n in range(100)] + [b"x" * 3_000], 0) == 5_000
+    assert len(theirs.sock.recv(1 << 16, socket.MSG_PEEK)) < 5_000 + 2 * 40
+    assert read_all(theirs, 5_000) == b"".join(bytes([n]) * 20 for n in range(100)) + b"x" * 3_000
+    ours.close()
+    theirs.close()
 
 
 def test_a_full_peer_takes_part_and_then_nothing(pair: Pair) -> None:
