@@ -7,7 +7,9 @@ Rules:
    topic id is a new topic, and its epochs start over.
 3. When the next refresh is due is a stored time (`next_update_ms`), so a poll compares two numbers. Whatever changes the need
    recomputes it.
-4. User threads wait for a version to pass (`await_update`); the I/O thread notifies them through one condition.
+4. An answer costs as much as it changes. The partitions of a topic stay the bytes that came in until a caller looks at them, and a topic
+   whose bytes are those of the answer before stays the same `TopicInfo`: compare topics of two snapshots with `is`.
+5. User threads wait for a version to pass (`await_update`); the I/O thread notifies them through one condition.
 
 Source: Kafka's Metadata, MetadataCache, ProducerMetadata; KIP-320, KIP-526, KIP-580, KIP-899, KIP-951.
 """
@@ -19,9 +21,11 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kafkacore import errors
+from kafkacore import _codec, errors
+from kafkacore._codec import PartitionTable
 from kafkacore.clock import Clock
 from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError
+from kafkacore.protocol.data import MetadataResponsePartition
 from kafkacore.types import Node, TopicPartition
 
 __all__ = ["NEVER_MS", "ClusterSnapshot", "LeaderHint", "Metadata", "MetadataConfig", "PartitionInfo", "TopicInfo"]
@@ -46,14 +50,62 @@ class PartitionInfo(NamedTuple):
     offline: Sequence[int] = ()
 
 
-class TopicInfo(NamedTuple):
-    """One topic. `topic_id` is 16 bytes, all zero when unknown; `error` is why the broker would not describe it."""
+_codec._bind_partitions(MetadataResponsePartition, PartitionInfo)
 
-    name: str
-    topic_id: bytes = ZERO_ID
-    partitions: list[PartitionInfo] = []  # noqa: RUF012 - never changed
-    is_internal: bool = False
-    error: KafkaError | None = None
+
+class TopicInfo:
+    """One topic; never changes.
+
+    Args:
+        name: Its name.
+        topic_id: 16 bytes, all zero when unknown.
+        partitions: PartitionInfo in the order of their numbers, or what an answer said about them.
+        is_internal: The broker's mark for topics of its own.
+        error: Why the broker would not describe it.
+    """
+
+    __slots__ = ("_partitions", "error", "is_internal", "name", "table", "topic_id")
+
+    def __init__(
+        self,
+        name: str,
+        topic_id: bytes = ZERO_ID,
+        partitions: list[PartitionInfo] | PartitionTable | None = None,
+        is_internal: bool = False,
+        error: KafkaError | None = None,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.is_internal = is_internal
+        self.error = error
+        self.table: PartitionTable | None = None  # when all of it is what one answer said
+        self._partitions: list[PartitionInfo] | None = None
+        if isinstance(partitions, PartitionTable):
+            self.table = partitions
+        else:
+            self._partitions = [] if partitions is None else partitions
+
+    def __repr__(self) -> str:
+        return f"TopicInfo({self.name!r}, {self.topic_id.hex()}, {self.partition_count} partitions, error={self.error!r})"
+
+    def _replace(self, **changes: Any) -> TopicInfo:
+        """A copy with some arguments changed, as of a named tuple."""
+        same = {"name": self.name, "topic_id": self.topic_id, "is_internal": self.is_internal, "error": self.error}
+        return TopicInfo(**{**same, "partitions": self._partitions if self.table is None else self.table, **changes})
+
+    @property
+    def partitions(self) -> list[PartitionInfo]:
+        """The partitions in the order of their numbers."""
+        found = self._partitions
+        if found is None:
+            assert self.table is not None
+            found = self._partitions = self.table.infos()  # two threads may both make it: the lists are equal
+        return found
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are known."""
+        return len(self.partitions) if self.table is None else self.table.count
 
     def partition(self, index: int) -> PartitionInfo | None:
         """Returns the partition with that number."""
@@ -121,7 +173,7 @@ class ClusterSnapshot:
     def partition_count(self, topic: str) -> int | None:
         """Returns how many partitions a topic has, None when it is not known."""
         info = self.topics.get(topic)
-        return len(info.partitions) if info is not None and info.partitions else None
+        return None if info is None else info.partition_count or None
 
     def available_partitions(self, topic: str) -> list[PartitionInfo]:
         """Returns a topic's partitions that have a leader."""
@@ -354,7 +406,7 @@ class Metadata:
         """Takes in a MetadataResponse.
 
         Args:
-            response: Decoded response of any version.
+            response: Decoded response of any version, by `decode` or by `_codec.decode_metadata`, which leaves partitions undecoded.
             now_ms: Time of arrival.
         """
         top = getattr(response, "error_code", 0)
@@ -379,12 +431,14 @@ class Metadata:
             if name is None:
                 continue  # asked by id, and the id is unknown: nothing to file it under
             answered.add(name)
-            info, incomplete = _merge_topic(name, data, old.topics.get(name))
+            info, incomplete = _take_topic(name, data, old.topics.get(name))
             stale = stale or incomplete
             refused = refused or info.error is not None
             topics[name] = info
         # A topic that was asked for and left out of the answer is asked for again, but no faster than the back-off allows.
         stale = stale or not answered.issuperset(self._sent_topics)
+        if nodes == old.nodes:
+            nodes = dict(old.nodes)  # the same objects
         snapshot = ClusterSnapshot(nodes, controller_id=response.controller_id, cluster_id=response.cluster_id, topics=topics)
         with self._changed:
             if not partial:
@@ -393,7 +447,8 @@ class Metadata:
                 self._wanted = self._request_version != self._sent_version
                 self._last_success_ms = now_ms
             self.snapshot = snapshot
-            self._new_topics -= answered | self._sent_topics
+            if self._new_topics:
+                self._new_topics -= answered | self._sent_topics
             self._last_refresh_ms = now_ms
             self._failures = 0
             self.attempts.clear()
@@ -511,8 +566,29 @@ class Metadata:
             self._changed.notify_all()
 
 
-def _merge_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool]:
+def _take_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool]:
     """Joins a topic of a response with what is known; also returns whether it should be asked for again soon."""
+    table = data.partitions
+    if type(table) is not PartitionTable or data.error_code:
+        return _merge_topic(name, data, data.partitions, old)
+    topic_id = data.topic_id
+    if old is not None and old.error is None and (old.topic_id == topic_id or ZERO_ID in (topic_id, old.topic_id)):
+        known = old.table
+        if known is None:
+            if table.is_behind(old.partitions):
+                return _merge_topic(name, data, table.structs(), old)
+        elif table.same(known):
+            if old.topic_id == topic_id and old.is_internal == data.is_internal:
+                return old, table.incomplete
+        elif table.is_behind(known):
+            return _merge_topic(name, data, table.structs(), old)
+    elif old is not None:
+        return _merge_topic(name, data, table.structs(), old)
+    return TopicInfo(name, topic_id, table, data.is_internal), table.incomplete
+
+
+def _merge_topic(name: str, data: Any, parts: Iterable[Any], old: TopicInfo | None) -> tuple[TopicInfo, bool]:
+    """As `_take_topic`, partition by partition."""
     topic_id = bytes(data.topic_id) if data.topic_id is not None else ZERO_ID
     if old is not None and topic_id != ZERO_ID and old.topic_id not in (ZERO_ID, topic_id):
         old = None  # deleted and created again: nothing known about the old one counts
@@ -524,7 +600,7 @@ def _merge_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo
         return TopicInfo(name, topic_id, [], bool(data.is_internal), error), again
     again = False
     partitions = []
-    for part in data.partitions:
+    for part in parts:
         known = None if old is None else old.partition(part.partition_index)
         epoch = part.leader_epoch
         if known is not None and epoch >= 0 and known.leader_epoch > epoch:
@@ -565,7 +641,9 @@ def _same_leaders(new: Mapping[str, TopicInfo], old: Mapping[str, TopicInfo]) ->
         return False
     for name, info in new.items():
         before = old[name]
-        if info.topic_id != before.topic_id or len(info.partitions) != len(before.partitions):
+        if info is before:
+            continue
+        if info.topic_id != before.topic_id or info.partition_count != before.partition_count:
             return False
         for a, b in zip(info.partitions, before.partitions, strict=True):
             if a.leader != b.leader or a.leader_epoch != b.leader_epoch:

@@ -45,7 +45,7 @@ QUICK = {
     "metadata,timers": {
         "metadata: leader hints for every partition of a topic": (PARTITIONS, ()),
         "connection: a frame of small pieces is written": (("100 pieces", "1,000 pieces"), ()),
-        "metadata: an answer with topics of 10 partitions": (TOPICS, ("decoded", "taken over")),
+        "metadata: an answer with topics of 10 partitions": (TOPICS, ("decoded", "taken over", "again")),
         "add a timer: TimerTask, TimerTaskEntry and add; a list and heapq.heappush (collector on)": (
             ("1,000 timers alive", "10,000 timers alive"),
             ("TimerTask", "heapq"),

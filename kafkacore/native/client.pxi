@@ -466,4 +466,6 @@ cdef client_decode(ClientRequest request, payload):
     if plan.api_key == API_VERSIONS_KEY and code == UNSUPPORTED_VERSION_CODE:
         # KIP-511: a broker that does not know the version answers in the one every client can read
         plan = kind.plan(0)
-    return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS)[0]
+    if request.kind is METADATA_REQUEST:
+        return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS, PARTITION_STRUCT)[0]
+    return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS, NULL)[0]

@@ -114,6 +114,10 @@ cdef struct PlanCode:
     int nops, ntagged, nabsent
     PlanOp* ops              # ops, then tagged, then absent, in one block
 
+cdef struct PlanCell:          # a field that is checked and not made into an object
+    int64_t value              # of a number; else where its contents begin, from the start of the buffer
+    Py_ssize_t count           # bytes or elements of the contents, -1 for null
+
 cdef struct PlanStep:
     PlanOp* op
     Py_ssize_t index
@@ -130,6 +134,7 @@ cdef struct PlanWalk:
     bint has_records
     Py_ssize_t elements        # decode: of all arrays so far
     Py_ssize_t max_elements    # decode: how many there may be
+    PlanType* left             # decode: arrays of this struct are checked and kept as bytes (partitions.pxi); NULL for none
     PyObject* source           # decode: the caller's buffer object
     PyObject* view             # decode: a memoryview of it, made when the first records field is met
     PyObject* gather           # encode: the list being built
@@ -225,7 +230,7 @@ cdef class Plan:
         Raises:
             CorruptDataError: The bytes are not such a message; the text names the field and the offset.
         """
-        return self.walk(buffer, offset, True, PLAN_ANY_ELEMENTS)[0]
+        return self.walk(buffer, offset, True, PLAN_ANY_ELEMENTS, NULL)[0]
 
     def decode_prefix(self, buffer, Py_ssize_t offset=0):
         """Decodes one message that begins at offset and may be followed by other bytes.
@@ -233,9 +238,9 @@ cdef class Plan:
         Returns:
             The message, and where it ended.
         """
-        return self.walk(buffer, offset, False, PLAN_ANY_ELEMENTS)[:2]
+        return self.walk(buffer, offset, False, PLAN_ANY_ELEMENTS, NULL)[:2]
 
-    cdef tuple walk(self, buffer, Py_ssize_t offset, bint whole, Py_ssize_t max_elements):
+    cdef tuple walk(self, buffer, Py_ssize_t offset, bint whole, Py_ssize_t max_elements, PlanType* left):
         """The message, where it ended, and how many elements its arrays have together."""
         cdef Py_buffer view
         cdef PlanWalk w
@@ -250,6 +255,7 @@ cdef class Plan:
             w.source = <PyObject*>buffer
             w.plan = <PyObject*>self
             w.elements, w.max_elements = 0, max_elements
+            w.left = left
             w.steps[0].op = NULL
             message = walk_decode_struct(&self.code, &w, 0)
             if whole and w.p != w.end:

@@ -94,19 +94,26 @@ cdef PyObject* walk_decode_value(PlanOp* op, int type_, bint nullable, PlanWalk*
         walk_corrupt(w, level, f"length {n} goes past the end, {w.end - w.p} bytes left")
     p = w.p
     if type_ == W_STRING:
-        if n > PLAN_MAX_STRING:
-            walk_corrupt(w, level, f"string of {n} bytes, the protocol allows {PLAN_MAX_STRING}")
-        made = plan_utf8(<const char*>p, n, NULL)
-        if made is NULL:
-            if not PyErr_ExceptionMatches(UnicodeDecodeError):
-                return NULL                                 # out of memory, say: not the peer's fault
-            PyErr_Clear()
-            walk_corrupt(w, level, "string is not valid UTF-8")
+        made = walk_string(n, w, level)
     elif type_ == W_BYTES:
         made = plan_bytes(<const char*>p, n)
     else:
         made = walk_records_view(w, n)
     w.p += n
+    return made
+
+
+cdef PyObject* walk_string(Py_ssize_t n, PlanWalk* w, int level) except NULL:
+    """A string of n bytes, which are there; w.p stays."""
+    cdef PyObject* made
+    if n > PLAN_MAX_STRING:
+        walk_corrupt(w, level, f"string of {n} bytes, the protocol allows {PLAN_MAX_STRING}")
+    made = plan_utf8(<const char*>w.p, n, NULL)
+    if made is NULL:
+        if not PyErr_ExceptionMatches(UnicodeDecodeError):
+            return NULL                                     # out of memory, say: not the peer's fault
+        PyErr_Clear()
+        walk_corrupt(w, level, "string is not valid UTF-8")
     return made
 
 
@@ -123,14 +130,24 @@ cdef PyObject* walk_records_view(PlanWalk* w, Py_ssize_t n) except NULL:
     return <PyObject*>part
 
 
-cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int level) except NULL:
-    cdef Py_ssize_t i
-    cdef PyObject* items
+cdef int walk_check_count(PlanOp* op, Py_ssize_t count, PlanWalk* w, int level) except -1:
+    """Whether an array of so many elements can be here, and may."""
     if count > (w.end - w.p) // op.least:
         walk_corrupt(w, level, f"count {count} needs at least {count * op.least} bytes, {w.end - w.p} left")
     w.elements += count                                     # cannot overflow: every element takes a byte
     if w.elements > w.max_elements:
         raise InvalidRequest(f"{(<Plan>w.plan).label}, {walk_path(w, level)}: more than {w.max_elements} elements in one request")
+    return 0
+
+
+cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int level) except NULL:
+    cdef Py_ssize_t i
+    cdef PyObject* items
+    walk_check_count(op, count, w, level)
+    if w.left is not NULL and op.elem == W_STRUCT and op.sub.cls == w.left:
+        table = partition_table(op.sub, count, w, level)
+        plan_incref(<PyObject*>table)
+        return <PyObject*>table
     result = <object>(items := plan_list(count))
     plan_xdecref(items)                                     # `result` owns it now, and frees it when an element is corrupt
     if op.elem == W_INT32:                                  # replica lists: checked once above
@@ -172,17 +189,22 @@ cdef object walk_decode_struct(PlanCode* code, PlanWalk* w, int level):
         plan_tuple_set(made, op.slot, value)
         op += 1
     if code.flexible:
-        walk_decode_tagged(code, made, w, level)
+        walk_decode_tagged(code, made, NULL, w, level)
     op = stop + code.ntagged
     stop = op + code.nabsent
     while op < stop:
-        walk_set_default(op, made)
+        walk_set_default(op, made, NULL)
         op += 1
     return struct
 
 
-cdef inline int walk_set_default(PlanOp* op, PyObject* struct) except -1:
+cdef inline int walk_set_default(PlanOp* op, PyObject* struct, PlanCell* cells) except -1:
     cdef PyObject* value
+    if struct is NULL:
+        if cells is not NULL:                           # without a fresh default it may be a number; else it is empty
+            cells[op.slot].value = <object>op.default if not op.fresh and plan_is_int(op.default) else 0
+            cells[op.slot].count = 0
+        return 0
     if op.fresh:
         value = plan_call(op.default)
     else:
@@ -192,8 +214,9 @@ cdef inline int walk_set_default(PlanOp* op, PyObject* struct) except -1:
     return 0
 
 
-cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
-    """Known tags go to their slots, unknown ones are skipped, missing ones get their default."""
+cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanCell* cells, PlanWalk* w, int level) except -1:
+    """Known tags go to their slots, unknown ones are skipped, missing ones get their default. Without a struct they are checked, and go to
+    their cells if there are any."""
     cdef Py_ssize_t count
     cdef Py_ssize_t size
     cdef uint64_t tag
@@ -216,12 +239,15 @@ cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanWalk* w, int l
         if size > w.end - w.p:
             walk_corrupt(w, level, f"tagged field {tag} of {size} bytes goes past the end, {w.end - w.p} left")
         while op < stop and op.tag < tag:
-            walk_set_default(op, struct)
+            walk_set_default(op, struct, cells)
             op += 1
         if op < stop and op.tag == tag:
             w.end = w.p + size
             w.steps[level].op = op
-            plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, op.nullable, w, level))
+            if struct is NULL:
+                walk_skip_value(op, op.type, op.nullable, w, level, &cells[op.slot] if cells is not NULL else NULL)
+            else:
+                plan_tuple_set(struct, op.slot, walk_decode_value(op, op.type, op.nullable, w, level))
             if w.p != w.end:
                 walk_corrupt(w, level, f"tagged field is {w.end - w.p} bytes longer than its value")
             w.end = outer
@@ -230,7 +256,87 @@ cdef int walk_decode_tagged(PlanCode* code, PyObject* struct, PlanWalk* w, int l
         else:
             w.p += size
     while op < stop:
-        walk_set_default(op, struct)
+        walk_set_default(op, struct, cells)
+        op += 1
+    return 0
+
+
+cdef int walk_skip_value(PlanOp* op, int type_, bint nullable, PlanWalk* w, int level, PlanCell* cell) except -1:
+    """Goes past a value with all checks of walk_decode_value, and makes no object. The cell may be NULL."""
+    cdef Py_ssize_t n, i
+    cdef PlanCell found
+    cdef PyObject* made
+    if type_ < W_STRING:
+        n = PLAN_FIXED_BYTES[type_]
+        walk_need(w, level, n)
+        if cell is not NULL:
+            if type_ == W_INT32:
+                cell.value = kc_get32(w.p)
+            elif type_ == W_INT16:
+                cell.value = kc_get16(w.p)
+            elif type_ == W_INT64:
+                cell.value = kc_get64(w.p)
+            elif type_ == W_INT8:
+                cell.value = <int8_t>w.p[0]
+            elif type_ == W_BOOL:
+                cell.value = w.p[0] != 0
+            elif type_ == W_UINT16:
+                cell.value = <uint16_t>kc_get16(w.p)
+            elif type_ == W_UINT32:
+                cell.value = <uint32_t>kc_get32(w.p)
+            else:
+                cell.value = w.p - w.start
+        w.p += n
+        return 0
+    found.value, found.count = 0, -1
+    if type_ == W_STRUCT:
+        if nullable:
+            walk_need(w, level, 1)
+            w.p += 1
+        if not nullable or <int8_t>(w.p - 1)[0] >= 0:
+            found.value, found.count = w.p - w.start, 1
+            walk_skip_struct(op.sub, w, level + 1, NULL)
+    else:
+        n = walk_take_length(op, type_, w, level, nullable)
+        found.value, found.count = w.p - w.start, n
+        if n >= 0 and type_ == W_ARRAY:
+            walk_check_count(op, n, w, level)
+            if PLAN_FIXED_BYTES[op.elem]:
+                w.p += n * PLAN_FIXED_BYTES[op.elem]        # there: walk_check_count has compared
+            else:
+                for i in range(n):
+                    w.steps[level].index = i
+                    if op.elem == W_STRUCT:
+                        walk_skip_struct(op.sub, w, level + 1, NULL)
+                    else:
+                        walk_skip_value(op, op.elem, False, w, level, NULL)
+            w.steps[level].index = -1
+        elif n >= 0:
+            if n > w.end - w.p:
+                walk_corrupt(w, level, f"length {n} goes past the end, {w.end - w.p} bytes left")
+            if type_ == W_STRING:
+                plan_xdecref(walk_string(n, w, level))
+            w.p += n
+    if cell is not NULL:
+        cell[0] = found
+    return 0
+
+
+cdef int walk_skip_struct(PlanCode* code, PlanWalk* w, int level, PlanCell* cells) except -1:
+    """Goes past a struct with all checks of walk_decode_struct. Its fields go to the cells, one per slot, unless those are NULL."""
+    cdef PlanOp* op = code.ops
+    cdef PlanOp* stop = op + code.nops
+    while op < stop:
+        w.steps[level].op = op
+        w.steps[level].index = -1
+        walk_skip_value(op, op.type, op.nullable, w, level, &cells[op.slot] if cells is not NULL else NULL)
+        op += 1
+    if code.flexible:
+        walk_decode_tagged(code, NULL, cells, w, level)
+    op = stop + code.ntagged
+    stop = op + code.nabsent
+    while op < stop:
+        walk_set_default(op, NULL, cells)
         op += 1
     return 0
 
@@ -291,5 +397,5 @@ def decode_request_body(Plan plan not None, buffer not None, Py_ssize_t max_elem
         start = cursor_offset(&c)
     finally:
         PyBuffer_Release(&view)
-    found = plan.walk(buffer, start, False, max_elements)
+    found = plan.walk(buffer, start, False, max_elements, NULL)
     return client_id, found[0], found[2]

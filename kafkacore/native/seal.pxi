@@ -19,6 +19,6 @@ cdef extern from *:
     """
     void kc_seal(object type)
 
-for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch):
+for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable):
     kc_seal(_sealed)
 del _sealed

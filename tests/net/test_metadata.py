@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkacore import protocol
+from kafkacore._codec import PartitionTable, decode_metadata
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ClientConfig
-from kafkacore.errors import AuthenticationFailedError, ClosedError, NetworkError, TopicAuthorization
+from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptDataError, NetworkError, TopicAuthorization
 from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
 from kafkacore.types import Node, TopicPartition
 
@@ -345,9 +350,9 @@ def lines_run(action: Callable[[], object]) -> int:
 def lines_for_hints(partitions: int, hints: int, others: int = 0) -> int:
     case = Case()
     case.update(topic("t", *[(1, 5)] * partitions), *(topic(f"o{n}", (1, 5), id=n.to_bytes(16, "big")) for n in range(1, others + 1)))
-    told = {TopicPartition("t", index): LeaderHint(2, 6) for index in range(hints)}
+    hints_of = {TopicPartition("t", index): LeaderHint(2, 6) for index in range(hints)}
     before = case.metadata.snapshot
-    lines = lines_run(lambda: case.metadata.update_leaders(told))
+    lines = lines_run(lambda: case.metadata.update_leaders(hints_of))
     after = case.metadata.snapshot
     assert [part[1:3] for part in after.topics["t"].partitions] == [(2, 6)] * hints + [(1, 5)] * (partitions - hints)
     assert {part.leader for part in before.topics["t"].partitions} == {1}  # what others may be reading has not changed
@@ -369,6 +374,156 @@ def test_hints_for_a_topic_with_holes_in_its_numbering(case: Case) -> None:
     assert case.metadata.update_leaders(hints) == {TopicPartition("t", 0), TopicPartition("t", 7)}
     found = case.metadata.snapshot.topics["t"].partitions
     assert [(part.index, part.leader, part.leader_epoch) for part in found] == [(0, 2, 7), (2, 1, 5), (7, 2, 6)]
+
+
+# ---- answers whose partitions stay bytes
+
+
+def answered(case: Case, message: Any, version: int = 12) -> None:
+    """Takes an answer in as the network client does."""
+    raw = b"".join(bytes(part) for part in message.encode(version))
+    case.metadata.begin_request(case.clock.now_ms())
+    case.metadata.update(decode_metadata(protocol.MetadataResponse.plan(version), raw), case.clock.now_ms())
+
+
+def described(case: Case) -> dict[str, Any]:
+    found = case.metadata.snapshot.topics
+    return {
+        name: (
+            info.topic_id,
+            [(*part[:3], *map(tuple, part[3:])) for part in info.partitions],
+            info.is_internal,
+            info.error and info.error.code,
+        )
+        for name, info in found.items()
+    }
+
+
+def many_topics(count: int, *moved: int) -> Any:
+    """Topics of three partitions; those in `moved` have another leader."""
+    leaders = {n: (2, 6) if n in moved else (1, 5) for n in range(1, count + 1)}
+    return response(*(topic(f"t{n}", *[leader] * 3, id=n.to_bytes(16, "big")) for n, leader in leaders.items()))
+
+
+def test_a_topic_that_an_answer_repeats_stays_the_same_object(case: Case) -> None:
+    answered(case, many_topics(20))
+    before = case.metadata.snapshot
+    assert all(info.table is not None for info in before.topics.values())
+    answered(case, many_topics(20, 7, 9))
+    after = case.metadata.snapshot
+    assert {name for name, info in after.topics.items() if before.topics[name] is not info} == {"t7", "t9"}
+    assert after.leader_epoch(TopicPartition("t7", 1)) == 6
+    assert before.leader_epoch(TopicPartition("t7", 1)) == 5
+    assert after.nodes[1] is before.nodes[1]
+
+
+def infos_alive() -> int:
+    gc.collect()
+    return sum(type(each) is PartitionInfo for each in gc.get_objects())
+
+
+def test_partitions_are_made_when_they_are_looked_at(case: Case) -> None:
+    before = infos_alive()
+    answered(case, many_topics(3))
+    snapshot = case.metadata.snapshot
+    assert snapshot.partition_count("t1") == 3
+    assert infos_alive() == before
+    assert snapshot.topics["t1"].partitions is snapshot.topics["t1"].partitions
+    assert snapshot.topics["t1"].partitions == [PartitionInfo(n, 1, 5, [1, 2], [1], ()) for n in range(3)]
+    assert infos_alive() == before + 3
+
+
+def test_an_answer_that_changes_nothing_runs_few_lines_per_topic() -> None:
+    def lines(topics: int, partitions: int) -> int:
+        case = Case()
+        message = response(*(topic(f"t{n}", *[(1, 5)] * partitions, id=n.to_bytes(16, "big")) for n in range(1, topics + 1)))
+        answered(case, message)
+        return lines_run(lambda: answered(case, message))
+
+    assert lines(20, 50) == lines(20, 1)
+    assert lines(40, 1) - lines(20, 1) < 20 * 30
+
+
+def test_what_hints_and_older_answers_do_to_partitions_that_are_bytes(case: Case) -> None:
+    answered(case, response(topic("t", (1, 5), (2, 5))))
+    assert case.metadata.update_leaders({TP: (3, 8)}) == {TP}
+    answered(case, response(topic("t", (1, 5), (1, 6))))  # from a broker that lags behind
+    assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 3, 8), (1, 1, 6)]
+    answered(case, response(topic("t", (3, 8), (1, 6))))
+    assert case.metadata.snapshot.topics["t"].table is not None
+    answered(case, response(topic("t", (1, 7), (1, 9))))
+    assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 3, 8), (1, 1, 9)]
+    answered(case, response(topic("t", (1, 0), id=ID_B)))  # created again
+    assert [part[:3] for part in case.metadata.snapshot.topics["t"].partitions] == [(0, 1, 0)]
+
+
+def test_a_topic_without_leader_is_asked_for_again_although_its_bytes_are_the_same(case: Case) -> None:
+    for _ in range(2):
+        answered(case, response(topic("t", (-1, 5))))
+        assert case.due_ms() < 1_000
+        case.clock.advance(1_000)
+    answered(case, response(topic("t", (1, 5))))
+    assert case.due_ms() > 100_000
+
+
+@st.composite
+def topics_of_an_answer(draw: st.DrawFn) -> Any:
+    parts = [
+        protocol.MetadataResponsePartition(
+            error_code=draw(st.sampled_from([0, 0, 0, 5, 9, 72])),
+            partition_index=index,
+            leader_id=draw(st.integers(-1, 3)),
+            leader_epoch=draw(st.integers(-1, 3)),
+            replica_nodes=draw(st.lists(st.integers(0, 2**31 - 1), max_size=2)),
+            isr_nodes=draw(st.lists(st.integers(0, 3), max_size=2)),
+            offline_replicas=draw(st.lists(st.integers(0, 3), max_size=1)),
+        )
+        for index in draw(st.lists(st.integers(0, 4), unique=True, max_size=4))
+    ]
+    return protocol.MetadataResponseTopic(
+        name=draw(st.sampled_from(["t", "u"])),
+        topic_id=draw(st.sampled_from([ZERO_ID, ID_A, ID_B])),
+        error_code=draw(st.sampled_from([0, 0, 0, 3, 29])),
+        is_internal=draw(st.booleans()),
+        partitions=parts,
+    )
+
+
+ANSWERS = st.lists(st.lists(topics_of_an_answer(), max_size=2, unique_by=lambda t: t.name), max_size=5)
+
+
+@given(ANSWERS, st.sampled_from([1, 5, 7, 9, 10, 12, 13]))
+def test_bytes_and_structs_come_to_the_same(answers: list[list[Any]], version: int) -> None:
+    """Whatever a series of answers says, in whatever version."""
+    left, right = Case(), Case()
+    for topics in answers:
+        raw = b"".join(bytes(part) for part in response(*topics).encode(version))
+        plan = protocol.MetadataResponse.plan(version)
+        for case, message in ((left, plan.decode(raw)), (right, decode_metadata(plan, raw))):
+            case.metadata.begin_request(0)
+            case.metadata.update(message, 0)
+        assert described(left) == described(right)
+        for name in ("_wanted", "_same_answers", "next_update_ms"):
+            assert getattr(left.metadata, name) == getattr(right.metadata, name)
+
+
+@given(st.data(), st.sampled_from([1, 7, 9, 12]))
+def test_hostile_answers_are_refused_alike(data: st.DataObject, version: int) -> None:
+    """Bytes that stay bytes have been through all checks of decoding, and are refused in the same words."""
+    raw = bytearray(b"".join(bytes(part) for part in many_topics(2).encode(version)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF]))
+    del raw[data.draw(st.one_of(st.just(len(raw)), st.integers(0, len(raw)))) :]
+    plan = protocol.MetadataResponse.plan(version)
+    outcomes: list[Any] = []
+    for decode in (plan.decode, partial(decode_metadata, plan)):
+        try:
+            found = [(each.name, each.partitions) for each in decode(bytes(raw)).topics]
+        except CorruptDataError as error:
+            outcomes.append(str(error))
+        else:
+            outcomes.append([(name, parts.structs() if isinstance(parts, PartitionTable) else parts) for name, parts in found])
+    assert outcomes[0] == outcomes[1]
 
 
 # ---- waiting
