@@ -1,5 +1,6 @@
 """What Python sees of the compiled extension."""
 
+import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer as Buffer
 
 from kafkacore.errors import KafkaError
+from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import Node, ProducerRecord, RecordMetadata, TopicPartition
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
@@ -465,6 +467,9 @@ class TopicQueue:
     sticky: PartitionQueue
     turn: int
     topic_id: bytes | None
+    longest: int
+    def available(self, snapshot: ClusterSnapshot) -> list[PartitionQueue]: ...
+    def available_numbers(self, snapshot: ClusterSnapshot) -> NDArray[np.int32]: ...
     def grow(self, count: int, make_topic_partition: Callable[[str, int], TopicPartition]) -> None: ...
 
 class ManyProgress:
@@ -582,6 +587,18 @@ class AccumulatorCore:
     @property
     def has_incomplete(self) -> bool: ...
     def has_queued(self) -> bool: ...
+
+class StickyPartitioner:
+    def __init__(
+        self,
+        snapshot: Callable[[], ClusterSnapshot],
+        *,
+        adaptive: bool,
+        unavailable: Callable[[], frozenset[int]] | None = None,
+        rng: random.Random | None = None,
+    ) -> None: ...
+    def __call__(self, topic: TopicQueue) -> PartitionQueue: ...
+    def candidates(self, topic: TopicQueue) -> list[PartitionQueue]: ...
 
 STAGING_BYTES: int
 FIRST_STEP_BYTES: int

@@ -12,7 +12,7 @@ cdef extern from "wheel.h" nogil:
         void* payload
 
     ctypedef struct kw_level:
-        int64_t tick, interval, now
+        int64_t tick, interval, now, start
         int32_t first, slot
 
     ctypedef struct kw_wheel:
@@ -24,6 +24,10 @@ cdef extern from "wheel.h" nogil:
         int64_t count
         int64_t due_count[2]
         kw_level level[62]
+
+
+cdef class TimerTask
+cdef class TimerTaskEntry
 
 
 cdef class TaskCounter:
@@ -38,6 +42,8 @@ cdef class TaskStore:
     cdef object take(self, int32_t node)
     cdef void drop(self, int32_t node)
     cdef void drop_all(self)
+    cdef void forget(self, int32_t node)
+    cdef list timers_of(self, int32_t ring)
     cdef bint holds(self, int32_t node)
 
 
@@ -48,22 +54,28 @@ cdef class TimingWheel(TaskStore):
     cdef object next_due(self)
     cdef Py_ssize_t pop_into(self, int64_t now_ms, object ready) except -1
     cdef int expire(self, int64_t now_ms) except -1
-
-
-cdef class TimerTaskEntry:
-    cdef readonly object task
-    cdef readonly int64_t expiration_ms
-    cdef PyObject* owner
-    cdef int32_t node
-
-    cdef bint is_cancelled(self)
-    cdef bint unlink(self)
+    cdef bint place(self, TimerTask task, int64_t expiration_ms, bint refuse) except -1
 
 
 cdef class TimerTask:
     cdef int64_t delay
     cdef object fn
-    cdef PyObject* entry
+    cdef PyObject* entry                                  # borrowed: the object of its current entry, while there is one
+    cdef PyObject* owner                                  # borrowed: the store it stands in by its current entry
+    cdef int64_t expiration_ms                            # there
+    cdef int32_t node
     cdef object __weakref__
 
     cdef void leave(self)
+    cdef bint unlink(self)
+    cdef TimerTaskEntry current_entry(self)
+
+
+cdef class TimerTaskEntry:
+    cdef readonly TimerTask task
+    cdef readonly int64_t expiration_ms
+    cdef PyObject* owner                                  # borrowed: the list it stands in although it was cancelled
+    cdef int32_t node
+
+    cdef bint is_cancelled(self)
+    cdef bint unlink(self)

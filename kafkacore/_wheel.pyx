@@ -8,5 +8,6 @@ cimport cython
 
 include "native/wheel.pxi"
 include "native/wheel_tasks.pxi"
+include "native/wheel_views.pxi"
 include "native/wheel_purgatory.pxi"
 include "native/wheel_aio.pxi"

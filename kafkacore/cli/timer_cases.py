@@ -9,7 +9,8 @@ prints one JSON object: nanoseconds of CPU per operation, a sample a round, and 
     add      as many anew
     expire   the time goes from deadline to deadline until enough of them were called, which do nothing
 
-Loops around the calls are measured and taken off; the collector is off (it costs the kinds with more objects more).
+Loops around the calls are measured and taken off. The garbage collector is off, but for the kinds that end in "gc": it costs the more, the
+more objects a timer has that it counts.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def noop() -> None:
 
 class Timers(ABC):
     """One kind of timers. Methods take many at once, so that the loops can be as tight as the kind allows."""
+
+    collects = False
+    """Whether it is measured with the garbage collector on."""
 
     def keep(self, handles: list[Any]) -> Any:
         """Handles as densely as they can be kept."""
@@ -113,6 +117,12 @@ class WheelTasks(WheelCalls):
     def cancel(self, handles: list[Any]) -> None:
         for task in handles:
             task.cancel()
+
+
+class WheelTasksCollected(WheelTasks):
+    """The same with the collector on: a program that makes timers by class."""
+
+    collects = True
 
 
 class WheelMany(WheelCalls):
@@ -187,6 +197,83 @@ class Heap(Timers):
         while done < count and heap.heap:
             done += heap.run_next()
         return done
+
+
+class HeapObject:
+    """A timer as a class for heapq: the counterpart of TimerTask."""
+
+    __slots__ = ("fn", "when_ms")
+
+    def __init__(self, when_ms: int, fn: Callable[[], object]) -> None:
+        self.when_ms = when_ms
+        self.fn: Callable[[], object] | None = fn
+
+    def __lt__(self, other: HeapObject) -> bool:
+        return self.when_ms < other.when_ms
+
+
+class HeapOfObjects(Timers):
+    """heapq of objects that compare themselves, the collector on; cancelled ones stay as in LazyHeap."""
+
+    collects = True
+
+    def __init__(self) -> None:
+        self.heap: list[Any] = []
+        self.serial = itertools.count()
+        self.dead = 0
+        self.now_ms = 0
+
+    def add(self, delays_ms: list[int]) -> Any:
+        heap, now_ms, push, timers = self.heap, self.now_ms, heapq.heappush, []
+        for delay_ms in delays_ms:
+            timer = HeapObject(now_ms + delay_ms, noop)
+            push(heap, timer)
+            timers.append(timer)
+        return timers
+
+    @staticmethod
+    def timer_of(item: Any) -> HeapObject:
+        """The timer of an item of the heap."""
+        timer: HeapObject = item
+        return timer
+
+    def cancel(self, handles: list[Any]) -> None:
+        for timer in handles:
+            timer.fn = None
+        self.dead += len(handles)
+        if self.dead > len(self.heap) >> 1:
+            timer_of = self.timer_of
+            self.heap = [item for item in self.heap if timer_of(item).fn is not None]
+            heapq.heapify(self.heap)
+            self.dead = 0
+
+    def expire(self, count: int) -> int:
+        heap, pop, timer_of, done = self.heap, heapq.heappop, self.timer_of, 0
+        while done < count and heap:
+            fn = timer_of(pop(heap)).fn
+            if fn is None:
+                self.dead -= 1
+                continue
+            fn()
+            done += 1
+        return done
+
+
+class HeapOfTuples(HeapOfObjects):
+    """heapq of tuples (deadline, number, object), the collector on: compared without a call of Python."""
+
+    def add(self, delays_ms: list[int]) -> Any:
+        heap, now_ms, push, serial, timers = self.heap, self.now_ms, heapq.heappush, self.serial, []
+        for delay_ms in delays_ms:
+            timer = HeapObject(now_ms + delay_ms, noop)
+            push(heap, (timer.when_ms, next(serial), timer))
+            timers.append(timer)
+        return timers
+
+    @staticmethod
+    def timer_of(item: Any) -> HeapObject:
+        timer: HeapObject = item[2]
+        return timer
 
 
 class Sched(Timers):
@@ -309,7 +396,10 @@ KINDS: dict[str, type[Timers]] = {
     "wheel": WheelCalls,
     "wheel, *_many": WheelMany,
     "wheel, TimerTask": WheelTasks,
+    "wheel, TimerTask, gc": WheelTasksCollected,
     "heapq": Heap,
+    "heapq, objects, gc": HeapOfObjects,
+    "heapq, tuples, gc": HeapOfTuples,
     "sched": Sched,
     "asyncio": Asyncio,
     "uvloop": Uvloop,
@@ -348,7 +438,7 @@ def _loop_ns(items: list[Any]) -> int:
 
 
 def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]:
-    """One case, in this process.
+    """One case, in this process; the garbage collector is on for kinds that are measured with it, and is left as it was found.
 
     Args:
         kind: of KINDS.
@@ -359,9 +449,18 @@ def measure(kind: str, outstanding: int, rounds: int = ROUNDS) -> dict[str, Any]
         add_ns, cancel_ns, cancel_random_ns, expire_ns: lists of nanoseconds of CPU per operation, a sample a round; bytes: per timer, with
         its handle.
     """
+    collects = gc.isenabled()
+    try:
+        return _measure(kind, outstanding, rounds)
+    finally:
+        (gc.enable if collects else gc.disable)()
+
+
+def _measure(kind: str, outstanding: int, rounds: int) -> dict[str, Any]:
     rng = random.Random(7)
     numbers = np.random.default_rng(7)
     gc.collect()
+    (gc.enable if KINDS[kind].collects else gc.disable)()
     timers = KINDS[kind]()
     many = kind == "wheel, *_many"
     chunk = min(CHUNK, max(outstanding // 2, 1))

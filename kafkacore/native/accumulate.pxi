@@ -262,6 +262,7 @@ cdef class AccumulatorCore:
     cdef public bint _closed
     cdef dict _by_node                        # leader -> [PartitionQueue], found by the last `ready`
     cdef dict _drain_start                    # node -> where its next drain begins, so that no partition starves
+    cdef int64_t _looks                       # calls of `ready`
 
     def __cinit__(self, *args, **kwargs):
         self.poll_until_ms = AWAKE
@@ -367,6 +368,7 @@ cdef class AccumulatorCore:
             return False
         self._incomplete[batch] = None
         target.batches.append(batch)
+        target.owner.has_batches(len(target.batches))
         target.open = batch
         self._active[target] = None
         return True
@@ -460,10 +462,15 @@ cdef class AccumulatorCore:
         cdef list of_node
         found.nodes = set()
         found.unknown_leader_topics = set()
+        self._looks += 1
         for queue in list(self._active):
             batch = self.first_of(queue, hurry, &next_check)
             if batch is None:
                 continue
+            if queue.owner.longest_of != self._looks:
+                queue.owner.longest_of = self._looks
+                queue.owner.longest = 0
+            queue.owner.has_batches(len(queue.batches))
             next_expiry = min(next_expiry, batch.created_ms + self.delivery_timeout_ms)
             queue.look_up(snapshot)
             if queue.leader < 0:
@@ -612,9 +619,7 @@ cdef class AccumulatorCore:
     def has_queued(self):
         """True while batches wait to be sent."""
         cdef PartitionQueue queue
-        if not self._active:
-            return False
-        for queue in list(self._active):
+        for queue in self._active:            # at most one step where batches wait; no Python code runs in between
             if len(queue.batches):
                 return True
         return False

@@ -301,9 +301,10 @@ cdef class PartitionQueue:
     cdef readonly ProducerBatch open
     cdef public bint muted
     cdef public int64_t closed_bytes          # bytes of closed batches since the sticky partitioner came here
-    cdef object snapshot                      # the cluster view the next two are of
+    cdef object snapshot                      # the cluster view the next three are of
     cdef readonly int32_t leader              # node id, -1 when unknown
     cdef readonly int32_t leader_epoch
+    cdef object topic_id                      # None when the topic is not known
 
     def __cinit__(self, TopicQueue owner, int32_t index, topic_partition):
         self.owner = owner
@@ -322,11 +323,13 @@ cdef class PartitionQueue:
         self.open = batch
 
     cdef int look_up(self, snapshot) except -1:
-        """Takes leader and epoch from a cluster view; once per view."""
+        """Takes leader, epoch and topic id from a cluster view; once per view."""
         if self.snapshot is not snapshot:
-            node = snapshot.leader(self.topic_partition)
-            self.leader = -1 if node is None else node.id
-            self.leader_epoch = snapshot.leader_epoch(self.topic_partition)
+            info = snapshot.topics.get(self.topic)
+            found = None if info is None else info.partition(self.index)
+            self.leader = -1 if found is None or found.leader not in snapshot.nodes else found.leader
+            self.leader_epoch = -1 if found is None else found.leader_epoch
+            self.topic_id = None if info is None else info.topic_id
             self.snapshot = snapshot
         return 0
 
@@ -340,6 +343,28 @@ cdef class PartitionQueue:
 
 
 @cython.final
+cdef class AvailablePartitions:
+    """The partitions of one topic that have a leader, all when none has. Never changes but for `taking`, which is replaced as a whole."""
+
+    cdef object snapshot                      # the cluster view it was last found true for
+    cdef object infos                         # the view's list of partitions, its brokers, the topic's count
+    cdef object nodes
+    cdef int32_t n
+    cdef list queues
+    cdef list leaders                         # the node id of each, empty when no partition has a leader
+    cdef tuple taking                         # (brokers that take nothing, the queues that others lead)
+    cdef object numbers                       # the partitions' numbers as an array, made when it is asked for
+
+    cdef list without(self, slow):
+        """The partitions whose leader is not in `slow`; all when there is none."""
+        cdef tuple known = self.taking
+        if known is None or known[0] != slow:
+            known = (slow, [queue for queue, leader in zip(self.queues, self.leaders) if leader not in slow])
+            self.taking = known
+        return <list> known[1] or self.queues
+
+
+@cython.final
 cdef class TopicQueue:
     """The partitions of one topic as the producer knows them, and the sticky one records without a key go to."""
 
@@ -349,10 +374,59 @@ cdef class TopicQueue:
     cdef public PartitionQueue sticky
     cdef public int64_t turn                  # of the round robin partitioner
     cdef public object topic_id               # of the topic last seen under this name
+    cdef readonly Py_ssize_t longest          # batches of its longest queue: raised at once, brought down by the Sender's next pass
+    cdef int64_t longest_of                   # that pass
+    cdef int64_t used_ms                      # when the metadata heard last that the topic is in use
+    cdef AvailablePartitions _available
 
     def __cinit__(self, str topic):
         self.topic = topic
         self.partitions = []
+        self.used_ms = -(<int64_t> 1 << 62)   # never
+
+    cdef inline void has_batches(self, Py_ssize_t batches) noexcept:
+        if batches > self.longest:
+            self.longest = batches
+
+    cdef AvailablePartitions available_in(self, snapshot):
+        """Its available partitions; walks them only when the cluster view says something else of this topic, or of the brokers."""
+        cdef AvailablePartitions known = self._available
+        cdef PartitionQueue queue
+        cdef int64_t index
+        if known is not None and known.snapshot is snapshot and known.n == self.n:
+            return known
+        info = snapshot.topics.get(self.topic)
+        infos = () if info is None else info.partitions
+        nodes = snapshot.nodes
+        if known is not None and known.infos is infos and known.n == self.n and known.nodes == nodes:
+            known.snapshot = snapshot
+            return known
+        known = AvailablePartitions.__new__(AvailablePartitions)
+        known.snapshot, known.infos, known.nodes, known.n = snapshot, infos, nodes, self.n
+        known.queues = []
+        known.leaders = []
+        for found in infos:
+            index = found.index
+            leader = found.leader
+            if index < known.n and leader in nodes:
+                known.queues.append(self.partitions[index])
+                known.leaders.append(leader)
+        if not known.queues:
+            known.queues = self.partitions[:known.n]
+        self._available = known
+        return known
+
+    def available(self, snapshot):
+        """The partitions that have a leader, all when none has; the list is shared, and not to be changed."""
+        return self.available_in(snapshot).queues
+
+    def available_numbers(self, snapshot):
+        """The numbers of these partitions, as an int32 array."""
+        cdef AvailablePartitions known = self.available_in(snapshot)
+        if known.numbers is None:
+            import numpy
+            known.numbers = numpy.array([(<PartitionQueue> queue).index for queue in known.queues], numpy.int32)
+        return known.numbers
 
     def grow(self, Py_ssize_t count, make_topic_partition):
         """Makes it `count` partitions: more of them, or, when a smaller topic took the name over, fewer.

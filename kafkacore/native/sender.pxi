@@ -12,6 +12,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     PRODUCE_BY_ID = 13            # Produce names topics by id from this version on
     COMPRESSED_PER_PASS = 256 * 1024  # after so many bytes, and the request they end in, the network has its turn
+    TOPIC_USE_MS = 1_000          # how exactly the metadata knows when a topic was last used: it forgets topics after minutes
 
 cdef object BOOKS_READY = None                # txn.State.READY
 cdef object PRODUCE_REQUEST = None
@@ -358,6 +359,10 @@ cdef class SenderCore:
         cdef ProduceAttempt attempt = ProduceAttempt.__new__(ProduceAttempt)
         cdef ProducerBatch batch
         cdef int max_version = PRODUCE_REQUEST.MAX_VERSION
+        cdef PartitionQueue queue
+        cdef TopicQueue topic = None
+        cdef bint scattered = False
+        cdef dict by_topic
         snapshot = self.metadata.snapshot
         attempt.sender = self
         attempt.generation = self._generation
@@ -366,17 +371,27 @@ cdef class SenderCore:
             self._in_flight[batch] = None
             batch.in_flight = True
             self._in_flight_expiry_ms = min(self._in_flight_expiry_ms, batch.created_ms + self.accumulator.delivery_timeout_ms)
+            queue = batch.queue
             if self._in_order:
-                batch.queue.muted = True
-            if batch.queue.topic not in attempt.ids:
-                self.metadata.add_topic(batch.queue.topic, now_ms)   # in use: send() itself does not say so
-                topic_id = snapshot.topic_id(batch.queue.topic) or NO_TOPIC_ID
-                attempt.ids[batch.queue.topic] = topic_id
-                if topic_id == NO_TOPIC_ID:
-                    max_version = PRODUCE_BY_ID - 1
-        if len(attempt.ids) > 1:                                     # those of a topic together, as the request lists them
-            order = {topic: place for place, topic in enumerate(attempt.ids)}
-            batches = sorted(batches, key=lambda batch: order[batch.queue.topic])
+                queue.muted = True
+            if queue.owner is topic:
+                continue
+            topic = queue.owner
+            if topic.topic in attempt.ids:
+                scattered = True
+                continue
+            if now_ms - topic.used_ms >= TOPIC_USE_MS:
+                self.metadata.add_topic(topic.topic, now_ms)         # in use: send() itself does not say so
+                topic.used_ms = now_ms
+            queue.look_up(snapshot)
+            attempt.ids[topic.topic] = queue.topic_id or NO_TOPIC_ID
+            if queue.topic_id is None or queue.topic_id == NO_TOPIC_ID:
+                max_version = PRODUCE_BY_ID - 1
+        if scattered:                                                # those of a topic together, as the request lists them
+            by_topic = {name: [] for name in attempt.ids}
+            for batch in batches:
+                (<list> by_topic[batch.queue.topic]).append(batch)
+            batches = [batch for of_topic in by_topic.values() for batch in of_topic]
         attempt.batches = batches
         self.counters["requests"] += 1
         self.client.send(

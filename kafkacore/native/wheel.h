@@ -43,11 +43,11 @@ typedef struct {
     uint32_t generation;
     int32_t state;
     int64_t expiration;
-    void *payload;
+    void *payload;                       /* the wheel never looks at it, but for NULL */
 } kw_node;
 
 typedef struct {
-    int64_t tick, interval, now;
+    int64_t tick, interval, now, start;  /* start: its time when it was made */
     int32_t first;                       /* index of the sentinel of bucket 0 */
     int32_t slot;                        /* bucket of `now`: (now / tick) mod size, kept so that placing a node divides once */
 } kw_level;
@@ -155,6 +155,7 @@ static int kw_new_level(kw_wheel *w, int64_t tick, int64_t now) {
     }
     level->tick = tick;
     level->interval = tick * w->size;
+    level->start = now;
     level->now = kw_floor(now, tick);
     level->first = first;
     level->slot = (int32_t)(level->now / tick % w->size);

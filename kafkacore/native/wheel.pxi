@@ -1,14 +1,15 @@
 # TimingWheel over the slab of wheel.h: Python's side of the nodes.
 #
-# A node's payload is a strong reference or NULL:
-#   TimerTaskEntry   from add(): the classes of Kafka, an object per task and one per place in the wheel
+# A node's payload is a strong reference, marked in its low bits, or NULL:
+#   TimerTask        AS_TASK, from add(): the task knows its place. Its TimerTaskEntry is not kept: it is made again when one asks for it.
+#   TimerTaskEntry   AS_ENTRY, in a TimerTaskList only: an entry that was cancelled before it was added, so that its task is elsewhere
 #   any callable     from call_at(): the node is all there is, its handle an int
 #   NULL             from add_many(): nothing but handles
 #
 # Rules:
 # 1. Rings are changed between two bytecodes: no method here runs Python code while a ring is open. References are dropped last, since a
 #    __del__ may call back. That, and the GIL, is all the locking: adds, cancels and the clock may come from any threads.
-# 2. An entry knows its store as a borrowed pointer; the store takes that pointer away when it lets the entry go, and when it dies.
+# 2. A task knows its store as a borrowed pointer; the store takes that pointer away when it lets the task go, and when it dies.
 # 3. The garbage collector sees every payload through the store (tp_traverse below), so a wheel in a cycle with its tasks is collected.
 import logging
 
@@ -68,6 +69,25 @@ cdef class TaskCounter:
         return f"TaskCounter({self.value})"
 
 
+cdef enum:
+    AS_TASK = 1
+    AS_ENTRY = 2
+
+
+cdef inline PyObject* payload_object(void* payload) noexcept:
+    return <PyObject*>(<size_t>payload & ~<size_t>(AS_TASK | AS_ENTRY))
+
+
+cdef inline PyObject* let_go(void* payload) noexcept:
+    """The object of a payload just taken, which forgets its place."""
+    cdef PyObject* held = payload_object(payload)
+    if <size_t>payload & AS_TASK:
+        (<TimerTask>held).owner = NULL
+    elif <size_t>payload & AS_ENTRY:
+        (<TimerTaskEntry>held).owner = NULL
+    return held
+
+
 @cython.no_gc_clear                                       # the counter must outlive whatever is called while a cycle is taken apart
 cdef class TaskStore:
     """What holds timer tasks: nodes in rings, and the references in them. Made through its subclasses only."""
@@ -80,40 +100,69 @@ cdef class TaskStore:
         return self.wheel.count
 
     cdef object take(self, int32_t node):
-        """Takes a node out and gives its payload back, which belongs to nobody then; None for a bare handle."""
-        cdef PyObject* payload = <PyObject*>kw_take(&self.wheel, node)
+        """Takes a node out and gives its payload back, which has no owner then; None for a bare handle."""
+        cdef PyObject* payload = let_go(kw_take(&self.wheel, node))
         self.counter.value -= 1
         if payload == NULL:
             return None
         task = <object>payload
         Py_DECREF(task)                                   # `task` has its own
-        if type(task) is TimerTaskEntry:
-            (<TimerTaskEntry>task).owner = NULL
         return task
 
     cdef void drop(self, int32_t node):
         """Takes a node out and lets its payload go."""
-        cdef PyObject* payload = <PyObject*>kw_take(&self.wheel, node)
+        cdef PyObject* payload = let_go(kw_take(&self.wheel, node))
         self.counter.value -= 1
         if payload != NULL:
-            if type(<object>payload) is TimerTaskEntry:
-                (<TimerTaskEntry>payload).owner = NULL
             Py_DECREF(<object>payload)
 
     cdef void drop_all(self):
         cdef int32_t i
         cdef PyObject* payload
-        for i in range(self.wheel.used):                  # all entries first: a __del__ below may reach any of them, and from it this
-            if self.holds(i) and self.wheel.nodes[i].payload != NULL and type(<object>self.wheel.nodes[i].payload) is TimerTaskEntry:
-                (<TimerTaskEntry>self.wheel.nodes[i].payload).owner = NULL
-        i = 0
-        while i < self.wheel.used:                        # letting go may run a __del__ that adds: look anew each time
+        for i in range(self.wheel.used):                  # all places first: a __del__ below may reach any of them, and from it this
             if self.holds(i):
-                payload = <PyObject*>kw_take(&self.wheel, i)
+                self.forget(i)
+        i = 0
+        while i < self.wheel.used:                        # letting go may run a __del__ that adds: look again each time
+            if self.holds(i):
+                self.forget(i)
+                payload = payload_object(kw_take(&self.wheel, i))
                 self.counter.value -= 1
                 if payload != NULL:
                     Py_DECREF(<object>payload)
             i += 1
+
+    cdef void forget(self, int32_t node):
+        """Has a payload forget this place, unless it has another by now."""
+        cdef size_t bits = <size_t>self.wheel.nodes[node].payload
+        cdef PyObject* held = payload_object(self.wheel.nodes[node].payload)
+        if bits & AS_TASK:
+            if (<TimerTask>held).owner == <PyObject*>self and (<TimerTask>held).node == node:
+                (<TimerTask>held).owner = NULL
+        elif bits & AS_ENTRY:
+            if (<TimerTaskEntry>held).owner == <PyObject*>self and (<TimerTaskEntry>held).node == node:
+                (<TimerTaskEntry>held).owner = NULL
+
+    cdef list timers_of(self, int32_t ring):
+        """What is in a ring now, first first: an entry, or the handle of a timer that has none."""
+        cdef list handles = [], found = []
+        cdef int32_t node = self.wheel.nodes[ring].next
+        cdef size_t bits
+        while node != ring:                               # numbers first: making an entry may collect, and so run what changes the ring
+            handles.append(kw_handle(&self.wheel, node))
+            node = self.wheel.nodes[node].next
+        for handle in handles:
+            node = kw_find(&self.wheel, handle)
+            if node == KW_NONE:
+                continue
+            bits = <size_t>self.wheel.nodes[node].payload
+            if bits & AS_TASK:
+                entry = (<TimerTask>payload_object(<void*>bits)).current_entry()
+                if entry is not None:
+                    found.append(entry)
+            else:
+                found.append(<object>payload_object(<void*>bits) if bits & AS_ENTRY else handle)
+        return found
 
     cdef inline bint holds(self, int32_t node):
         return self.wheel.nodes[node].state == KW_LINKED or self.wheel.nodes[node].state == KW_DUE
@@ -163,16 +212,21 @@ cdef class TimingWheel(TaskStore):
 
     cdef bint add_c(self, TimerTaskEntry entry, bint refuse) except -1:
         """Takes in an entry that is not cancelled; `refuse`: not one that is due already. Whether it was taken."""
+        return self.place(entry.task, entry.expiration_ms, refuse)
+
+    cdef bint place(self, TimerTask task, int64_t expiration_ms, bint refuse) except -1:
+        """As `add_c`, for the current entry of a task, or one that no caller has asked for yet."""
         cdef int32_t node
-        entry.unlink()
-        node = kw_add(&self.wheel, entry.expiration_ms, <void*>entry, refuse)
+        task.unlink()
+        node = kw_add(&self.wheel, expiration_ms, <void*>(<size_t><PyObject*>task | AS_TASK), refuse)
         if node == KW_NONE:
             raise MemoryError("no memory for a timer")
         if node < 0:
             return False
-        Py_INCREF(entry)
-        entry.owner = <PyObject*>self
-        entry.node = node
+        Py_INCREF(task)
+        task.owner = <PyObject*>self
+        task.node = node
+        task.expiration_ms = expiration_ms
         self.counter.value += 1
         return True
 
@@ -282,14 +336,11 @@ cdef class TimingWheel(TaskStore):
 
     cdef object next_due(self):
         """Takes the first task or callable that is due; None when there is none."""
-        while self.wheel.due_count[0]:
-            task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
-            kw_prefetch_next(&self.wheel, self.wheel.due[0])          # comes while the task runs
-            if type(task) is not TimerTaskEntry:
-                return task
-            if not (<TimerTaskEntry>task).is_cancelled():
-                return (<TimerTaskEntry>task).task
-        return None
+        if not self.wheel.due_count[0]:
+            return None
+        task = self.take(self.wheel.nodes[self.wheel.due[0]].next)
+        kw_prefetch_next(&self.wheel, self.wheel.due[0])              # comes while the task runs
+        return task
 
     cdef Py_ssize_t pop_into(self, int64_t now_ms, object ready) except -1:
         """As `pop_expired`, appending to `ready`: whoever is interrupted here, or right after, finds every task there or in the wheel."""
@@ -395,6 +446,36 @@ cdef class TimingWheel(TaskStore):
         return self.wheel.level[0].now
 
     @property
+    def current_time(self):
+        """The wheel's time, as `start_of_tick_ms`."""
+        return self.wheel.level[0].now
+
+    @property
+    def interval(self):
+        """Milliseconds that the first level covers: tick_ms x wheel_size."""
+        return self.wheel.level[0].interval
+
+    @property
+    def start_ms(self):
+        """The time it was made with."""
+        return self.wheel.level[0].start
+
+    @property
+    def task_counter(self):
+        """The `TaskCounter` of all levels."""
+        return self.counter
+
+    @property
+    def buckets(self):
+        """The buckets of the first level, a `TimerTaskListView` each; what has become due is in none of them."""
+        return buckets_of(self, 0)
+
+    @property
+    def overflow_wheel(self):
+        """The next level as an `OverflowWheel`; None while no timer has needed it."""
+        return overflow_of(self, 1)
+
+    @property
     def levels(self):
         """(tick, interval, start of the current tick) in milliseconds of each level there is."""
         return [(self.wheel.level[l].tick, self.wheel.level[l].interval, self.wheel.level[l].now) for l in range(self.wheel.levels)]
@@ -410,8 +491,8 @@ cdef class TimingWheel(TaskStore):
         """
         cdef int32_t node = KW_NONE, at, l
         if isinstance(timer, TimerTaskEntry):
-            if (<TimerTaskEntry>timer).owner == <PyObject*>self:
-                node = (<TimerTaskEntry>timer).node
+            if not (<TimerTaskEntry>timer).is_cancelled() and (<TimerTaskEntry>timer).task.owner == <PyObject*>self:
+                node = (<TimerTaskEntry>timer).task.node
         else:
             node = kw_find(&self.wheel, timer)
         if node == KW_NONE:
@@ -434,7 +515,7 @@ cdef int traverse_payloads(PyObject* store, visitproc visit, void* arg) noexcept
     cdef int answer
     for i in range(wheel.used):
         if (wheel.nodes[i].state == KW_LINKED or wheel.nodes[i].state == KW_DUE) and wheel.nodes[i].payload != NULL:
-            answer = visit(<PyObject*>wheel.nodes[i].payload, arg)
+            answer = visit(payload_object(wheel.nodes[i].payload), arg)
             if answer:
                 return answer
     return 0

@@ -138,16 +138,15 @@ cdef class TimerCore:
         return 0
 
     cdef int schedule(self, TimerTask task) except -1:
-        cdef int64_t now
-        cdef TimerTaskEntry entry
+        cdef int64_t expiration_ms
         self.check()
-        now = kw_monotonic_ms() if self.monotonic else self.now_ms()
-        entry = TimerTaskEntry.__new__(TimerTaskEntry, task, now + task.delay)
+        expiration_ms = (kw_monotonic_ms() if self.monotonic else <int64_t>self.now_ms()) + task.delay
+        task.leave()
         if task.delay <= 0 and not self.keeps_due:
             self._due(task)
             return 0
-        self.wheel.add_c(entry, False)
-        if entry.expiration_ms < self.asleep_until_ms:
+        self.wheel.place(task, expiration_ms, False)
+        if expiration_ms < self.asleep_until_ms:
             self._wake()
         return 0
 

@@ -1,8 +1,27 @@
 # The classes of Kafka around a timer: what is to run, its place, and one list of places.
+#
+# Where a task stands is written in the task. A TimerTaskEntry is a view of that: it lives as long as a caller holds it, the wheel does not,
+# and a task that is asked for its entry later makes another. Each refers to the other, but only the entry owns; so does the store the task.
+#
+# Both are tracked by the garbage collector, since a cycle may close through the task's callable, but not counted: see wheel_alloc.h.
+import sys
+
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+
+
+cdef extern from "wheel_alloc.h":
+    bint kw_uncounted(PyTypeObject* type, Py_ssize_t head)
 
 
 cdef int64_t clamp_ms(object ms) except? -1:
     """A time of Python as one of C."""
+    cdef int overflow = 0
+    cdef int64_t value
+    if PyLong_CheckExact(ms):
+        value = PyLong_AsLongLongAndOverflow(ms, &overflow)
+        if overflow:
+            return KW_FOREVER if overflow > 0 else -KW_FOREVER
+        return max(min(value, KW_FOREVER), -KW_FOREVER)
     try:
         return max(min(<int64_t?>ms, KW_FOREVER), -KW_FOREVER)
     except OverflowError:
@@ -42,15 +61,31 @@ cdef class TimerTask:
         self.leave()
 
     cdef void leave(self):
-        cdef PyObject* entry = self.entry
-        if entry != NULL:
-            self.entry = NULL
-            (<TimerTaskEntry>entry).unlink()
+        self.entry = NULL
+        self.unlink()
+
+    cdef bint unlink(self):
+        cdef PyObject* owner = self.owner
+        if owner == NULL:
+            return False
+        (<TaskStore>owner).drop(self.node)
+        return True
+
+    cdef TimerTaskEntry current_entry(self):
+        cdef TimerTaskEntry entry
+        if self.entry == NULL and self.owner != NULL:
+            entry = TimerTaskEntry.__new__(TimerTaskEntry)
+            if self.entry == NULL and self.owner != NULL:             # making one may collect, and so run what moves this task
+                entry.task = self
+                entry.expiration_ms = self.expiration_ms
+                self.entry = <PyObject*>entry
+                return entry
+        return None if self.entry == NULL else <TimerTaskEntry>self.entry
 
     @property
     def timer_task_entry(self):
         """Its current `TimerTaskEntry`, or None."""
-        return None if self.entry == NULL else <TimerTaskEntry>self.entry
+        return self.current_entry()
 
     def __repr__(self):
         return f"<{type(self).__name__} delay_ms={self.delay}{'' if self.fn is None else f' {self.fn!r}'}>"
@@ -69,24 +104,32 @@ cdef class TimerTaskEntry:
     Source: org.apache.kafka.server.util.timer.TimerTaskEntry.
     """
 
-    def __cinit__(self, TimerTask task not None, int64_t expiration_ms):
-        self.owner = NULL
+    def __cinit__(self):
+        self.task = no_task
         self.node = KW_NONE
-        self.task = task
-        self.expiration_ms = expiration_ms
+
+    def __init__(self, TimerTask task not None, int64_t expiration_ms):
+        cdef TimerTask before = self.task
+        self.unlink()
+        if before.entry == <PyObject*>self:               # __init__() was called a second time
+            before.entry = NULL
         task.leave()
         task.entry = <PyObject*>self
+        self.task = task
+        self.expiration_ms = expiration_ms
 
     def __dealloc__(self):
-        # In no list here, since a list holds a reference.
-        if self.task is not None and (<TimerTask>self.task).entry == <PyObject*>self:
-            (<TimerTask>self.task).entry = NULL
+        # Its task stays where it is.
+        if self.task.entry == <PyObject*>self:
+            self.task.entry = NULL
 
     cdef bint is_cancelled(self):
-        return (<TimerTask>self.task).entry != <PyObject*>self
+        return self.task.entry != <PyObject*>self
 
     cdef bint unlink(self):
         cdef PyObject* owner = self.owner
+        if not self.is_cancelled():
+            return self.task.unlink()
         if owner == NULL:
             return False
         (<TaskStore>owner).drop(self.node)
@@ -103,7 +146,8 @@ cdef class TimerTaskEntry:
     @property
     def list(self):
         """The `TimerTaskList` or `TimingWheel` that holds it, or None."""
-        return None if self.owner == NULL else <object>self.owner
+        cdef PyObject* owner = self.owner if self.is_cancelled() else self.task.owner
+        return None if owner == NULL else <object>owner
 
     def __repr__(self):
         return f"<TimerTaskEntry {self.task!r} at {self.expiration_ms} ms>"
@@ -116,9 +160,12 @@ cdef class TimerTaskList(TaskStore):
     Args:
         counter: a `TaskCounter` shared with other lists; None makes one.
 
+    Attributes:
+        expiration: milliseconds when it is due; -1 when it is idle.
+
     Source: org.apache.kafka.server.util.timer.TimerTaskList.
     """
-    cdef int64_t expiration
+    cdef readonly int64_t expiration
 
     def __cinit__(self, TaskCounter counter=None):
         self.counter = TaskCounter() if counter is None else counter
@@ -128,19 +175,27 @@ cdef class TimerTaskList(TaskStore):
 
     def add(self, TimerTaskEntry entry not None):
         """Takes an entry in at the end; it leaves the list it was in."""
+        cdef TimerTask task = entry.task
         cdef int32_t node
         entry.unlink()
         node = kw_new_node(&self.wheel)
         if node == KW_NONE:
             raise MemoryError("no memory for a timer")
-        Py_INCREF(entry)
-        self.wheel.nodes[node].payload = <void*>entry
+        if entry.is_cancelled():
+            Py_INCREF(entry)
+            self.wheel.nodes[node].payload = <void*>(<size_t><PyObject*>entry | AS_ENTRY)
+            entry.owner = <PyObject*>self
+            entry.node = node
+        else:
+            Py_INCREF(task)
+            self.wheel.nodes[node].payload = <void*>(<size_t><PyObject*>task | AS_TASK)
+            task.owner = <PyObject*>self
+            task.node = node
+            task.expiration_ms = entry.expiration_ms
         self.wheel.nodes[node].expiration = entry.expiration_ms
         kw_make_due(&self.wheel, node)
         self.wheel.count += 1
         self.counter.value += 1
-        entry.owner = <PyObject*>self
-        entry.node = node
 
     def remove(self, TimerTaskEntry entry not None):
         """Takes an entry out.
@@ -148,25 +203,37 @@ cdef class TimerTaskList(TaskStore):
         Returns:
             False when it is not in this list.
         """
-        if entry.owner != <PyObject*>self:
+        if entry.list is not self:
             return False
-        self.drop(entry.node)
+        entry.unlink()
         return True
 
     def flush(self, f):
         """Takes every entry out, first first, and hands each to f(entry); the expiration is -1 afterwards."""
+        cdef int64_t handle
+        cdef int32_t node
+        cdef TimerTaskEntry entry
         while self.wheel.due_count[0]:
-            f(self.take(self.wheel.nodes[self.wheel.due[0]].next))
+            node = self.wheel.nodes[self.wheel.due[0]].next
+            handle = kw_handle(&self.wheel, node)
+            if <size_t>self.wheel.nodes[node].payload & AS_TASK:
+                entry = (<TimerTask>payload_object(self.wheel.nodes[node].payload)).current_entry()
+            else:
+                entry = <TimerTaskEntry>payload_object(self.wheel.nodes[node].payload)
+            if kw_find(&self.wheel, handle) == KW_NONE:   # making the entry collected, and a finalizer took it out
+                continue
+            self.drop(node)
+            f(entry)
         self.expiration = -1
 
     def __iter__(self):
         """The entries as they stand now, first first."""
-        cdef list entries = []
-        cdef int32_t at = self.wheel.nodes[self.wheel.due[0]].next
-        while at != self.wheel.due[0]:
-            entries.append(<TimerTaskEntry>self.wheel.nodes[at].payload)
-            at = self.wheel.nodes[at].next
-        return iter(entries)
+        return iter(self.timers_of(self.wheel.due[0]))
+
+    @property
+    def task_counter(self):
+        """The `TaskCounter`, perhaps shared."""
+        return self.counter
 
     def set_expiration(self, int64_t expiration_ms):
         """Sets when the list is due.
@@ -185,6 +252,14 @@ cdef class TimerTaskList(TaskStore):
     def get_delay_ms(self, now_ms):
         """Milliseconds until the list is due, not below 0."""
         return max(self.expiration - now_ms, 0)
+
+    def __repr__(self):
+        return f"<TimerTaskList of {self.wheel.count} at {self.expiration} ms>"
+
+
+cdef TimerTask no_task = TimerTask(0)                      # of entries whose __init__ was not called
+kw_uncounted(<PyTypeObject*>TimerTask, sys.getsizeof(no_task) - no_task.__sizeof__())
+kw_uncounted(<PyTypeObject*>TimerTaskEntry, sys.getsizeof(no_task) - no_task.__sizeof__())
 
 
 cdef traverseproc list_traverse_attributes = (<PyTypeObject*>TimerTaskList).tp_traverse

@@ -19,7 +19,16 @@ from typing import Any, Self
 import numpy as np
 
 from kafkacore import _codec
-from kafkacore._codec import ColumnSource, HeaderColumn, ManyProgress, PartitionQueue, ProducerCore, RecordFuture, TopicQueue
+from kafkacore._codec import (
+    ColumnSource,
+    HeaderColumn,
+    ManyProgress,
+    PartitionQueue,
+    ProducerCore,
+    RecordFuture,
+    StickyPartitioner,
+    TopicQueue,
+)
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.errors import (
@@ -40,7 +49,6 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
-from kafkacore.producer.partitioner import StickyPartitioner
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
@@ -111,7 +119,7 @@ class KafkaProducer(ProducerCore):
             choose_sticky=StickyPartitioner(
                 lambda: metadata.snapshot,
                 adaptive=settings_.partitioner_adaptive_partitioning_enable,
-                unavailable=lambda: sender.unavailable_nodes(),
+                unavailable=(lambda: sender.unavailable_nodes()) if settings_.partitioner_availability_timeout_ms else None,
                 rng=rng,
             ),
         )
@@ -234,15 +242,13 @@ class KafkaProducer(ProducerCore):
         return acknowledged
 
     def _next_in_turn(self, queue: TopicQueue) -> int:
-        available = self._metadata.snapshot.available_partitions(queue.topic) or queue.partitions[: queue.n]
+        available = queue.available(self._metadata.snapshot)
         queue.turn += 1
         return available[queue.turn % len(available)].index
 
     def _next_in_turns(self, queue: TopicQueue, numbers: Any, count: int) -> Any:
         """What `_next_in_turn` says for all records that name no partition."""
-        # The snapshot may be ahead of the queue: the sender makes it grow at the start of its next pass.
-        available = [each.index for each in self._metadata.snapshot.available_partitions(queue.topic) if each.index < queue.n]
-        indexes = np.array(available or range(queue.n), np.int32)
+        indexes = queue.available_numbers(self._metadata.snapshot)
         open_ = np.arange(count) if numbers is None else np.flatnonzero(numbers < 0)
         chosen = np.empty(count, np.int32) if numbers is None else numbers.copy()
         chosen[open_] = indexes[(queue.turn + 1 + np.arange(len(open_))) % len(indexes)]

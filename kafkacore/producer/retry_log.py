@@ -8,6 +8,7 @@ is one line, however many partitions lie on it.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 
 from kafkacore._codec import Delivery, PartitionQueue
 from kafkacore.errors import KafkaError
@@ -47,7 +48,7 @@ class RetryLog:
         """
         self._delivery_timeout_ms = delivery_timeout_ms
         self._silence_ms = silence_ms
-        self._failing: dict[PartitionQueue, _Failing] = {}
+        self._failing: OrderedDict[PartitionQueue, _Failing] = OrderedDict()
         self._told_ms: dict[tuple[object, int | None], int] = {}
 
     def failed(self, delivery: Delivery, error: KafkaError, now_ms: int) -> None:
@@ -90,8 +91,12 @@ class RetryLog:
         return True
 
     def _forget_what_is_over(self, now_ms: int) -> None:
-        ended = [queue for queue, each in self._failing.items() if each.is_over or now_ms - each.last_ms > self._silence_ms]
-        for queue in ended:
+        """Drops the oldest as long as they are over. The first that is not goes to the end: so the next call looks at another, and as many
+        partitions that fail at once are not walked for each of them."""
+        while self._failing:
+            queue, oldest = next(iter(self._failing.items()))
+            if not oldest.is_over and now_ms - oldest.last_ms <= self._silence_ms:
+                self._failing.move_to_end(queue)
+                return
             del self._failing[queue]
-        if not self._failing:
-            self._told_ms.clear()  # what comes now is another outage
+        self._told_ms.clear()  # what comes now is another outage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -41,6 +42,27 @@ def test_expiring_takes_them_all_in_the_end(kind: str) -> None:
     assert timers.expire(100) == 3
     assert timers.expire(1) == 0
     timers.close()
+
+
+@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("kind", ["wheel, TimerTask", "wheel, TimerTask, gc", "heapq, objects, gc", "heapq, tuples, gc"])
+def test_kinds_by_class_are_measured_with_the_collector_on(kind: str, found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Seen(timer_cases.KINDS[kind]):  # type: ignore[misc]
+        def add(self, delays_ms: list[int]) -> object:
+            seen.append(gc.isenabled())
+            return super().add(delays_ms)
+
+    monkeypatch.setitem(timer_cases.KINDS, kind, Seen)
+    before = gc.isenabled()
+    try:
+        (gc.enable if found else gc.disable)()
+        timer_cases.measure(kind, 60, rounds=1)
+        assert gc.isenabled() == found
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert set(seen) == {kind.endswith("gc")}
 
 
 def test_the_child_executes_no_file_of_the_working_directory(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_caller_that_drives(code: int) -> None:
         settled(bench)
         assert all(future.done() for future in bench.futures)  # type: ignore[attr-defined]
 
-    assert at_every_step(scenario, check) > 20
+    assert at_every_step(scenario, check) > 12
 
 
 class TakenAtFirst:

@@ -1,0 +1,81 @@
+# Which partition comes next for records that name none and have no key.
+#
+# Keyed records (murmur2 of the key bytes & 0x7fffffff, modulo the partition count) are placed in append.pxi. Records without a key stick
+# to one partition until it has had batch.size bytes, so that batches fill; then StickyPartitioner is asked for the next partition.
+#
+# Rules
+# 1. A choice does not get slower with the partitions of the topic. Which of them are available is kept in the TopicQueue until the cluster
+#    says something else; how long a queue is, is read off the queue that was drawn.
+# 2. Weights without a table: a partition drawn uniformly is kept with the probability its weight / the largest weight, else another is
+#    drawn. That is exactly the weighted draw, and takes 1 + (mean queue length) draws at most in the mean, which buffer.memory bounds.
+#    Few partitions with long queues would need many draws: after as many as there are partitions they are weighed one by one.
+# 3. `TopicQueue.longest` may be too large until the Sender's next pass: then the weights are flatter for that long. Too small it is only
+#    until a longer queue is drawn.
+
+
+@cython.final
+cdef class StickyPartitioner:
+    """Chooses the next sticky partition of a topic: uniformly at random over the available partitions, or, adaptively, with the weight
+    (longest queue + 1 - own queue), in batches, so that a slow broker gets fewer records. The longest queue still gets a little.
+
+    Args:
+        snapshot: gives the cluster as known now.
+        adaptive: weigh partitions by the length of their queues.
+        unavailable: gives the ids of brokers that take no batches for partitioner_availability_timeout_ms; None = there are never any.
+        rng: source of randomness.
+
+    Source: KIP-480, KIP-794; org.apache.kafka.clients.producer.internals.BuiltInPartitioner.
+    """
+
+    cdef object _snapshot
+    cdef bint _adaptive
+    cdef object _unavailable
+    cdef object _random
+
+    def __init__(self, snapshot, *, bint adaptive, unavailable=None, rng=None):
+        from random import Random
+        self._snapshot = snapshot
+        self._adaptive = adaptive
+        self._unavailable = unavailable
+        self._random = (rng or Random()).random
+
+    def __call__(self, TopicQueue topic not None):
+        """The next partition for `topic`."""
+        cdef list queues = self.candidates(topic)
+        cdef PartitionQueue queue
+        cdef Py_ssize_t n = len(queues), size, i
+        cdef double at
+        if n == 1:
+            return queues[0]
+        for _ in range(n):
+            at = <double> self._random() * n
+            i = min(<Py_ssize_t> at, n - 1)
+            queue = <PartitionQueue> queues[i]
+            size = len(queue.batches) if self._adaptive else 0
+            if size > topic.longest:
+                topic.longest = size                   # the weights are others: draw again
+            elif size == 0 or (at - i) * (topic.longest + 1) < topic.longest + 1 - size:
+                return queue                           # what is left of `at` is as random as a second number
+        return self.weighed(queues)
+
+    cdef PartitionQueue weighed(self, list queues):
+        """The same draw by the weights of all."""
+        cdef list sizes = [len((<PartitionQueue> queue).batches) for queue in queues]
+        cdef int64_t longest = max(sizes), left = 0
+        cdef Py_ssize_t size, i = 0
+        for size in sizes:
+            left += longest + 1 - size
+        left = <int64_t> (<double> self._random() * left)
+        for i, size in enumerate(sizes):
+            left -= longest + 1 - size
+            if left < 0:
+                break
+        return <PartitionQueue> queues[i]
+
+    cpdef list candidates(self, TopicQueue topic):
+        """Partitions with a leader that takes batches; failing that with a leader; failing that all. Not to be changed."""
+        cdef AvailablePartitions available = topic.available_in(self._snapshot())
+        if self._unavailable is None:
+            return available.queues
+        slow = self._unavailable()
+        return available.without(slow) if slow else available.queues

@@ -1,0 +1,249 @@
+"""The producer's work per record, batch and pass does not grow with the partitions a topic has: what is walked is counted here."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from producer_support import Bench, response
+
+from kafkacore._codec import StickyPartitioner, TopicQueue
+from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
+from kafkacore.producer import KafkaProducer, retry_log
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import Node, TopicPartition
+
+MANY = 2_000
+BROKERS = 4
+
+
+class Walks(list[PartitionInfo]):
+    """A topic's partitions; counts how often they are walked."""
+
+    def __init__(self, items: Iterable[PartitionInfo]) -> None:
+        super().__init__(items)
+        self.count = 0
+
+    def __iter__(self) -> Iterator[PartitionInfo]:
+        self.count += 1
+        return super().__iter__()
+
+
+class Draws(random.Random):
+    """Counts the numbers drawn; the same ones in every run."""
+
+    def __init__(self) -> None:
+        super().__init__(7)
+        self.count = 0
+
+    def random(self) -> float:
+        self.count += 1
+        return super().random()
+
+
+class Rig:
+    """A partitioner over a topic whose cluster the test changes; partition i is led by broker i % BROKERS."""
+
+    def __init__(self, partitions: int, **settings: Any) -> None:
+        self.walks = Walks(PartitionInfo(index, index % BROKERS, 0) for index in range(partitions))
+        self.topic = TopicQueue("t")
+        self.topic.grow(partitions, TopicPartition)
+        self.slow: frozenset[int] = frozenset()
+        self.draws = Draws()
+        self.snapshot = self.view()
+        self.choose = StickyPartitioner(
+            lambda: self.snapshot, unavailable=lambda: self.slow, rng=self.draws, **{"adaptive": True, **settings}
+        )
+
+    def view(self, brokers: int = BROKERS) -> ClusterSnapshot:
+        return ClusterSnapshot({i: Node(i, "h", i) for i in range(brokers)}, topics={"t": TopicInfo("t", b"1" * 16, self.walks)})
+
+    def fill(self, *sizes: int) -> None:
+        for queue, size in zip(self.topic.partitions, sizes, strict=False):
+            queue.batches.extend([None] * size)  # type: ignore[list-item]
+
+    def shares(self, choices: int) -> list[float]:
+        counts = Counter(self.choose(self.topic).index for _ in range(choices))
+        return [counts[index] / choices for index in range(self.topic.n)]
+
+    def indexes(self) -> list[int]:
+        return [queue.index for queue in self.choose.candidates(self.topic)]
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_choices_walk_the_partitions_once_per_view_of_the_topic(adaptive: bool) -> None:
+    rig = Rig(MANY, adaptive=adaptive)
+    rig.walks.count = 0
+    for _ in range(500):
+        rig.choose(rig.topic)
+    assert (rig.walks.count, rig.draws.count) == (1, 500)
+    rig.snapshot = rig.view()  # something else in the cluster is new
+    rig.choose(rig.topic)
+    assert rig.walks.count == 1
+    rig.snapshot = rig.view(brokers=2)  # two brokers have left
+    assert {queue.index % BROKERS for queue in (rig.choose(rig.topic) for _ in range(100))} == {0, 1}
+    assert rig.walks.count == 2
+
+
+def test_choices_among_many_loaded_partitions_take_few_draws() -> None:
+    rig = Rig(MANY)
+    rig.fill(*[2] * (MANY - 1), 5)
+    rig.shares(1_000)
+    assert rig.draws.count < 3_200  # 1 + the mean queue length each at most, while the longest queue has not been drawn
+
+
+def test_what_is_available_follows_the_cluster_and_slow_brokers() -> None:
+    rig = Rig(8)
+    assert rig.indexes() == list(range(8))
+    rig.slow = frozenset({1, 2})
+    assert rig.indexes() == [0, 3, 4, 7]
+    rig.slow = frozenset({3})
+    assert rig.indexes() == [0, 1, 2, 4, 5, 6]
+    rig.snapshot = rig.view(brokers=2)
+    assert rig.indexes() == [0, 1, 4, 5]
+    rig.slow = frozenset({0, 1})
+    assert rig.indexes() == [0, 1, 4, 5]  # better slow brokers than none
+    rig.snapshot = rig.view(brokers=0)
+    assert rig.indexes() == list(range(8))
+    rig.snapshot = ClusterSnapshot()
+    assert rig.indexes() == list(range(8))
+
+
+def test_what_is_available_follows_the_number_of_partitions() -> None:
+    rig = Rig(8)
+    rig.topic.grow(4, TopicPartition)  # the topic is another one; the view is ahead of the producer or behind it
+    assert rig.indexes() == [0, 1, 2, 3]
+    rig.topic.grow(12, TopicPartition)
+    assert rig.indexes() == list(range(8))  # of the others no leader is known
+
+
+@pytest.mark.parametrize("sizes", [(0, 1, 3), (50, 50, 47), (0, 0, 0), (7, 7, 7)])
+def test_the_weight_of_a_partition_is_the_longest_queue_plus_one_minus_its_own(sizes: tuple[int, ...]) -> None:
+    rig = Rig(len(sizes))
+    rig.fill(*sizes)
+    rig.choose(rig.topic)
+    weights = [max(sizes) + 1 - size for size in sizes]
+    shares = rig.shares(20_000)
+    assert shares == pytest.approx([weight / sum(weights) for weight in weights], abs=0.02)
+
+
+def test_few_partitions_with_long_queues_are_weighed_after_a_bounded_number_of_draws() -> None:
+    rig = Rig(4)
+    rig.fill(100_000, 100_000, 100_000, 100_000)
+    for _ in range(100):
+        rig.choose(rig.topic)
+    assert rig.draws.count <= 505  # one a partition, and one by the weights; the first choice saw that the queues are long
+
+
+def test_the_longest_queue_is_known_at_once_and_forgotten_with_the_next_pass() -> None:
+    bench = Bench(partitions=4, batch_size=200, enable_idempotence=False, acks=1)
+    for _ in range(6):
+        bench.send("t", b"x" * 60, partition=2)
+    assert bench.topic.longest == len(bench.topic.partitions[2].batches) == 6
+    while bench.topic.partitions[2].batches:
+        bench.step()
+    bench.send("t", b"x" * 60, partition=1)
+    bench.step()
+    assert bench.topic.longest == 1
+
+
+class Lookups(TopicInfo):
+    """Counts the partitions looked up in it."""
+
+    __slots__ = ()
+    count = 0
+
+    def partition(self, index: int) -> PartitionInfo | None:
+        Lookups.count += 1
+        return super().partition(index)
+
+
+def test_a_pass_looks_at_partitions_with_batches_only() -> None:
+    bench = Bench(partitions=MANY, enable_idempotence=False, acks=1)
+    walks = Walks(bench.metadata.snapshot.topics["t"].partitions)
+    Lookups.count = 0
+    info = Lookups("t", bytes(range(16)), walks)
+    bench.metadata.snapshot = ClusterSnapshot(bench.metadata.snapshot.nodes, topics={"t": info})
+    for offset in range(5):
+        bench.send("t", b"x", partition=7)
+        bench.step()
+        bench.client.answer(response((7, 0, offset)))
+        bench.step()
+    assert (Lookups.count, walks.count) == (2, 0)  # for its leader, and because the view is new
+
+
+def test_batches_of_topics_in_turn_are_put_together_in_the_request() -> None:
+    bench = Bench(partitions=2, enable_idempotence=False, acks=1)
+    snapshot = bench.metadata.snapshot
+    infos = {name: TopicInfo(name, bytes([n] * 16), snapshot.topics["t"].partitions) for n, name in enumerate("tuv", 1)}
+    bench.metadata.snapshot = ClusterSnapshot(snapshot.nodes, topics=infos)
+    for name in "uv":
+        queue = TopicQueue(name)
+        queue.grow(2, TopicPartition)
+        bench._add_topic(queue)
+    for partition in (1, 0):
+        for name in "tuv":
+            bench.send(name, name.encode(), partition=partition)
+    bench.step()
+    ((_, request),) = bench.client.sent
+    assert [(bytes(topic.topic_id), [part.index for part in topic.partition_data]) for topic in request.topic_data] == [
+        (infos[name].topic_id, [1, 0]) for name in "tuv"
+    ]
+
+
+def test_a_topic_in_use_is_kept_in_the_metadata_without_saying_so_in_every_request() -> None:
+    bench = Bench(partitions=2, enable_idempotence=False, acks=1)
+    said: list[int] = []
+    add_topic = bench.metadata.add_topic
+    bench.metadata.add_topic = lambda name, now_ms: said.append(now_ms) or add_topic(name, now_ms)  # type: ignore[func-returns-value, method-assign]
+    for _ in range(30):
+        bench.send("t", b"x", partition=0)
+        bench.step(100)
+        bench.client.answer(response((0, 0, 0)))
+        bench.step()
+    assert said == [1_100, 2_100, 3_100]
+
+
+def test_partitions_that_fail_at_once_are_not_walked_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    is_over = retry_log._Failing.is_over.fget
+    assert is_over is not None
+
+    def counted(failing: retry_log._Failing) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_over(failing)
+
+    monkeypatch.setattr(retry_log._Failing, "is_over", property(counted))
+    bench = Bench(partitions=MANY, enable_idempotence=False, acks=1)
+    for outage in range(2):
+        looks = 0
+        for partition in range(MANY):
+            bench.send("t", b"x", partition=partition)
+        bench.step()
+        bench.client.answer(response(*((partition, Code.NOT_LEADER_OR_FOLLOWER, -1) for partition in range(MANY))))
+        bench.step()
+        assert 0 < looks <= 4 * MANY, outage
+        bench.step(1_000)
+        bench.client.answer(response(*((partition, 0, outage) for partition in range(MANY))))
+        bench.step()
+    assert len(bench.sender._retry_log._failing) == MANY  # the first outage is forgotten
+
+
+def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
+    with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, partitioner="round_robin") as producer:
+        cluster.create_topic("turns", partitions=8)
+        producer.send("turns", b"x").result(10)
+        snapshot = producer._metadata.snapshot
+        info = snapshot.topics["turns"]
+        walks = Walks(info.partitions)
+        producer._metadata.snapshot = ClusterSnapshot(snapshot.nodes, topics={"turns": info._replace(partitions=walks)})
+        futures = [producer.send("turns", b"x") for _ in range(40)]
+        many = producer.send_many("turns", [b"x"] * 40)
+        assert walks.count == 1
+        assert Counter(future.result(10).partition for future in futures) == dict.fromkeys(range(8), 5)
+        assert Counter(many.result(10).partitions.tolist()) == dict.fromkeys(range(8), 5)
