@@ -387,7 +387,8 @@ class ProducerConfig(ClientConfig):
         enable_idempotence: sequence numbers, so that retries neither double nor reorder. Left out, it is on unless acks, retries or
             max_in_flight_requests_per_connection forbid it; given as True, such settings are refused.
         linger_ms: how long a batch waits for company.
-        batch_size: bytes of a batch; 0 sends every record alone.
+        batch_size: bytes of a batch; 0 sends every record alone. `send_many` goes by send_many_batch_size where that is more.
+        send_many_batch_size: bytes of a batch of `KafkaProducer.send_many`, at most (256 KiB with a codec); 0 leaves it to batch_size.
         buffer_memory: bytes for records not yet delivered.
         max_block_ms: how long send may wait for memory or metadata.
         max_request_size: bytes of one record and of one request.
@@ -409,6 +410,7 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool = _DERIVED
     linger_ms: int = _between(5, 0)
     batch_size: int = _between(16_384, 0)
+    send_many_batch_size: int = _between(1_048_576, 0)
     buffer_memory: int = _between(33_554_432, 1, INT64_MAX)
     max_block_ms: int = _between(60_000, 0, INT64_MAX)
     max_request_size: int = _between(1_048_576, 0)

@@ -19,6 +19,7 @@ from time import monotonic_ns as _monotonic_ns
 
 cdef enum:
     AWAKE = -1
+    SPREAD_BYTES = 256 * 1024     # send_many cuts a column without keys for all partitions, but not finer than this: smaller batches cost more
 
 cdef int64_t LOOKING = <int64_t> 1 << 62
 NEVER_MS = LOOKING
@@ -245,6 +246,7 @@ cdef class AccumulatorCore:
     """The compiled half of RecordAccumulator."""
 
     cdef public Py_ssize_t batch_size
+    cdef public Py_ssize_t many_bytes         # largest buffer that send_many asks for, a power of two; 0: batch_size
     cdef public Py_ssize_t max_request_size
     cdef public int64_t linger_ms
     cdef public int64_t delivery_timeout_ms
@@ -271,7 +273,8 @@ cdef class AccumulatorCore:
 
     # ---- threads that call send()
 
-    def roll(self, TopicQueue queue not None, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t now_ms, int64_t max_block_ms):
+    def roll(self, TopicQueue queue not None, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t now_ms, int64_t max_block_ms,
+             int64_t left_bytes=0):
         """Makes room for a record that the open batch did not take: closes it, perhaps moves the sticky partition on, opens another.
 
         The caller tries again afterwards; another thread may have been quicker.
@@ -282,24 +285,58 @@ cdef class AccumulatorCore:
             record_bytes: upper bound of the encoded record.
             now_ms: the time.
             max_block_ms: how long to wait for memory.
+            left_bytes: about what a send_many call has to write yet, this record among it; 0 for a single record.
 
         Raises:
             RecordTooLarge, BufferFullError, ClosedError
         """
-        cdef PartitionQueue target
-        cdef Py_ssize_t nbytes
+        cdef PartitionQueue target = queue.sticky if chosen is None else chosen
+        cdef Py_ssize_t nbytes, full_bytes = 0
         if self._closed:
             raise ClosedError("the producer is closed", topic=queue.topic)
         if record_bytes > self.max_request_size:
             raise RecordTooLarge(
                 f"a record of {record_bytes} bytes is larger than max_request_size ({self.max_request_size})", topic=queue.topic
             )
+        if target.open is not None:
+            full_bytes = target.open.reserved_bytes
         target = self.make_room(queue, chosen, record_bytes, now_ms)
         if target is None:
             return
-        nbytes = max(self.batch_size, record_bytes + BATCH_BYTES_MIN)
+        nbytes = self.batch_size
+        if left_bytes > nbytes < self.many_bytes:
+            nbytes = self.bytes_for_many(queue, chosen is None, left_bytes, full_bytes, max_block_ms > 0)
+        nbytes = max(nbytes, record_bytes + BATCH_BYTES_MIN)
         buffer = self._allocate(queue, nbytes, now_ms, max_block_ms)
         self.open_batch(queue, chosen, target, buffer, nbytes, now_ms)
+
+    cdef Py_ssize_t bytes_for_many(self, TopicQueue queue, bint sticky, int64_t left_bytes, Py_ssize_t full_bytes, bint may_wait) except -1:
+        """The buffer of a batch that send_many begins: batch_size or more; then a power of two, which is what PooledBuffer takes for it.
+
+        It holds its partition's share of what is left. After a batch that was filled it is twice that one, if as much is left: rows of one
+        key. For the sticky partition it holds all that is left up to SPREAD_BYTES, and doubles up to them, for calls faster than the Sender.
+        Open batches of all partitions of a topic hold a quarter of buffer_memory at most.
+        """
+        cdef int64_t limit = min(self.many_bytes, queue.many_limit_bytes)
+        cdef int64_t share
+        cdef int64_t wanted = min(2 * full_bytes, left_bytes)
+        cdef Py_ssize_t nbytes = 1, free_bytes, fit = 1
+        if sticky:
+            wanted = min(max(min(2 * full_bytes, 4 * left_bytes), left_bytes), <int64_t> SPREAD_BYTES)
+        else:
+            limit = min(limit, self.pool.total_bytes // (4 * max(queue.n, 1)))
+        share = min(left_bytes // max(queue.n, 1), limit)
+        while nbytes < wanted or 2 * nbytes <= share or (not sticky and nbytes < share):
+            nbytes *= 2
+        while nbytes > limit:
+            nbytes //= 2
+        free_bytes = self.pool.unallocated_bytes + len(self.pool._free) * self.pool.pooled_bytes
+        if nbytes > free_bytes:
+            while 2 * fit <= free_bytes:
+                fit *= 2
+            if not may_wait or fit >= nbytes // 4:         # rather a smaller batch than a wait; but waits must not cut ever smaller batches
+                nbytes = fit
+        return max(nbytes, self.batch_size)
 
     def _allocate(self, TopicQueue queue, Py_ssize_t nbytes, int64_t now_ms, int64_t max_block_ms):
         try:
@@ -449,9 +486,9 @@ cdef class AccumulatorCore:
     def ready(self, snapshot, int64_t now_ms):
         """Looks at every partition that has batches.
 
-        A batch may leave when it is full, has lingered, is followed by another, or when memory is short, a flush or close is under way;
-        not while it backs off (a new leader ends that) and not while its partition is muted. Empty batches are dropped, except an open one
-        that a thread is about to fill.
+        A batch may leave when it is full (closed, or has batch_size bytes: send_many's have room for more), has lingered, is followed by
+        another, or when memory is short, a flush or close is under way; not while it backs off (a new leader ends that) and not while its
+        partition is muted. Empty batches are dropped, except an open one that a thread is about to fill.
         """
         cdef Ready found = Ready.__new__(Ready)
         cdef bint hurry = self._flushes > 0 or self._closed or len(self.pool._waiters) > 0
@@ -489,7 +526,8 @@ cdef class AccumulatorCore:
                 next_check = min(next_check, left)
                 continue
             waited = now_ms - batch.created_ms
-            if hurry or batch.closed or batch.attempts > 0 or waited >= self.linger_ms or len(queue.batches) > 1:
+            if (hurry or batch.closed or batch.pos >= self.batch_size or batch.attempts > 0 or waited >= self.linger_ms
+                    or len(queue.batches) > 1):
                 found.nodes.add(queue.leader)
             else:
                 next_check = min(next_check, self.linger_ms - waited)

@@ -21,6 +21,7 @@
 
 cdef enum:
     APPEND_OVERHEAD_MAX = 5 + 1 + 10 + 5 + 5 + 5 + 5   # a record's framing at most: length, attributes, deltas, key, value and header counts
+    APPEND_OVERHEAD_USUAL = 11                         # of a small record far down in a batch
 
 
 def record_headers(headers):
@@ -141,6 +142,10 @@ cdef class ProducerCore:
         """`_roll` for a send that has waited already, `waited_ms` of its max_block_ms. Both may return how long they waited, ms."""
         return self._roll(queue, chosen, record_bytes)
 
+    def _roll_many(self, TopicQueue queue, PartitionQueue chosen, record_bytes, waited_ms, left_bytes):
+        """`_roll_within` for send_many, which has about `left_bytes` of records to come, this one among them."""
+        return self._roll_within(queue, chosen, record_bytes, waited_ms)
+
     def _append_serialized(self, TopicQueue queue, value, key, headers, partition, timestamp_ms, on_delivery, int64_t waited_ms=0):
         return self._append(queue, value, key, headers, partition, timestamp_ms, on_delivery, waited_ms)
 
@@ -222,12 +227,20 @@ cdef class ProducerCore:
                     if batch.count == 1:
                         self.begin(started_ms)
                     return future
-            self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms)
+            self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms, 0)
             timed = False
 
     @cython.final
-    cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t *waited_ms) except -1:
-        """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait. Adds that to what its send has waited."""
+    cdef int roll(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t *waited_ms, int64_t left_bytes) except -1:
+        """Makes room for a record: with a buffer at hand right here, else by `_roll`, which may wait. Adds that to what its send has waited.
+
+        left_bytes: about what a send_many call has to write yet; 0 for a single record.
+        """
+        if left_bytes > 0 and (self._accumulator is None or left_bytes > self._accumulator.batch_size < self._accumulator.many_bytes):
+            waited = self._roll_many(queue, chosen, record_bytes, waited_ms[0], left_bytes)
+            if waited is not None:
+                waited_ms[0] += <int64_t> waited
+            return 0
         if self._fast and self._accumulator is not None and self._accumulator.roll_kept(queue, chosen, record_bytes, time_of(self._clock)):
             return 0
         if waited_ms[0] == 0:
@@ -326,13 +339,15 @@ cdef class ProducerCore:
                             self.begin(started_ms)
                         break
                     progress.unused(slot)
-                self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms)
+                self.roll(queue, chosen, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0) + h_len, &waited_ms,
+                          left_of_many(values, i, v.n, max(k.n, 0) + h_len))
                 timed = False
                 # a column of odd objects is only good until Python code runs
                 values.get(i, &v.p, &v.n)
                 if keys is not None:
                     keys.get(i, &k.p, &k.n)
             waited_ms = 0                                      # each record has max_block_ms
+        self.hurry_full(progress)
 
     cdef _append_columns(self, TopicQueue queue, ColumnSource values, ColumnSource keys, int64_t timestamp_ms,
                          const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms):
@@ -380,9 +395,29 @@ cdef class ProducerCore:
                     progress.unused(slot)
                 i = j
                 if i == n:
+                    self.hurry_full(progress)
                     return
             values.get(i, &v.p, &v.n)                          # raises when that item is what stopped the run
             if keys is not None:
                 keys.get(i, &k.p, &k.n)
-            self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0), &waited_ms)
+            self.roll(queue, None, APPEND_OVERHEAD_MAX + max(v.n, 0) + max(k.n, 0), &waited_ms, left_of_many(values, i, v.n, max(k.n, 0)))
             timed = False
+
+    @cython.final
+    cdef int hurry_full(self, ManyProgress progress) except -1:
+        """A send_many call ends. An open batch that has batch_size bytes lingers no longer: the Sender hears of it."""
+        cdef Delivery delivery
+        cdef ProducerBatch batch
+        if self._accumulator is None:
+            return 0
+        for delivery in progress.deliveries:
+            batch = delivery.queue.open
+            if batch is not None and batch.delivery is delivery and batch.pos >= self._accumulator.batch_size:
+                self._accumulator.wake(time_of(self._clock), True)
+                return 0
+        return 0
+
+
+cdef int64_t left_of_many(ColumnSource values, Py_ssize_t i, Py_ssize_t value_bytes, Py_ssize_t more_bytes):
+    """About what the records of a send_many call from number i on will take, that one having `more_bytes` of key and headers."""
+    return values.bytes_after(i, max(value_bytes, 0)) + (values.count - i) * (APPEND_OVERHEAD_USUAL + more_bytes)

@@ -19,6 +19,7 @@ import sys
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     bint PyUnicode_Check(object o)
+    Py_ssize_t PyUnicode_GET_LENGTH(object o)
     bint PyList_CheckExact(object o)
     bint PyTuple_CheckExact(object o)
     Py_ssize_t PyList_GET_SIZE(PyObject* o)
@@ -56,6 +57,8 @@ cdef extern from "columns.h":
     int kc_column_get(const kc_column* c, int64_t i, const uint8_t** p, int64_t* n) nogil
 
 cdef Py_ssize_t COLUMN_ITEM_MAX = 0x7fffffff
+cdef enum:
+    COLUMN_SAMPLE = 8         # items that an estimate looks at
 # ctypes names the byte order, numpy and array do not
 cdef frozenset OFFSET_FORMATS = frozenset(order + kind for order in ("", "=", "<" if sys.byteorder == "little" else ">") for kind in "ilq")
 
@@ -214,6 +217,30 @@ cdef class ColumnSource:
         if found != KC_COL_OK:
             raise ValueError(f"item {i} of the column: its offsets are not inside its data")
         return 0
+
+    cdef int64_t bytes_after(self, Py_ssize_t i, Py_ssize_t unknown_bytes) noexcept:
+        """About how many bytes items i.. hold, from a few of them: runs no Python code. An item of an odd type counts as `unknown_bytes`."""
+        cdef int64_t total = 0, length
+        cdef Py_ssize_t left = self.count - i, taken = min(left, COLUMN_SAMPLE), step
+        cdef const uint8_t* p
+        for step in range(taken):
+            if self.c.kind == KC_COL_LIST:
+                length = self.plain_size(i + left * step // taken, unknown_bytes)
+            elif kc_column_get(&self.c, i + left * step // taken, &p, &length) != KC_COL_OK:
+                length = unknown_bytes                 # broken: get() will say so
+            total += max(length, 0)
+        return total // taken * left if taken > 0 else 0
+
+    cdef Py_ssize_t plain_size(self, Py_ssize_t i, Py_ssize_t unknown_bytes) noexcept:
+        cdef PyObject* item
+        if i >= (PyList_GET_SIZE(self.items) if self.is_list else PyTuple_GET_SIZE(self.items)):
+            return unknown_bytes
+        item = PyList_GET_ITEM(self.items, i) if self.is_list else PyTuple_GET_ITEM(self.items, i)
+        if <object>item is None:
+            return 0
+        if PyBytes_CheckExact(<object>item):
+            return PyBytes_GET_SIZE(<object>item)
+        return PyUnicode_GET_LENGTH(<object>item) if PyUnicode_Check(<object>item) else unknown_bytes
 
     cdef int _from_tuple(self, tuple source) except -1:
         self.c.kind = KC_COL_LIST

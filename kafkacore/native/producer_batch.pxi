@@ -378,11 +378,13 @@ cdef class TopicQueue:
     cdef int64_t longest_of                   # that pass
     cdef int64_t used_ms                      # when the metadata heard last that the topic is in use
     cdef AvailablePartitions _available
+    cdef readonly int64_t many_limit_bytes    # send_many begins no larger batch; see refused()
 
     def __cinit__(self, str topic):
         self.topic = topic
         self.partitions = []
         self.used_ms = -(<int64_t> 1 << 62)   # never
+        self.many_limit_bytes = INT64_MAX
 
     cdef inline void has_batches(self, Py_ssize_t batches) noexcept:
         if batches > self.longest:
@@ -427,6 +429,13 @@ cdef class TopicQueue:
             import numpy
             known.numbers = numpy.array([(<PartitionQueue> queue).index for queue in known.queues], numpy.int32)
         return known.numbers
+
+    def refused(self, Py_ssize_t nbytes):
+        """A broker found a batch of `nbytes` uncompressed bytes too large: the next ones are cut to the power of two below."""
+        cdef int64_t below = 1
+        while 2 * below < nbytes:
+            below *= 2
+        self.many_limit_bytes = min(self.many_limit_bytes, below)
 
     def grow(self, Py_ssize_t count, make_topic_partition):
         """Makes it `count` partitions: more of them, or, when a smaller topic took the name over, fewer.

@@ -65,6 +65,7 @@ MADE = (
 METADATA_MAX_IDLE_MS = 300_000
 ATEXIT_MAX_S = 10.0
 FORCED_CLOSE_S = 1.0
+COMPRESSED_MANY_BYTES = 256 * 1024         # compressing more at once lets answers wait; and a codec may make a batch a little larger
 
 _codec._bind_producer_types(RecordMetadata, UsageError)
 
@@ -122,6 +123,9 @@ class KafkaProducer(ProducerCore):
                 unavailable=(lambda: sender.unavailable_nodes()) if settings_.partitioner_availability_timeout_ms else None,
                 rng=rng,
             ),
+            many_bytes=min(settings_.send_many_batch_size, COMPRESSED_MANY_BYTES)
+            if settings_.compression_type != "none"
+            else settings_.send_many_batch_size,
         )
         this = weakref.ref(self)             # the Sender thread must not keep its producer alive
         client = NetworkClient(
@@ -171,11 +175,16 @@ class KafkaProducer(ProducerCore):
         return self._roll_within(queue, chosen, record_bytes, 0)
 
     def _roll_within(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int) -> int:
+        return self._roll_many(queue, chosen, record_bytes, waited_ms, 0)
+
+    def _roll_many(
+        self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int, left_bytes: int
+    ) -> int:
         self._check_open()
         now_ms = self._clock.now_ms()
         # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
-        self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms)
+        self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
         return self._clock.now_ms() - now_ms
 
     def _left_ms(self, waited_ms: int) -> int:
@@ -329,8 +338,16 @@ class KafkaProducer(ProducerCore):
     ) -> BatchFuture:
         """Queues many records, in order, with one call.
 
+        Batches hold up to `send_many_batch_size` (1 MiB; 256 KiB with a codec) whatever `batch_size` says, unless that is more: a batch of
+        16 KiB costs more than its records. They are smaller where the call has less to send, where max_request_size or a 32nd of
+        buffer_memory is less, and where the topic's max.message.bytes was: the first batch refused for its size is split, and later ones
+        are cut below it. A batch with batch_size bytes is full and does not linger; it takes more until it leaves.
+
+        Records without a key stick to a partition for one batch. A call for n partitions is cut into n parts or more if these have 256 KiB;
+        less goes to one partition, and the next batch to another. With keys or `partitions` each partition fills batches of its own.
+
         With serializers, interceptors or a partitioner of your own each record goes the way of send(): the result is the same, at send()'s
-        cost per record.
+        cost per record, in batches of batch_size.
 
         Args:
             topic: topic name.

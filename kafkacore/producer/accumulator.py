@@ -27,6 +27,8 @@ from kafkacore._codec import (
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.producer.txn import TransactionManager, precedes
 
+MANY_SHARE = 32                    # a batch of send_many is no larger than this part of buffer_memory: 1 MiB of 32 MiB
+
 __all__ = ["NEVER_MS", "BufferPool", "Ready", "RecordAccumulator"]
 
 
@@ -47,6 +49,7 @@ class RecordAccumulator(AccumulatorCore):
         backoff_ms: Callable[[int], int],
         transactions: TransactionManager | None = None,
         choose_sticky: Callable[[TopicQueue], PartitionQueue] | None = None,
+        many_bytes: int = 0,
     ) -> None:
         """Makes an empty accumulator; settings as in ProducerConfig.
 
@@ -59,8 +62,12 @@ class RecordAccumulator(AccumulatorCore):
             backoff_ms: pause before the n-th retry (from 0).
             transactions: gives producer ids and sequence numbers; None = not idempotent.
             choose_sticky: next partition for records without a key, called when the sticky one has had its share.
+            many_bytes: of a batch that send_many begins, at most; less where max_request_size or a 32nd of the pool is less. 0: batch_size.
         """
         self.batch_size = max(batch_size, BATCH_OVERHEAD_BYTES)
+        # What PooledBuffer takes is a power of two: of any other size a part would lie idle, and not be counted.
+        limit = min(many_bytes, max_request_size, pool.total_bytes // MANY_SHARE)
+        self.many_bytes = 1 << limit.bit_length() - 1 if limit > 0 else 0
         self.linger_ms = linger_ms
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_request_size = max_request_size
@@ -141,6 +148,8 @@ class RecordAccumulator(AccumulatorCore):
     def split_and_reenqueue(self, batch: ProducerBatch) -> int:
         """Replaces a batch the broker found too large by smaller ones, which take over its age and, when idempotent, its sequence numbers.
 
+        They are of batch_size, as all were before send_many; parts that are refused again are halved. The topic remembers the refused size.
+
         The new buffers are not accounted in the pool (as in Java): the old one is about to return.
 
         Returns:
@@ -153,6 +162,8 @@ class RecordAccumulator(AccumulatorCore):
             return part
 
         half = BATCH_OVERHEAD_BYTES + (batch.size_bytes + 1) // 2
+        if batch.size_bytes > self.batch_size:
+            batch.queue.owner.refused(batch.size_bytes)
         parts = batch.split(half if batch.is_split else min(half, self.batch_size), make)
         self._incomplete.update(dict.fromkeys(parts))                 # first: what is not listed here is lost when a later step fails
         if self._transactions is not None:

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 READ_FORMATS = ("binary", "string", "json", "csv", "avro", "protobuf")
 # Rows come ten thousand at a time: Kafka's default of 16 KiB costs twice the CPU per record; 256 KiB would cost the broker a third more.
-SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "131072"}
+# kafka.batch.size is the size of its batches, as it always was in Spark: send_many has no other.
+SINK_DEFAULTS = {"client.id": "spark-kafkacore", "batch.size": "131072", "send.many.batch.size": "0"}
 CORRUPT_MODES = ("permissive", "rowwise", "dropmalformed", "failfast")
 FORBIDDEN = {
     "auto.offset.reset": "startingOffsets says where a query begins",

@@ -123,6 +123,7 @@ class Bench(_codec.ProducerCore):
             pool=self.pool,
             backoff_ms=lambda attempts: 100 * 2**attempts,
             transactions=self.transactions,
+            many_bytes=self.config.send_many_batch_size,
         )
         self.sender = Sender(
             client=self.client,  # type: ignore[arg-type]
@@ -147,6 +148,9 @@ class Bench(_codec.ProducerCore):
 
     def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
         self.accumulator.roll(queue, chosen, nbytes, self.clock.now_ms(), self.max_block_ms)
+
+    def _roll_many(self, queue: Any, chosen: Any, nbytes: int, waited_ms: int, left_bytes: int) -> None:
+        self.accumulator.roll(queue, chosen, nbytes, self.clock.now_ms(), self.max_block_ms, left_bytes)
 
     def _begun(self) -> None:
         self.accumulator.begun(self.clock.now_ms())

@@ -16,6 +16,7 @@ import trustme
 from producer_support import Bench, response
 
 from kafkacore import compress, protocol
+from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
@@ -372,6 +373,14 @@ def batch_size(cluster: Any) -> None:
         bench.step()
         (request,) = bench.requests()
         assert size - 200 < request[0].size_bytes <= size
+
+
+@check("send_many_batch_size")
+def send_many_batch_size(cluster: Any) -> None:
+    for size in (32_768, 131_072):
+        bench = started(send_many_batch_size=size)
+        bench._append_many(bench.topic, ColumnSource([b"x" * 100] * 5_000), None, None, None, -1, None, ManyProgress())
+        assert max(batch.size_bytes for batch in bench.accumulator.incomplete()) in range(size - 200, size)
 
 
 @check("buffer_memory")

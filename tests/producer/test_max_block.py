@@ -35,12 +35,12 @@ class Slow(KafkaProducer):
         self._metadata.snapshot = ClusterSnapshot({1: Node(1, "127.0.0.1", 1)}, topics=known)
         return known[topic]
 
-    def contended(self, queue: Any, chosen: Any, nbytes: int, now_ms: int, max_block_ms: int) -> None:
+    def contended(self, queue: Any, chosen: Any, nbytes: int, now_ms: int, max_block_ms: int, left_bytes: int) -> None:
         self.granted.append(max_block_ms)
         if len(self.granted) % 2:
             self.time.advance(MEMORY_MS)
         else:
-            self.opens(queue, chosen, nbytes, now_ms, 0)
+            self.opens(queue, chosen, nbytes, now_ms, 0, left_bytes)
 
 
 @pytest.fixture

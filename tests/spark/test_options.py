@@ -241,6 +241,7 @@ def test_spark_is_told_nothing_of_consumer_groups(name: str) -> None:
 def test_the_sink_gathers_more_than_a_producer_unless_told() -> None:
     assert sink_options(SERVERS).client["batch.size"] == "131072"
     assert sink_options({**SERVERS, "kafka.batch.size": "16384"}).client["batch.size"] == "16384"
+    assert sink_options(SERVERS).client["send.many.batch.size"] == "0"  # kafka.batch.size is for all
 
 
 def test_options_from_python() -> None:

@@ -1,0 +1,388 @@
+"""How large the batches of send_many are, whatever batch_size says, and what bounds them: request, topic, memory, codec, partitions."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from producer_support import Bench, response
+
+from kafkacore import KafkaConsumer, TopicPartition
+from kafkacore._codec import ColumnSource, ManyProgress
+from kafkacore.errors import BufferFullError, Code
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+PLAIN = {"enable_idempotence": False}
+KIB, MIB = 1024, 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("one", partitions=1)
+        cluster.create_topic("four", partitions=4)
+        yield cluster
+
+
+def producer(cluster: EmbeddedCluster, **settings: Any) -> KafkaProducer:
+    return KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
+
+
+def stored(cluster: EmbeddedCluster, topic: str, partitions: int = 1) -> list[list[tuple[bytes | None, bytes | None]]]:
+    """(key, value) of every record, by partition."""
+    out = []
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        for partition in range(partitions):
+            where = TopicPartition(topic, partition)
+            consumer.assign([where])
+            end = consumer.end_offsets([where])[where]
+            rows: list[tuple[bytes | None, bytes | None]] = []
+            while consumer.position(where) < end:
+                rows += [(record.key, record.value) for records in consumer.poll(1000).values() for record in records]
+            out.append(rows)
+    return out
+
+
+def column(count: int, size: int = 100) -> tuple[bytes, Any]:
+    return (b"".join((b"%d" % i).ljust(size, b"x") for i in range(count)), np.arange(count + 1, dtype=np.int32) * size)
+
+
+def append(bench: Bench, values: Any, keys: Any = None, partitions: Any = None) -> ManyProgress:
+    progress = ManyProgress()
+    key_column = None if keys is None else ColumnSource(keys)
+    bench._append_many(bench.topic, ColumnSource(values), key_column, None, partitions, -1, None, progress)
+    return progress
+
+
+def reserved(bench: Bench) -> list[int]:
+    return [batch.reserved_bytes for batch in bench.accumulator.incomplete()]
+
+
+# ---- one call --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_column_fills_batches_of_a_mebibyte_and_its_end_a_small_one() -> None:
+    bench = Bench(partitions=1, **PLAIN)
+    values = column(40_000)
+    append(bench, values)
+    assert [size for size in reserved(bench) if size >= MIB // 2] == [MIB] * 4
+    filled = [batch.size_bytes for batch in bench.accumulator.incomplete()]
+    assert all(MIB - 256 < size <= MIB for size in filled[:4])
+    assert all(size & (size - 1) == 0 for size in reserved(bench))              # PooledBuffer takes powers of two: none of it idle
+    assert bench.pool.total_bytes - bench.pool.available_bytes == sum(reserved(bench))
+    while bench.accumulator.has_queued():
+        bench.step()
+    seen = [bytes(record.value) for request in bench.requests() for record in request[0].records()]
+    while bench.client.sent:
+        bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    assert seen == [values[0][i : i + 100] for i in range(0, len(values[0]), 100)]
+    assert bench.pool.available_bytes == bench.pool.total_bytes
+
+
+@pytest.mark.parametrize(("rows", "size"), [(10, 100), (100, 100), (1, 10_000)])
+def test_a_small_call_takes_no_more_memory_than_before(rows: int, size: int) -> None:
+    bench = Bench(partitions=4, linger_ms=5, **PLAIN)
+    append(bench, column(rows, size))
+    append(bench, [b"x" * size] * rows)
+    assert set(reserved(bench)) == {16_384}
+
+
+KINDS = {
+    "bytes": lambda rows: rows,
+    "str": lambda rows: [row.decode() for row in rows],
+    "tuple": tuple,
+    "bytearrays": lambda rows: [bytearray(row) for row in rows],
+    "arrow": lambda rows: pa.array(rows, pa.binary()),
+    "views": lambda rows: pa.array(rows, pa.binary_view()),
+    "fixed": lambda rows: pa.array(rows, pa.binary(100)),
+    "numpy S": lambda rows: np.array(rows, "S100"),
+    "numpy V": lambda rows: np.array(rows, "V100"),
+    "pair": lambda rows: (b"".join(rows), np.arange(len(rows) + 1, dtype=np.int64) * 100),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_column_gives_the_same_batches(kind: str) -> None:
+    rows = [(b"%d" % i).ljust(100, b"x") for i in range(6_000)]
+    bench = Bench(partitions=1, **PLAIN)
+    append(bench, KINDS[kind](rows))
+    assert reserved(bench) == [512 * KIB, 256 * KIB]
+    bench.step()
+    bench.step()
+    assert [bytes(record.value) for request in bench.requests() for record in request[0].records()] == rows
+
+
+def test_a_list_that_is_changed_while_it_is_read_is_not_read_beyond_its_end() -> None:
+    bench = Bench(partitions=1, send_many_batch_size=64 * KIB, **PLAIN)
+    values = [b"x" * 1_000] * 5_000
+
+    def shrink(*given: Any) -> None:
+        del values[600:]                                   # the estimates for the next batches look at rows far behind
+        Bench._roll_many(bench, *given)
+
+    bench._roll_many = shrink  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="changed while it was read"):
+        append(bench, values)
+
+
+def test_keyed_rows_fill_a_batch_for_each_partition() -> None:
+    bench = Bench(partitions=4, **PLAIN)
+    keys = [b"%d" % (i % 1000) for i in range(20_000)]
+    append(bench, column(20_000), keys)
+    by_partition = [sum(batch.count for batch in queue.batches) for queue in bench.topic.partitions]
+    assert sum(by_partition) == 20_000
+    assert all(len(queue.batches) <= 3 for queue in bench.topic.partitions)
+    assert max(reserved(bench)) >= 512 * KIB
+
+
+def test_rows_of_one_key_double_their_batches() -> None:
+    bench = Bench(partitions=16, **PLAIN)
+    append(bench, column(40_000), [b"k"] * 40_000)
+    assert max(reserved(bench)) == 512 * KIB               # a quarter of 32 MiB for 16 partitions
+    assert len(reserved(bench)) < 14
+
+
+def test_many_partitions_share_a_quarter_of_the_memory() -> None:
+    bench = Bench(partitions=200, buffer_memory=64 * MIB, **PLAIN)
+    append(bench, column(100_000), partitions=np.arange(100_000, dtype=np.int32) % 200)
+    assert bench.pool.total_bytes - bench.pool.available_bytes <= 16 * MIB
+    assert max(reserved(bench)) == 64 * KIB
+
+
+# ---- what bounds a batch ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "largest"),
+    [
+        ({"max_request_size": 300_000}, 256 * KIB),
+        ({"max_request_size": MIB - 1}, 512 * KIB),
+        ({"buffer_memory": 4 * MIB}, 128 * KIB),
+        ({"send_many_batch_size": 200_000}, 128 * KIB),
+        ({"send_many_batch_size": 0}, 16_384),
+        ({"send_many_batch_size": 1_000}, 16_384),
+        ({"batch_size": 3_000_000, "max_request_size": 5_000_000}, 3_000_000),
+        ({"batch_size": 1_000}, MIB),
+        ({"batch_size": 0}, MIB),
+        ({"send_many_batch_size": 4 * MIB, "max_request_size": 5_000_000, "buffer_memory": 256 * MIB}, 4 * MIB),
+    ],
+)
+def test_the_smallest_limit_rules_and_a_larger_batch_size(settings: dict[str, int], largest: int) -> None:
+    bench = Bench(partitions=1, **PLAIN, **settings)
+    append(bench, column(10_000 + 3 * largest // 200))
+    assert max(reserved(bench)) == largest
+    assert all(batch.size_bytes <= bench.config.max_request_size for batch in bench.accumulator.incomplete())
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
+def test_with_a_codec_a_batch_is_what_a_pass_compresses(cluster: EmbeddedCluster, codec: str) -> None:
+    topic = f"codec-{codec}"
+    cluster.create_topic(topic, partitions=1)
+    rows = [random.Random(i).randbytes(500) for i in range(8_000)]              # does not get smaller
+    with producer(cluster, compression_type=codec) as p:
+        assert p._accumulator.many_bytes == (MIB if codec == "none" else 256 * KIB)
+        assert not p.send_many(topic, rows).result(30).errors
+        assert p.metrics()["splits"] == 0
+        assert p.metrics()["bytes"] / p.metrics()["batches"] > 100 * KIB
+    assert [value for _, value in stored(cluster, topic)[0]] == rows
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("limit", [20_000, 100_000, 600_000])
+def test_a_topic_with_small_batches_is_remembered(cluster: EmbeddedCluster, limit: int, idempotent: bool) -> None:
+    topic = f"small-{limit}-{idempotent}"
+    cluster.create_topic(topic, partitions=1, configs={"max.message.bytes": str(limit)})
+    values = column(12_000)
+    rows = [values[0][i : i + 100] for i in range(0, len(values[0]), 100)]
+    calls = 0
+    with producer(cluster, enable_idempotence=idempotent, max_in_flight_requests_per_connection=5 if idempotent else 1) as p:
+        while calls < 50 and (not calls or p._topics[topic].many_limit_bytes > limit):
+            assert not p.send_many(topic, values).result(30).errors
+            calls += 1
+        assert limit // 2 - 1 <= p._topics[topic].many_limit_bytes <= limit
+        splits = p.metrics()["splits"]
+        assert splits >= 1
+        for _ in range(3):
+            assert not p.send_many(topic, values).result(30).errors
+        assert p.metrics()["splits"] == splits
+    assert [value for _, value in stored(cluster, topic)[0]] == rows * (calls + 3)
+
+
+def test_a_refused_batch_of_batch_size_says_nothing_about_columns() -> None:
+    bench = Bench(partitions=1, batch_size=4_096, **PLAIN)
+    for _ in range(10):
+        bench.send("t", b"x" * 100, partition=0)
+    bench.step()
+    bench.client.answer(response((0, int(Code.MESSAGE_TOO_LARGE), -1)))
+    bench.step()
+    assert bench.sender.counters["splits"] == 1
+    append(bench, column(20_000))
+    assert max(reserved(bench)) == MIB
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_time_to_wait_what_is_free_is_used_to_the_end() -> None:
+    bench = Bench(partitions=1, buffer_memory=4 * MIB, **PLAIN)
+    bench.pool.allocate(4 * MIB - 70 * KIB, 0)
+    with pytest.raises(BufferFullError) as raised:
+        append(bench, column(5_000))
+    assert reserved(bench) == [64 * KIB]
+    assert raised.value.topic == "t"
+    assert bench.pool.available_bytes == 6 * KIB
+
+
+def test_a_wait_is_for_a_batch_and_does_not_cut_it_ever_smaller() -> None:
+    bench = Bench(partitions=1, buffer_memory=4 * MIB, **PLAIN)
+    bench.max_block_ms = 1
+    bench.pool.allocate(4 * MIB - 56 * KIB, 0)
+    held = bench.pool.allocate(36 * KIB, 0)
+    with pytest.raises(BufferFullError, match="131072 bytes needed"):
+        append(bench, column(5_000))
+    assert bench.pool.available_bytes == 20 * KIB
+    bench.pool.deallocate(held, 36 * KIB)
+    append(bench, column(300))
+    assert reserved(bench) == [32 * KIB, 16 * KIB]         # a quarter or more of it is there: no wait
+
+
+def test_a_small_memory_delivers_columns_and_single_records_of_other_threads(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("tight", partitions=4)
+    values = column(20_000)
+    failed: list[BaseException] = []
+
+    with producer(cluster, buffer_memory=128 * KIB, batch_size=1_024, max_block_ms=30_000) as p:
+
+        def single() -> None:
+            try:
+                for i in range(500):
+                    p.send("tight", b"single" * 20, key=b"%d" % i)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=single) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        many = p.send_many("tight", values)
+        keyed = p.send_many("tight", values, [b"%d" % i for i in range(20_000)])
+        for thread in threads:
+            thread.join(60)
+        p.flush(60)
+        assert not failed
+        assert not many.result(0).errors
+        assert not keyed.result(0).errors
+        assert p.metrics()["buffer_available_bytes"] == 128 * KIB
+    assert sum(map(len, stored(cluster, "tight", 4))) == 41_000
+
+
+# ---- when a batch leaves, and what comes behind it -------------------------------------------------------------------------------------
+
+
+def test_a_batch_with_batch_size_bytes_does_not_linger_and_takes_more_until_it_leaves() -> None:
+    bench = Bench(partitions=1, linger_ms=1_000, **PLAIN)
+    append(bench, column(100))
+    bench.step()
+    assert not bench.requests()                            # 11 KB linger, as ever
+    bench.step(1_000)
+    assert [len(list(request[0].records())) for request in bench.requests()] == [100]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    append(bench, column(1_000))
+    append(bench, column(50))
+    assert reserved(bench) == [128 * KIB]
+    bench.step()
+    assert [len(list(request[0].records())) for request in bench.requests()] == [1_050]
+
+
+def test_calls_faster_than_the_sender_share_batches_that_grow() -> None:
+    bench = Bench(partitions=1, **PLAIN)
+    for _ in range(60):
+        append(bench, column(1_000))
+    sizes = reserved(bench)
+    assert sizes[0] == 128 * KIB
+    assert max(sizes) == 256 * KIB
+    assert len(sizes) <= 40
+
+
+@pytest.mark.parametrize(("rows", "urgent"), [(1_000, [True]), (50, [])])
+def test_the_sender_hears_of_an_open_batch_with_batch_size_bytes(rows: int, urgent: list[bool]) -> None:
+    bench = Bench(partitions=1, linger_ms=1_000, **PLAIN)
+    bench._accumulator = bench.accumulator
+    woken: list[bool] = []
+    bench.accumulator.wake = lambda deadline_ms, urgent: woken.append(urgent) if urgent else None
+    bench.accumulator.looking()
+    append(bench, column(rows))
+    append(bench, [])
+    assert len(bench.accumulator.incomplete()) == 1
+    assert woken == urgent
+
+
+def test_a_full_enough_batch_leaves_before_its_linger_is_over(cluster: EmbeddedCluster) -> None:
+    with producer(cluster, linger_ms=100_000, delivery_timeout_ms=200_000) as p:
+        p.send("one", b"first").add_done_callback(lambda _: None)
+        p.flush(30)
+        done = threading.Event()
+        p.send_many("one", column(1_000)).add_done_callback(lambda _: done.set())
+        assert done.wait(30)                               # nobody drives for the Sender thread
+
+
+def test_send_and_send_many_keep_their_order(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("mixed", partitions=1)
+    expected: list[bytes] = []
+    with producer(cluster) as p:
+        for turn in range(6):
+            for i in range(50):
+                expected.append(b"s%d-%d" % (turn, i))
+                p.send("mixed", expected[-1])
+            rows = [(b"m%d-%d" % (turn, i)).ljust(120, b".") for i in range(4_000)]
+            expected += rows
+            p.send_many("mixed", rows)
+        p.flush(60)
+    assert [value for _, value in stored(cluster, "mixed")[0]] == expected
+
+
+# ---- partitions of rows without a key --------------------------------------------------------------------------------------------------
+
+
+def in_turn(bench: Bench) -> list[int]:
+    """Makes the sticky partition go round; returns the list of those chosen."""
+    chosen: list[int] = []
+
+    def choose(topic: Any) -> Any:
+        chosen.append((topic.sticky.index + 1) % topic.n)
+        return topic.partitions[chosen[-1]]
+
+    bench.accumulator._choose_sticky = choose
+    return chosen
+
+
+def test_a_long_column_has_a_batch_for_every_partition() -> None:
+    bench = Bench(partitions=4, **PLAIN)
+    in_turn(bench)
+    append(bench, column(10_000))
+    assert [sum(batch.size_bytes for batch in queue.batches) > 200 * KIB for queue in bench.topic.partitions] == [True] * 4
+    append(bench, column(80_000))
+    assert max(reserved(bench)) == MIB
+    held = [sum(batch.size_bytes for batch in queue.batches) for queue in bench.topic.partitions]
+    assert max(held) - min(held) <= MIB + 64 * KIB
+
+
+def test_calls_of_one_batch_go_round_the_partitions() -> None:
+    bench = Bench(partitions=4, **PLAIN)
+    chosen = in_turn(bench)
+    for _ in range(8):
+        append(bench, column(2_000))
+        bench.step()                                       # it leaves at once: the next call begins another
+    assert len(chosen) == 7
+    counts = [0] * 4
+    for request in bench.requests():
+        for partition, batch in request.items():
+            counts[partition] += len(list(batch.records()))
+    assert counts == [4_000] * 4
