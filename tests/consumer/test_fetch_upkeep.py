@@ -163,6 +163,53 @@ class Upkeep(RuleBasedStateMachine):
             self.rig.positions.step(self.rig.now_ms, 0)
         self.check()
 
+    @rule(ms=st.sampled_from([0, 100, 1000]), counts=st.lists(st.sampled_from([0, 1, 5, 12, 500]), min_size=1, max_size=5))
+    def go_on(self, ms, counts):
+        """Undisturbed reading: what is held, read ahead and released only comes about in a row."""
+        for count in counts:
+            self.step(ms)
+            self.rig.cluster.deliver()
+            self.step(0)
+            if count:
+                self.collect(count)
+            self.step(0)
+
+    @rule(index=index)
+    def fill(self, index):
+        for _ in range(4):
+            self.rig.log(TPS[index]).append(*numbered(0, 10))
+
+    @rule(index=index, offset=st.integers(0, 12))
+    def assign_anew_between_two_fetches(self, index, offset):
+        if tp := self.assigned(index):
+            self.rig.subscription.remove([tp])
+            self.rig.subscription.add([tp])
+            self.rig.subscription.seek(tp, offset)
+            self.check()
+
+    @rule(index=index)
+    def withdraw_while_asked(self, index):
+        if tp := self.assigned(index):
+            self.rig.subscription.request_reset(tp, LATEST)
+            self.step(0)
+            self.rig.subscription.remove([tp])
+
+    @rule(index=index, node_id=st.sampled_from([1, 2, 3]))
+    def use_a_nearer_replica_for_its_time(self, index, node_id):
+        self.rig.log(TPS[index]).preferred = node_id
+        self.go_on(0, [500])
+        self.rig.log(TPS[index]).preferred = -1
+        self.rig.cluster.deliver()
+        self.rig.now_ms += 300_001
+        self.check()
+
+    @invariant()
+    def nothing_is_asked_for_nobody(self):
+        for asked in [*self.rig.positions._resets.values(), *self.rig.positions._validations.values()]:
+            withdrawn = {state.tp for _, state in self.rig.subscription.withdrawn}
+            of = [(e[0] if isinstance(e, tuple) else e) for e in asked.values()]
+            assert all(state.assigned or state.tp in withdrawn for state in of)
+
     @invariant()
     def the_books_are_in_order(self):
         subscription, fetcher = self.rig.subscription, self.rig.fetcher
@@ -229,7 +276,7 @@ class Upkeep(RuleBasedStateMachine):
 
 
 TestUpkeep = Upkeep.TestCase
-TestUpkeep.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestUpkeep.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 # ---- steps
