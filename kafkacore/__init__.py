@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from kafkacore.consumer.group.listener import RebalanceListener
     from kafkacore.producer import KafkaProducer
     from kafkacore.records import ConsumerRecord
-    from kafkacore.types import NewPartitions, NewTopic, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+    from kafkacore.types import (
+        NewPartitions,
+        NewTopic,
+        OffsetAndMetadata,
+        ProducerRecord,
+        RecordMetadata,
+        SubscriptionPattern,
+        TopicPartition,
+    )
 
 # The GIL is the lock of the compiled code. A free-threaded Python turns it on for the extension, unless PYTHON_GIL=0 forbids it.
 if hasattr(sys, "_is_gil_enabled"):
@@ -38,6 +46,7 @@ __all__ = [
     "NewTopic",
     "NewPartitions",
     "RebalanceListener",
+    "SubscriptionPattern",
     "errors",
 ]
 
@@ -48,7 +57,8 @@ _HOMES = {
     "ConsumerRecord": "kafkacore.records",
     "RebalanceListener": "kafkacore.consumer.group.listener",
     **dict.fromkeys(
-        ("NewPartitions", "NewTopic", "OffsetAndMetadata", "ProducerRecord", "RecordMetadata", "TopicPartition"), "kafkacore.types"
+        ("NewPartitions", "NewTopic", "OffsetAndMetadata", "ProducerRecord", "RecordMetadata", "SubscriptionPattern", "TopicPartition"),
+        "kafkacore.types",
     ),
 }
 

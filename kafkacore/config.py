@@ -531,8 +531,10 @@ class ConsumerConfig(ClientConfig):
 
     def _check(self) -> None:
         super()._check()
-        if self.group_protocol != "classic":
-            raise ConfigError("group_protocol=consumer (KIP-848) is not implemented yet: leave it out")
+        if self.group_protocol == "consumer":
+            classic = self.given & {"session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"}
+            if classic:
+                raise ConfigError(f"{', '.join(sorted(classic))}: not with group_protocol=consumer, where the broker decides it")
         if self.group_remote_assignor is not None and self.group_protocol == "classic":
             raise ConfigError("group_remote_assignor belongs to group_protocol=consumer")
         if self.group_id is not None and not self.group_id.strip():

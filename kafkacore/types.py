@@ -45,6 +45,12 @@ class ConsumerGroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+class SubscriptionPattern(NamedTuple):
+    """A regular expression in RE2's syntax that the broker matches with topic names (KIP-848), for `KafkaConsumer.subscribe`."""
+
+    pattern: str
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The answer to a search by time: the first record at or after it (`timestamp_ms` in epoch milliseconds)."""
 

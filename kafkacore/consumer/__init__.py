@@ -25,7 +25,8 @@ from kafkacore.consumer.group.classic import ClassicMembership
 from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
-from kafkacore.consumer.group.membership import GroupSettings
+from kafkacore.consumer.group.membership import GroupSettings, Membership
+from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
@@ -34,7 +35,7 @@ from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
-from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 
 if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
@@ -138,7 +139,7 @@ class KafkaConsumer:
                 self._driver,
                 self._subscription,
                 membership=self._make_membership,
-                assigned=self._fetcher.retain,
+                assigned=self._assigned_by_group,
                 reached=self._unread.working_on,
             )
             self._positions.fetch_committed = self._group.commits.fetch
@@ -156,7 +157,11 @@ class KafkaConsumer:
         self._subscription.settle_anew()
         self._seen_snapshot = None
 
-    def _make_membership(self, link: CoordinatorLink, settings: GroupSettings) -> ClassicMembership:
+    def _make_membership(self, link: CoordinatorLink, settings: GroupSettings) -> Membership:
+        if self.config.group_protocol == "consumer":
+            return ConsumerMembership(
+                link, settings, self.config.group_remote_assignor, lambda: self._metadata.snapshot, self._ask_names_of_topic_ids
+            )
         assignors = make_assignors(self.config.partition_assignment_strategy)
         return ClassicMembership(link, settings, assignors, lambda: self._metadata.snapshot, self._want_topics_of_group)
 
@@ -164,10 +169,28 @@ class KafkaConsumer:
         """As the leader of a group this consumer needs to know the topics of all members."""
         self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
 
+    def _ask_names_of_topic_ids(self) -> None:
+        """The coordinator assigned topics by ids that have no name yet."""
+        if self._subscription.mode is Mode.BROKER_PATTERN:
+            self._metadata.all_topics = True
+        self._metadata.request_update()
+
+    def _assigned_by_group(self) -> None:
+        """The assignment has changed. Under the broker's pattern the topics are known by it only."""
+        subscription = self._subscription
+        if subscription.mode is Mode.BROKER_PATTERN:
+            subscription.topics = frozenset(tp.topic for tp in subscription.partitions)
+            self._metadata.all_topics = False
+            self._want_topics(subscription.topics)
+        self._fetcher.retain()
+
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: Iterable[str] | None = None, pattern: str | re.Pattern[str] | None = None, listener: RebalanceListener | None = None
+        self,
+        topics: Iterable[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
+        listener: RebalanceListener | None = None,
     ) -> None:
         """Reads these topics: in a group the partitions that this member is given, without one all partitions, also those added later,
         which begin at their start.
@@ -175,6 +198,7 @@ class KafkaConsumer:
         Args:
             topics: names; they replace the topics subscribed to before. None or empty, without a pattern, unsubscribes.
             pattern: a regular expression in place of names; every topic whose whole name it matches is read, also topics created later.
+                A `SubscriptionPattern` is matched by the broker (RE2's syntax); it needs group_protocol=consumer.
             listener: is called when partitions come and go; a `RebalanceListener`. Needs a group.
 
         Raises:
@@ -190,7 +214,15 @@ class KafkaConsumer:
             return
         with self._driver:
             self._rewind()
-            if pattern is not None:
+            if isinstance(pattern, SubscriptionPattern):
+                membership = None if self._group is None else self._group.membership
+                if not isinstance(membership, ConsumerMembership):
+                    raise errors.UsageError("a SubscriptionPattern is matched by the broker: it needs group_id and group_protocol=consumer")
+                if not isinstance(pattern.pattern, str) or not pattern.pattern:
+                    raise errors.UsageError(f"not a regular expression: {pattern.pattern!r}")
+                self._subscription.subscribe_broker_pattern()
+                membership.subscribe_pattern(pattern.pattern)
+            elif pattern is not None:
                 self._subscription.subscribe_pattern(re.compile(pattern))
                 self._metadata.all_topics = True
                 self._metadata.request_update()
@@ -199,7 +231,8 @@ class KafkaConsumer:
                 self._want_topics(self._subscription.topics)
             if self._group is not None:
                 self._group.listener = listener
-                self._group.membership.subscribe(self._subscription.topics)
+                if not isinstance(pattern, SubscriptionPattern):
+                    self._group.membership.subscribe(self._subscription.topics)
             self._seen_snapshot = None
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:

@@ -39,6 +39,7 @@ class Mode(Enum):
     NONE = "none"
     TOPICS = "topics"
     PATTERN = "pattern"
+    BROKER_PATTERN = "broker_pattern"
     MANUAL = "manual"
 
 
@@ -241,6 +242,10 @@ class SubscriptionState:
         """Reads every topic the pattern matches wholly."""
         self._set_mode(Mode.PATTERN)
         self.pattern = pattern
+
+    def subscribe_broker_pattern(self) -> None:
+        """Reads what the group's coordinator assigns by a pattern that it matches; `topics` are those of the assignment."""
+        self._set_mode(Mode.BROKER_PATTERN)
 
     def assign_manual(self, tps: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions; those kept from before keep their position."""

@@ -12,7 +12,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group.assignors import RangeAssignor
 from kafkacore.producer import KafkaProducer
-from kafkacore.protocol import HeartbeatRequest, JoinGroupRequest
+from kafkacore.protocol import ConsumerGroupHeartbeatRequest, HeartbeatRequest, JoinGroupRequest
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
@@ -109,8 +109,19 @@ def exclude_internal_topics(cluster: EmbeddedCluster) -> None:
 
 @check("group_protocol", "group_remote_assignor")
 def group_protocol(cluster: EmbeddedCluster) -> None:
+    beats: list[ConsumerGroupHeartbeatRequest] = noted(cluster, "ConsumerGroupHeartbeat")
+    settings = {"group_protocol": "consumer", "group_remote_assignor": "range", "max_poll_interval_ms": 70_000, "client_rack": "r"}
+    with member(cluster, **settings) as consumer:
+        joined(consumer)
+    assert [(b.server_assignor, b.rebalance_timeout_ms, b.rack_id) for b in beats if b.member_epoch == 0] == [("range", 70_000, "r")]
     with pytest.raises(errors.ConfigError, match="group_remote_assignor belongs to"):
         member(cluster, group_remote_assignor="uniform")
+    for name, value in {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 3_000, "partition_assignment_strategy": "range"}.items():
+        with pytest.raises(errors.ConfigError, match=f"{name}: not with group_protocol=consumer"):
+            member(cluster, group_protocol="consumer", **{name: value})
+    wrong = {"group_protocol": "consumer", "group_remote_assignor": "nearest", "group_id": "g2"}
+    with member(cluster, **wrong) as consumer, pytest.raises(errors.UnsupportedAssignor, match="nearest"):
+        joined(consumer)
 
 
 @pytest.fixture

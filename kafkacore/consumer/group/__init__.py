@@ -3,6 +3,7 @@
     membership.py   what both group protocols share: settings, identity, the change that the polling thread carries out
     coordinator.py  finding the group's coordinator, and a connection of its own to it
     classic.py      JoinGroup, SyncGroup, Heartbeat, LeaveGroup: an engine that is handed the time
+    modern.py       ConsumerGroupHeartbeat (KIP-848): the same, where the broker assigns
     assignor.py     the interface of assignors, and the bytes in which members exchange subscriptions and assignments
 
 Rules:

@@ -37,6 +37,7 @@ log = logging.getLogger("kafkacore.consumer")
 
 _BY_NAME = 9  # from version 10 on topics go by id
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT})
+_EPOCH_ENDED = frozenset({Code.STALE_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID})
 _NO_MEMBER = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_MEMBER_EPOCH})
 
 
@@ -263,13 +264,13 @@ class OffsetCommits:
                     self._link.lost(cause)
                     self._again(commit, cause)
                     return
+                if code == Code.STALE_MEMBER_EPOCH and self._member().generation_id >= 0:
+                    self._again(commit, cause)  # a member still: its next heartbeat brings the epoch, if it has not done so
+                    return
                 if code in _NO_MEMBER or code == Code.STALE_MEMBER_EPOCH:
                     now = self._member()
                     if now.generation_id >= 0 and now != member:  # the group has rebalanced meanwhile, and this member is part of it
                         self._end(commit, self._rebalancing(cause))
-                        return
-                    if code == Code.STALE_MEMBER_EPOCH:
-                        self._again(commit, cause)
                         return
                     self._end(commit, self._failed(cause))
                     return
@@ -375,8 +376,8 @@ class OffsetCommits:
             if data.error_code in _COORDINATOR:
                 self._link.lost(cause)
                 self._ask_again(query, cause)
-            elif cause.retriable or data.error_code == Code.STALE_MEMBER_EPOCH:
-                self._ask_again(query, cause)
+            elif cause.retriable or (self._names_member and data.error_code in _EPOCH_ENDED):
+                self._ask_again(query, cause)  # with the next epoch, or without one
             else:
                 query.error = cause
             return

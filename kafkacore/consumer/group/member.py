@@ -94,7 +94,7 @@ class GroupMember:
     @property
     def managed(self) -> bool:
         """The group assigns the partitions; False with `assign`, where the group only keeps offsets."""
-        return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN)
+        return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN, Mode.BROKER_PATTERN)
 
     def identity(self) -> ConsumerGroupMetadata:
         return self.membership.metadata if self.managed else ConsumerGroupMetadata(self.group_id)
