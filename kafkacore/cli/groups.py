@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
+from kafkacore.admin import GroupDescription
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json, told
 from kafkacore.cli.terminal import console
 
@@ -39,41 +40,78 @@ def list_groups(
 
 @app.command("describe")
 def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settings = None, json: Json = False) -> None:
-    """Show members of groups and what they have committed: offset, end of the partition, and how far it is."""
+    """Show members of groups, what they are assigned, and what is committed: offset, end of the partition, and how far it is."""
     with admin_client(bootstrap_server, setting) as admin:
         described = checked(admin.describe_groups(groups))
         committed = {name: _committed(admin, name) for name in groups}
-        ends = _ends(admin, {tp for offsets in committed.values() for tp in offsets})
+        owned = {tp for group in described.values() for member in group.members for tp in member.partitions}
+        ends = _ends(admin, owned.union(*committed.values()))
+    rows = {name: _rows(described[name], committed[name], ends) for name in groups}
     if json:
-        print_json({name: _as_json(described[name], committed[name], ends) for name in groups})
+        print_json({name: _as_json(described[name], rows[name]) for name in groups})
         return
     for name in groups:
         group = described[name]
-        owners = {tp: member.client_id for member in group.members for tp in member.partitions}
-        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}"
-        table = Table("topic", "partition", "committed", "end", "lag", "member", title=title, title_justify="left")
-        for tp in sorted(committed[name].keys() | owners.keys()):
-            offset = committed[name].get(tp)
-            end = ends.get(tp)
-            lag = "-" if offset is None or end is None else f"{max(end - offset.offset, 0):,}"
-            shown = "-" if offset is None else f"{offset.offset:,}"
-            table.add_row(tp.topic, str(tp.partition), shown, "-" if end is None else f"{end:,}", lag, owners.get(tp, "-"))
+        assignor = f", assignor {group.assignor}" if group.assignor else ""
+        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}{assignor}"
+        table = Table("topic", "partition", "committed", "end", "lag", "client", "host", "member", title=title, title_justify="left")
+        for row in rows[name]:
+            figures = ("-" if row[key] is None else f"{row[key]:,}" for key in ("committed", "end", "lag"))
+            who = (row[key] or "-" for key in ("client_id", "host", "member_id"))
+            table.add_row(row["topic"], str(row["partition"]), *figures, *who)
         console.print(table)
+        if group.members:
+            table = Table("member", "instance", "client", "host", "partitions")
+            for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id)):
+                partitions = _assignment(member.partitions)
+                table.add_row(member.member_id, member.instance_id or "-", member.client_id, member.client_host, partitions)
+            console.print(table)
 
 
-def _as_json(group: Any, committed: Offsets, ends: dict[TopicPartition, int]) -> dict[str, Any]:
+def _assignment(partitions: list[TopicPartition]) -> str:
+    """ "orders 0 1 4, payments 2"; "-" for none."""
+    topics = sorted({tp.topic for tp in partitions})
+    return ", ".join(" ".join([topic, *(str(tp.partition) for tp in sorted(partitions) if tp.topic == topic)]) for topic in topics) or "-"
+
+
+def _rows(group: GroupDescription, committed: Offsets, ends: dict[TopicPartition, int]) -> list[dict[str, Any]]:
+    """What is known of each partition that is assigned or has a committed offset; None where nothing is."""
+    owners = {tp: member for member in group.members for tp in member.partitions}
+    rows = []
+    for tp in sorted(committed.keys() | owners.keys()):
+        offset, end, owner = committed.get(tp), ends.get(tp), owners.get(tp)
+        rows.append(
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "committed": None if offset is None else offset.offset,
+                "end": end,
+                "lag": None if offset is None or end is None else max(end - offset.offset, 0),
+                "metadata": "" if offset is None else offset.metadata,
+                "member_id": owner and owner.member_id,
+                "client_id": owner and owner.client_id,
+                "host": owner and owner.client_host,
+            }
+        )
+    return rows
+
+
+def _as_json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "state": group.state,
         "type": group.type,
         "assignor": group.assignor,
         "members": [
-            {"member_id": m.member_id, "client_id": m.client_id, "host": m.client_host, "partitions": [list(tp) for tp in m.partitions]}
+            {
+                "member_id": m.member_id,
+                "instance_id": m.instance_id,
+                "client_id": m.client_id,
+                "host": m.client_host,
+                "partitions": [list(tp) for tp in m.partitions],
+            }
             for m in group.members
         ],
-        "offsets": [
-            {"topic": tp.topic, "partition": tp.partition, "committed": each.offset, "end": ends.get(tp), "metadata": each.metadata}
-            for tp, each in sorted(committed.items())
-        ],
+        "offsets": rows,
     }
 
 

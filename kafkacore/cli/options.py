@@ -106,6 +106,11 @@ def told(done: str, names: list[str], json: bool) -> None:
         typer.echo(f"{done} {', '.join(names)}")
 
 
+def json_line(value: Any) -> str:
+    """One JSON document on one line."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
 def print_json(value: Any) -> None:
     """One JSON document on one line of stdout."""
-    sys.stdout.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line(value))

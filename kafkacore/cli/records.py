@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition
-from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, print_json
+from kafkacore.cli.member import MOST_AT_ONCE, consume_as_member, describe, seek_to
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, json_line, print_json
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
+from kafkacore.config import ConsumerConfig
 
 CHUNK_BYTES = 1 << 20
 
@@ -120,28 +122,30 @@ def as_json(record: ConsumerRecord) -> dict[str, Any]:
     }
 
 
-def _seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: int) -> None:
-    """Moves to an offset, in partitions that do not hold it to the nearest they have: others may be longer."""
-    first, end = consumer.beginning_offsets(where), consumer.end_offsets(where)
-    moved = []
-    for tp in where:
-        offset = min(max(wanted, first[tp]), end[tp])
-        consumer.seek(tp, offset)
-        if offset != wanted:
-            held = f"holds {first[tp]} to {end[tp] - 1}" if first[tp] < end[tp] else "is empty"
-            moved.append(f"partition {tp.partition} {held} and is read from {offset} on")
-    if moved:
-        typer.echo(f"kafkacore: {where[0].topic} has no offset {wanted} everywhere: {'; '.join(moved)}", err=True)
+def _line_maker(as_objects: bool, separator: bytes | None) -> Callable[[ConsumerRecord], bytes]:
+    """What makes a record the bytes that are printed."""
+    if as_objects:
+        return lambda record: json_line(as_json(record)).encode()
+    if separator is None:
+        return lambda record: (record.value or b"") + b"\n"
+    return lambda record: b"".join((record.key or b"", separator, record.value or b"", b"\n"))
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to read.")],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "-g", "--group", help="Read as a member of this group and commit what was printed (not with -X enable.auto.commit=false)."
+        ),
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="earliest|latest|OFFSET",
-            help="Where to begin in every partition. One that does not hold the offset is read from its nearest, and said so.",
+            help="Where to begin in every partition. One that does not hold the offset is read from its nearest, and said so. With --group "
+            "it counts where the group has committed no offset.",
         ),
     ] = "latest",
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
@@ -155,44 +159,67 @@ def consume(
     setting: Settings = None,
     json: Json = False,
 ) -> None:
-    """Print the records of a topic, until Ctrl+C, --max or the end."""
+    """Print the records of topics, until Ctrl+C, --max or the end; several commands with one --group share their partitions."""
     if form not in ("raw", "json"):
         raise typer.BadParameter("must be raw or json", param_hint="--format")
     if start not in ("earliest", "latest") and not start.isdecimal():
         raise typer.BadParameter("must be earliest, latest or an offset", param_hint="--from")
-    as_objects = json or form == "json"
-    separator = None if key_separator is None else key_separator.encode()
-    out = sys.stdout.buffer
-    reset = start if start in ("earliest", "latest") else "none"
+    line_of = _line_maker(json or form == "json", None if key_separator is None else key_separator.encode())
+    offset = int(start) if start.isdecimal() else None
+    reset = start if offset is None else "none"
     own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
-    with KafkaConsumer(client_settings(bootstrap_server, setting, **own)) as consumer:
-        there = consumer.partitions_for(topic)
-        if partition is not None and partition not in there:
-            raise Failure(f"topic {topic} has no partition {partition}, only {there[0]} to {there[-1]}")
-        where = [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
+    settings = client_settings(bootstrap_server, setting, **own)
+    if group is not None:
+        settings = {name: value for name, value in settings.items() if name not in ("group.id", "group_id")} | {"group.id": group}
+    config = ConsumerConfig.from_user(settings)
+    topics = list(dict.fromkeys(topics))
+    if config.group_id is not None:
+        if partition is not None:
+            raise typer.BadParameter("a group says who reads which partition: leave it out, or --group", param_hint="--partition")
+        count, committed = consume_as_member(config, topics, line_of, start=offset, most=most, exit_at_end=exit_at_end, quiet=json)
+        what = describe(topics, config, committed)
+    else:
+        count = _consume_alone(settings, topics, line_of, offset, most, partition, exit_at_end)
+        what = ", ".join(topics)
+    if not sys.stdout.isatty() and not json:
+        messages.print(f"{count:,} records of {what}")
+
+
+def _consume_alone(
+    settings: dict[str, Any],
+    topics: list[str],
+    line_of: Callable[[ConsumerRecord], bytes],
+    start: int | None,
+    most: int | None,
+    partition: int | None,
+    exit_at_end: bool,
+) -> int:
+    """Prints all partitions, or `partition`, of topics. Returns how many records."""
+    out = sys.stdout.buffer
+    with KafkaConsumer(settings) as consumer:
+        where = []
+        for topic in topics:
+            there = consumer.partitions_for(topic)
+            if partition is not None and partition not in there:
+                raise Failure(f"topic {topic} has no partition {partition}, only {there[0]} to {there[-1]}")
+            where += [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
-        if start.isdecimal():
-            _seek_to(consumer, where, int(start))
+        if start is not None:
+            for topic in topics:
+                seek_to(consumer, [tp for tp in where if tp.topic == topic], start)
         ends = consumer.end_offsets(where) if exit_at_end else {}
         total = most if most is not None else sum(ends[tp] - consumer.position(tp) for tp in where) if exit_at_end else None
         count = 0
-        with record_progress(topic, total, visible=not sys.stdout.isatty()) as bar:
+        with record_progress(", ".join(topics), total, visible=not sys.stdout.isatty()) as bar:
             while most is None or count < most:
                 if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
                     break
-                left = 10_000 if most is None else min(10_000, most - count)
+                left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - count)
                 polled = consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left)
                 for tp, records in polled.items():
                     mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
-                    for record in mine:
-                        if as_objects:
-                            print_json(as_json(record))
-                        else:
-                            if separator is not None:
-                                out.write((record.key or b"") + separator)
-                            out.write((record.value or b"") + b"\n")
+                    out.write(b"".join(map(line_of, mine)))
                     count += len(mine)
-                sys.stdout.flush()
+                out.flush()
                 bar.update(bar.task_ids[0], completed=count)
-    if not sys.stdout.isatty() and not json:
-        messages.print(f"{count:,} records of {topic}")
+    return count

@@ -1,0 +1,279 @@
+"""`kafkacore consume --group` commits what was printed and nothing else; `groups describe` shows the members while they run."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore.cli.app import run
+from kafkacore.testing import EmbeddedCluster
+
+COMMAND = [sys.executable, "-m", "kafkacore", "consume"]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def at(servers: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster, known to every command through the environment."""
+    monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", servers)
+    return servers
+
+
+@pytest.fixture
+def topic(servers: str, request: pytest.FixtureRequest) -> str:
+    """A topic with 4 partitions, of this test alone."""
+    name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:200]
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(name, 4)]).check()
+    return name
+
+
+def fill(servers: str, topic: str, count: int, partitions: int = 4, size: int = 0) -> None:
+    """Values "PARTITION:OFFSET", so many in each partition."""
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        for partition in range(partitions):
+            values = [(b"%d:%d" % (partition, offset)).ljust(size, b".") for offset in range(count)]
+            producer.send_many(topic, values, partitions=[partition] * count)
+
+
+def committed(servers: str, group: str) -> dict[int, int]:
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
+
+
+def offsets_behind(output: bytes) -> dict[int, int]:
+    """Per partition the offset behind the last record printed whole; they must come without a gap and in order."""
+    behind: dict[int, int] = {}
+    for line in output.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            partition, offset = map(int, line.rstrip(b".\n").split(b":"))
+            assert offset == behind.get(partition, 0)
+            behind[partition] = offset + 1
+    return behind
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)  # communicate() takes no buffers
+
+
+def test_max_commits_as_many_and_the_next_goes_on_there(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(at, topic, 25)
+    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--max", "30"]) == 0
+    first = capsys.readouterr()
+    assert first.err == f"30 records of {topic}, committed for group {topic}\n"
+    assert sum(committed(at, topic).values()) == 30
+    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--exit-at-end", "--json"]) == 0
+    second = capsys.readouterr()
+    assert second.err == ""
+    records = [json.loads(line) for line in second.out.splitlines()]
+    printed = first.out.split() + [record["value"] for record in records]
+    assert sorted(printed) == sorted(f"{p}:{o}" for p in range(4) for o in range(25))
+    assert committed(at, topic) == dict.fromkeys(range(4), 25)
+
+
+def test_what_came_after_the_end_is_neither_printed_nor_committed(
+    at: str, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(at, topic, 3)
+    end_offsets = KafkaConsumer.end_offsets
+
+    def then_more(self: KafkaConsumer, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        found = end_offsets(self, partitions)
+        fill(at, topic, 4)
+        return found
+
+    monkeypatch.setattr(KafkaConsumer, "end_offsets", then_more)
+    assert run(["consume", topic, "-g", topic, "--from", "earliest", "-e"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 12
+    assert committed(at, topic) == dict.fromkeys(range(4), 3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_commits_what_was_printed_and_leaves(at: str, topic: str, number: signal.Signals) -> None:
+    fill(at, topic, 5000, size=200)
+    member = started(topic, "-g", topic, "--from", "earliest", "-X", "auto.commit.interval.ms=600000")
+    assert member.stdout is not None
+    first = member.stdout.readline()  # a pipe holds 300 of 20,000 records: the next write blocks
+    member.send_signal(number)
+    rest, said = member.communicate(timeout=60)
+    behind = offsets_behind(first + rest)
+    assert 0 < sum(behind.values()) < 20_000
+    assert {p: o for p, o in committed(at, topic).items() if o} == behind
+    assert member.returncode == (130 if number == signal.SIGINT else 128 + number)
+    assert said.decode() == f"{sum(behind.values()):,} records of {topic}, committed for group {topic}\n"
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        assert admin.describe_groups([topic]).check()[topic].state == "Empty"  # it has left: the group does not wait for its session to end
+
+
+def test_a_signal_while_nothing_comes(at: str, topic: str) -> None:
+    fill(at, topic, 2)
+    member = started(topic, "-g", topic, "--from", "earliest")
+    assert member.stdout is not None
+    lines = b"".join(member.stdout.readline() for _ in range(8))
+    member.send_signal(signal.SIGINT)
+    assert member.wait(60) == 130
+    assert offsets_behind(lines) == committed(at, topic) == dict.fromkeys(range(4), 2)
+    member.communicate()
+
+
+def test_a_reader_that_leaves_gets_no_record_committed_that_was_not_written(at: str, topic: str) -> None:
+    fill(at, topic, 5000, size=200)
+    member = started(topic, "-g", topic, "--from", "earliest", "-X", "auto.commit.interval.ms=600000")
+    assert member.stdout is not None and member.stderr is not None
+    assert member.stdout.readline()
+    member.stdout.close()
+    assert member.wait(60) == 1
+    assert member.stderr.read() == b""
+    member.stderr.close()
+    assert 0 < sum(committed(at, topic).values()) < 2000  # a pipe holds 64 KiB: what was in it counts as written
+
+
+def test_from_counts_only_where_nothing_is_committed(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(at, topic, 10)
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.alter_group_offsets(topic, {(topic, 0): 8, (topic, 1): 10}).check()
+    assert run(["consume", topic, "-g", topic, "--from", "7", "-e"]) == 0
+    assert sorted(capsys.readouterr().out.split()) == ["0:8", "0:9", "2:7", "2:8", "2:9", "3:7", "3:8", "3:9"]
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.alter_group_offsets(topic, {(topic, 0): 9}).check()
+        admin.create_topics([NewTopic(f"{topic}-2", 1)]).check()
+    fill(at, f"{topic}-2", 3, partitions=1)
+    assert run(["consume", f"{topic}-2", topic, "-g", topic, "--from", "7", "-e"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.split() == ["0:9"]
+    assert f"{topic}-2 has no offset 7 everywhere: partition 0 holds 0 to 2 and is read from 3 on" in shown.err
+
+
+def test_several_topics(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.create_topics([NewTopic(f"{topic}-2", 1)]).check()
+    fill(at, topic, 2)
+    fill(at, f"{topic}-2", 2, partitions=1)
+    assert run(["consume", topic, f"{topic}-2", "-g", topic, "--from", "earliest", "-e", "--json"]) == 0
+    grouped = sorted((r["topic"], r["partition"], r["offset"]) for r in map(json.loads, capsys.readouterr().out.splitlines()))
+    assert len(grouped) == 10 and grouped[-1] == (f"{topic}-2", 0, 1)
+    assert run(["consume", topic, f"{topic}-2", "--from", "earliest", "-e", "--json"]) == 0  # and without a group
+    assert sorted((r["topic"], r["partition"], r["offset"]) for r in map(json.loads, capsys.readouterr().out.splitlines())) == grouped
+
+
+def test_a_member_may_read_and_commit_nothing(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(at, topic, 2)
+    assert run(["consume", topic, "-g", topic, "--from", "earliest", "-n", "3", "-X", "enable.auto.commit=false"]) == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.split()) == 3
+    assert shown.err == f"3 records of {topic}, not committed for group {topic}\n"
+    assert committed(at, topic) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["t", "-g", "g", "-p", "0"], 2, "--partition"),
+        (["t", "-g", " "], 2, "group_id is empty"),
+        (["t", "-g", "g", "--from", "yesterday"], 2, "earliest, latest or an offset"),
+        (["cli-no-such-topic", "-g", "g"], 1, "cli-no-such-topic"),
+        (["t", "-g", "g", "-X", "session.timeout.ms=1", "-X", "heartbeat.interval.ms=5"], 2, "heartbeat_interval_ms"),
+    ],
+)
+def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str], words: list[str], status: int, said: str) -> None:
+    assert run(["consume", *words]) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kafkacore: ") and said in line
+
+
+def test_two_share_the_partitions_and_describe_shows_both(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(at, topic, 3)
+
+    def described() -> dict[str, Any]:
+        assert run(["groups", "describe", topic, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)[topic]
+        return found
+
+    quick = ["-X", "heartbeat.interval.ms=50", "-X", "auto.commit.interval.ms=50"]
+    first = started(topic, "-g", topic, "--from", "earliest", "-X", "client.id=first", *quick)
+    second = None
+    try:
+        assert first.stdout is not None
+        lines = b"".join(first.stdout.readline() for _ in range(12))
+        assert offsets_behind(lines) == dict.fromkeys(range(4), 3)
+        second = started(topic, "-g", topic, "--from", "earliest", "-X", "client.id=second", "-X", "group.instance.id=static-2", *quick)
+
+        def shared(found: dict[str, Any]) -> bool:
+            return found["state"] == "Stable" and [len(m["partitions"]) for m in found["members"]] == [2, 2]
+
+        found = until(described, shared)
+        one, two = sorted(found["members"], key=lambda member: member["client_id"])
+        assert (one["client_id"], one["instance_id"], two["client_id"], two["instance_id"]) == ("first", None, "second", "static-2")
+        assert one["host"].strip("/") == two["host"].strip("/") == "127.0.0.1"
+        assert one["member_id"].startswith("first-") and two["member_id"].startswith("static-2-")
+        assert sorted(one["partitions"] + two["partitions"]) == [[topic, p] for p in range(4)]
+        owner = {partition: member["member_id"] for member in (one, two) for _, partition in member["partitions"]}
+        rows = {row["partition"]: row for row in found["offsets"]}
+        assert {p: (row["committed"], row["end"], row["lag"], row["member_id"]) for p, row in rows.items()} == {
+            p: (3, 3, 0, owner[p]) for p in range(4)
+        }
+        assert run(["groups", "describe", topic]) == 0
+        shown = capsys.readouterr().out
+        assert f"{topic}: Stable, 2 members, assignor range" in shown
+        assert all(word in shown for word in (one["member_id"], "static-2", "127.0.0.1", f"{topic} 0 1", f"{topic} 2 3"))
+        assert run(["groups", "list", "--state", "Stable", "--json"]) == 0
+        assert topic in {group["group_id"] for group in json.loads(capsys.readouterr().out)}
+
+        fill(at, topic, 1)  # each gets the records of its own partitions
+        mine = {int(first.stdout.readline().split(b":")[0]) for _ in range(2)}
+        assert mine == {partition for _, partition in one["partitions"]}
+    finally:
+        for member in (first, second):
+            if member is not None:
+                member.send_signal(signal.SIGTERM)
+                member.communicate(timeout=60)
+    assert described()["state"] in ("Empty", "Stable")  # a static member does not leave
+
+
+def test_a_partition_without_a_committed_offset_has_no_lag(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(at, topic, 3)
+    with KafkaConsumer(bootstrap_servers=at, group_id=topic, enable_auto_commit=False) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: consumer.poll(0.1) or consumer.assignment(), bool)
+        consumer.commit({(topic, 1): 1})
+        assert run(["groups", "describe", topic, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)[topic]["offsets"]
+        assert [(row["partition"], row["committed"], row["end"], row["lag"]) for row in rows] == [
+            (0, None, 3, None),
+            (1, 1, 3, 2),
+            (2, None, 3, None),
+            (3, None, 3, None),
+        ]
+
+
+def until(look: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
+    """What `look` finds, once it is good."""
+    end = time.monotonic() + 60
+    while not good(found := look()):
+        assert time.monotonic() < end, found
+    return found
+
+
+def test_what_is_printed_is_committed_while_it_runs(at: str, topic: str) -> None:
+    fill(at, topic, 3)
+    member = started(topic, "-g", topic, "--from", "earliest", "-X", "auto.commit.interval.ms=50")
+    try:
+        until(lambda: committed(at, topic), lambda found: found == dict.fromkeys(range(4), 3))
+    finally:
+        member.kill()
+        member.communicate()
+    assert member.returncode == -signal.SIGKILL  # so nothing was committed at its end
