@@ -125,6 +125,7 @@ class KafkaConsumer:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         self._seen_snapshot: ClusterSnapshot | None = None
+        self._stale_snapshot: object = None  # from before a pattern was subscribed to: of some topics only
         self._refused: dict[str, errors.KafkaError] = {}
         self._owed: dict[str, errors.KafkaError] = {}
         self._unread = Chunks()
@@ -226,12 +227,13 @@ class KafkaConsumer:
                 self._subscription.subscribe_pattern(re.compile(pattern))
                 self._metadata.all_topics = True
                 self._metadata.request_update()
+                self._stale_snapshot = self._metadata.snapshot
             else:
                 self._subscription.subscribe_topics(names)
                 self._want_topics(self._subscription.topics)
             if self._group is not None:
                 self._group.listener = listener
-                if not isinstance(pattern, SubscriptionPattern):
+                if pattern is None:  # what a pattern matches shows with the next metadata
                     self._group.membership.subscribe(self._subscription.topics)
             self._seen_snapshot = None
 
@@ -682,7 +684,7 @@ class KafkaConsumer:
         """The topics that the pattern matches by now."""
         subscription = self._subscription
         pattern = subscription.pattern
-        if pattern is None or snapshot.is_bootstrap:
+        if pattern is None or snapshot.is_bootstrap or snapshot is self._stale_snapshot:
             return
         internal = self.config.exclude_internal_topics
         subscription.topics = frozenset(

@@ -5,7 +5,7 @@
      +--> REVOKING --(carried out)---+  +-> ASSIGNING (the leader, until it knows the topics of all members)
 
     STABLE, ADOPTING and SYNCING go back to OUT when the group rebalances, the subscription changes, or the member is not known any more.
-    LEFT: nobody polled for max_poll_interval_ms; the next poll goes to OUT.
+    LEFT: nobody polled for max_poll_interval_ms; the next poll goes to OUT. Or another process has the same group_instance_id.
 
 Rules:
 1. Partitions are given up before JoinGroup is sent: all of them under the eager protocol, under the cooperative one those of topics that
@@ -15,6 +15,10 @@ Rules:
    `Change.lost`.
 3. Heartbeats go out whenever there is a generation, also while the polling thread is busy with a change; not while JoinGroup is under way,
    which stands for them.
+4. A JoinGroup or SyncGroup on its way is waited for, whatever changes meanwhile: the coordinator reads no second request of a connection
+   while it holds the first one back. A member that leaves does not wait, it takes another connection.
+5. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
+   out for ever.
 
 Source: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-62, KIP-345 (static members), KIP-394 (member id required), KIP-429
 (cooperative), KIP-800 (reasons), KIP-814 (a static leader that comes back keeps the assignment).
@@ -87,6 +91,26 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 }
 
 
+class _Departure:
+    """A LeaveGroup that the coordinator has not answered yet.
+
+    Attributes:
+        asked: its request under way.
+        failed: the next step starts the back-off.
+        until_ms: nothing is sent from then on.
+    """
+
+    __slots__ = ("asked", "failed", "member_id", "reason", "retry_at_ms", "until_ms")
+
+    def __init__(self, member_id: str, reason: str, until_ms: int) -> None:
+        self.member_id = member_id
+        self.reason = reason
+        self.until_ms = until_ms
+        self.asked: object | None = None
+        self.failed = False
+        self.retry_at_ms = 0
+
+
 class ClassicMembership:
     """The engine of a classic member; `kafkacore.consumer.group.membership.Membership` says what its owner calls.
 
@@ -96,6 +120,11 @@ class ClassicMembership:
         assignors: in the order of preference.
         snapshot: gives the cluster as known now; the leader assigns by it.
         want_topics: asks for metadata of these topics beside those subscribed to: the leader needs those of all members.
+
+    Attributes:
+        topics: subscribed to; None as long as nothing is, and none when a pattern matches nothing.
+        owned: what the owner holds, as the last change that was carried out says.
+        fenced: another process has this member's group_instance_id; every poll raises it.
     """
 
     def __init__(
@@ -119,10 +148,11 @@ class ClassicMembership:
         self._snapshot = snapshot
         self._want_topics = want_topics
         self.phase = Phase.OUT
-        self.topics: frozenset[str] = frozenset()
+        self.topics: frozenset[str] | None = None
         self.owned: frozenset[TopicPartition] = _NONE
         self.change: Change | None = None
         self.failure: errors.KafkaError | None = None
+        self.fenced: errors.KafkaError | None = None
         self.breached = False
         self._member_id = ""
         self._generation = -1
@@ -146,8 +176,8 @@ class ClassicMembership:
         self._heartbeat_failed = False
         self._alive_ms = 0
         self._last_poll_ms: int | None = None
-        self._leave: object | None = None
-        self._now_ms = 0
+        self._began = False  # as for `_failed`: the generation begins with the next step
+        self._departure: _Departure | None = None
         self.rebalances = self.failed_rebalances = self.heartbeats = 0
         self.rebalance_began_ms = self.last_rebalance_ms = self.last_heartbeat_ms = -1
         self.rebalance_ms_sum = self.rebalance_ms_max = 0
@@ -168,7 +198,7 @@ class ClassicMembership:
     @property
     def leaving(self) -> bool:
         """The coordinator has not answered to `leave` yet."""
-        return self._leave is not None
+        return self._departure is not None
 
     @property
     def protocol_name(self) -> str | None:
@@ -189,7 +219,11 @@ class ClassicMembership:
     def polled(self, now_ms: int) -> None:
         """The application has called poll."""
         self._last_poll_ms = now_ms
-        if self.phase is Phase.LEFT and not self.breached:
+        if self.phase is not Phase.LEFT or self.breached:
+            return
+        if self.fenced is not None:
+            self.failure = self.fenced
+        else:
             self._move(Phase.OUT)
 
     def _move(self, to: Phase) -> None:
@@ -203,8 +237,11 @@ class ClassicMembership:
         """Another network client: what was asked is asked again. A member that was joining begins again."""
         self._link.start_anew(client)
         self._heartbeat = None
-        self._leave = None
+        if self._departure is not None:
+            self._departure.asked = None
         if self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
+            self.change = None
+        if self.phase not in (Phase.OUT, Phase.STABLE, Phase.LEFT) and self.change is None:
             self._move(Phase.OUT)
         self._asked = None
 
@@ -212,7 +249,6 @@ class ClassicMembership:
 
     def step(self, now_ms: int) -> None:
         """Sends what can be sent."""
-        self._now_ms = now_ms
         if self._last_poll_ms is None:
             self._last_poll_ms = now_ms
         if self._failed:
@@ -220,6 +256,12 @@ class ClassicMembership:
             settings = self._settings
             self._retry_at_ms = now_ms + min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(self._tries, 20))
             self._tries += 1
+        if self._began:
+            self._began = False
+            self._alive_ms = now_ms
+            self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
+        if self._departure is not None:
+            self._depart(self._departure, now_ms)
         phase = self.phase
         if phase is Phase.LEFT:
             return
@@ -230,10 +272,10 @@ class ClassicMembership:
             self._check_session(now_ms)
         if phase is Phase.STABLE:
             self._check_topics()
-        if self._rejoin and self.phase in (Phase.STABLE, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
-            self._restart()
-        if self.phase is Phase.OUT and self.topics:
-            self._prepare(now_ms)
+        if self._can_rejoin:
+            self._move(Phase.OUT)
+        if self.phase is Phase.OUT and self.topics is not None:
+            self._prepare(now_ms, self.topics)
         if self._generation >= 0 and self.phase is not Phase.JOINING:
             self._send_heartbeat(now_ms)
         if self.phase is Phase.ASSIGNING:
@@ -247,42 +289,44 @@ class ClassicMembership:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
-        if self.phase is Phase.LEFT:
-            return None
         waits = []
+        if (departure := self._departure) is not None and departure.asked is None:
+            waits.append(0 if departure.failed else self._until_sent_ms(departure.retry_at_ms, now_ms))
+            waits.append(departure.until_ms - now_ms)
+        if self.phase is Phase.LEFT:
+            return max(0, min(waits)) if waits else None
         if self._last_poll_ms is not None:
             waits.append(self._last_poll_ms + self._settings.max_poll_interval_ms - now_ms)
-        if self._failed or self._heartbeat_failed or self._rejoin or (self.phase is Phase.OUT and self.topics):
-            busy = self.phase in (Phase.REVOKING, Phase.ADOPTING)
-            waits.append(self._settings.heartbeat_interval_ms if busy else 0)
+        if self._failed or self._began or self._can_rejoin or (self.phase is Phase.OUT and self.topics is not None):
+            waits.append(0)
         if self._generation >= 0 and self.phase is not Phase.JOINING:
-            if self._heartbeat is None:
-                waits.append(self._heartbeat_at_ms - now_ms)
-                if now_ms >= self._heartbeat_at_ms and (wait := self._link.next_wake_ms(now_ms)) is not None:
-                    waits[-1] = wait
+            if self._heartbeat_failed:
+                waits.append(0)
+            elif self._heartbeat is None:
+                waits.append(self._until_sent_ms(self._heartbeat_at_ms, now_ms))
             waits.append(self._alive_ms + self._settings.session_timeout_ms - now_ms)
         if self.phase in (Phase.JOINING, Phase.SYNCING) and self._asked is None:
-            if now_ms < self._retry_at_ms:
-                waits.append(self._retry_at_ms - now_ms)
-            elif (wait := self._link.next_wake_ms(now_ms)) is not None:
-                waits.append(wait)
+            waits.append(self._until_sent_ms(self._retry_at_ms, now_ms))
         return max(0, min(waits)) if waits else None
 
+    def _until_sent_ms(self, at_ms: int, now_ms: int) -> int:
+        """How long until a request can be sent that is due at a time and needs the coordinator."""
+        if now_ms < at_ms:
+            return at_ms - now_ms
+        wait_ms = self._link.next_wake_ms(now_ms)
+        return self._settings.request_timeout_ms if wait_ms is None else wait_ms
+
     def _breach(self, now_ms: int) -> None:
-        """Nobody has polled for too long: the partitions go to members that do."""
-        settings = self._settings
-        log.warning(
-            "group %s: poll was not called for %d ms (max_poll_interval_ms): the member leaves its group; shorten the work between two "
-            "polls, lower max_poll_records, or raise max_poll_interval_ms",
-            settings.group_id,
-            now_ms - (self._last_poll_ms or 0),
-        )
-        self.breached = True
-        if settings.group_instance_id is None:
-            self.leave(now_ms, "poll was not called for max_poll_interval_ms")
-        else:  # a static member is only removed when its session times out
-            self._forget_member()
-            self._move(Phase.LEFT)
+        """Nobody has polled for too long: the partitions go to members that do. Who is no member yet has nothing to lose."""
+        if self._generation >= 0:
+            log.warning(
+                "group %s: poll was not called for %d ms (max_poll_interval_ms): the member leaves its group; shorten the work between two "
+                "polls, lower max_poll_records, or raise max_poll_interval_ms",
+                self._settings.group_id,
+                now_ms - (self._last_poll_ms or 0),
+            )
+            self.breached = True
+        self._go(now_ms, "poll was not called for max_poll_interval_ms")
 
     def _check_session(self, now_ms: int) -> None:
         """No heartbeat was answered for the session timeout: the coordinator is gone, or cannot be reached."""
@@ -311,10 +355,12 @@ class ClassicMembership:
 
     # -- joining ------------------------------------------------------------------------------------------------------------------
 
-    def _restart(self) -> None:
-        self._move(Phase.OUT)
+    @property
+    def _can_rejoin(self) -> bool:
+        """A rebalance is wanted, and nothing has to come first."""
+        return self._rejoin and self._asked is None and self.phase in (Phase.STABLE, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
 
-    def _prepare(self, now_ms: int) -> None:
+    def _prepare(self, now_ms: int, topics: frozenset[str]) -> None:
         """Gives up what has to be given up, and joins."""
         if self.rebalance_began_ms < 0:
             self.rebalance_began_ms = now_ms
@@ -324,7 +370,6 @@ class ClassicMembership:
         elif self._protocol is RebalanceProtocol.EAGER:
             revoked = owned
         else:
-            topics = self.topics
             revoked = frozenset(tp for tp in owned if tp.topic not in topics)
         if revoked:
             self.change = Change(revoked, self._lost, owned - revoked, None)
@@ -344,7 +389,6 @@ class ClassicMembership:
             if self.change is not None:
                 self.change = Change(self.owned, self._lost, _NONE, None)
             return
-        self.change = None
         if self.phase is Phase.REVOKING:
             self._lost = False
             self._rejoin = False
@@ -359,10 +403,11 @@ class ClassicMembership:
             self._move(Phase.STABLE)
             if change.revoked and self._protocol is RebalanceProtocol.COOPERATIVE:
                 self.rejoin("partitions were given up for other members")
+        self.change = None
 
     def _send_join(self, now_ms: int) -> None:
         settings = self._settings
-        topics = self._joined_topics = self.topics
+        topics = self._joined_topics = self.topics or frozenset()
         sorted_topics = tuple(sorted(topics))
         owned = tuple(sorted(self.owned)) if self._protocol is RebalanceProtocol.COOPERATIVE else ()
         protocols = [
@@ -442,7 +487,7 @@ class ClassicMembership:
     def _error(self, code: int, what: str, response: ClientResponse) -> errors.KafkaError:
         return errors.from_code(
             code,
-            f"group {self._settings.group_id}, member {self._member_id!r}",
+            f"group {self._settings.group_id}, member {self._member_id!r}, generation {self._generation}",
             broker=self._link.broker_id,
             api=f"{what} v{response.version}",
         )
@@ -463,6 +508,7 @@ class ClassicMembership:
         code = data.error_code
         if code:
             if code == Code.MEMBER_ID_REQUIRED:
+                self._failed = bool(self._member_id) or not data.member_id  # not in a circle without a rest
                 self._member_id = data.member_id
                 self._retry_at_ms = 0
                 return
@@ -481,16 +527,21 @@ class ClassicMembership:
         self._assignor = assignor
         self._member_id = data.member_id
         self._generation = data.generation_id
-        self._alive_ms = self._heartbeat_at_ms = self._now_ms
-        self._heartbeat_at_ms += self._settings.heartbeat_interval_ms
+        self._began = True
         self._leads = data.leader == data.member_id
         self._assignments = {}
-        if not self._leads or data.skip_assignment:
-            if self._leads:
-                self._watch(data.members)
+        if not self._leads:
             self._move(Phase.SYNCING)
             return
-        self._members = self._watch(data.members)
+        try:
+            self._members = self._watch(data.members)
+        except errors.CorruptDataError as error:
+            self._fail(error)
+            return
+        if data.skip_assignment:
+            self._members = {}
+            self._move(Phase.SYNCING)
+            return
         self._asked_metadata = None
         self._move(Phase.ASSIGNING)
 
@@ -512,18 +563,24 @@ class ClassicMembership:
             if self.phase is Phase.JOINING:
                 self._move(Phase.OUT)
         elif code == Code.FENCED_INSTANCE_ID:
-            self._forget_member()
-            self._fail(cause)
-            if self.phase is Phase.JOINING:
-                self._move(Phase.OUT)
+            self._fence(cause)
         elif code in _COORDINATOR:
             self._link.lost(cause)
         elif code == Code.REBALANCE_IN_PROGRESS:
-            self._retry_at_ms = 0
-            return
+            if self.phase is not Phase.JOINING:  # the next JoinGroup waits for the others: it needs no back-off
+                self._retry_at_ms = 0
+                return
         elif code != Code.COORDINATOR_LOAD_IN_PROGRESS and not cause.retriable:
             self._fail(cause)
         self._failed = True
+
+    def _fence(self, cause: errors.KafkaError) -> None:
+        """Another process has this member's group_instance_id."""
+        self._forget_member()
+        self.fenced = cause
+        self._fail(cause)
+        self.change = Change(self.owned, True, _NONE, None) if self.owned else None
+        self._move(Phase.LEFT)
 
     # -- assignments --------------------------------------------------------------------------------------------------------------
 
@@ -585,6 +642,10 @@ class ClassicMembership:
             self._fail(error)
             return
         assigned = frozenset(assignment.partitions)
+        topics = self.topics or _NONE
+        if any(tp.topic not in topics for tp in assigned):  # the subscription has changed since: the next assignment follows it
+            self._move(Phase.OUT)
+            return
         owned = self.owned
         assignor = self._assignor
         if assignor is not None:
@@ -646,13 +707,14 @@ class ClassicMembership:
         if code in _COORDINATOR:
             self._link.lost(cause)
             self._heartbeat_failed = True
-        elif generation != self._generation:
-            return  # another generation has begun since
-        elif code in _LOST or code == Code.FENCED_INSTANCE_ID:
+        elif generation != self._generation or self.phase is Phase.JOINING:
+            return  # another generation has begun since, or the answer to JoinGroup will say it
+        elif code == Code.FENCED_INSTANCE_ID:
+            log.error("group %s: %s", self._settings.group_id, cause)
+            self._fence(cause)
+        elif code in _LOST:
             log.warning("group %s: %s", self._settings.group_id, cause)
             self._forget_member(member_id=code != Code.ILLEGAL_GENERATION)
-            if code == Code.FENCED_INSTANCE_ID:
-                self._fail(cause)
             if self.phase is Phase.REVOKING:
                 self.change = Change(self.owned, True, _NONE, None)
             elif self.phase is not Phase.OUT:
@@ -666,23 +728,56 @@ class ClassicMembership:
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 
     def leave(self, now_ms: int, reason: str) -> None:
-        """Leaves the group. A static member does not: its partitions wait for it until its session times out."""
+        """Leaves the group: the owner has given up its partitions. A static member is not taken out: its partitions wait for it until its
+        session times out.
+        """
+        self._go(now_ms, reason)
+        self.owned = _NONE
+        self.topics = self.fenced = self.failure = None
+        self.breached = self._lost = False
+
+    def _go(self, now_ms: int, reason: str) -> None:
         settings = self._settings
-        member_id = self._member_id
-        self.change = None
-        if member_id and settings.group_instance_id is None and self._link.ready(now_ms):
-            asked = self._leave = object()
-
-            def build(version: int) -> LeaveGroupRequest:
-                if version >= 3:
-                    return LeaveGroupRequest(group_id=settings.group_id, members=[MemberIdentity(member_id=member_id, reason=reason)])
-                return LeaveGroupRequest(group_id=settings.group_id, member_id=member_id)
-
-            def answered(_: ClientResponse) -> None:
-                if self._leave is asked:
-                    self._leave = None
-
-            self._link.send(LeaveGroupRequest, build, now_ms, answered)
+        if self._member_id and settings.group_instance_id is None:
+            self._departure = _Departure(self._member_id, reason, now_ms + settings.session_timeout_ms)
+        if self._asked is not None and self.phase in (Phase.JOINING, Phase.SYNCING):
+            self._link.lost("what it holds back is not waited for")
         self._forget_member()
+        self.change = None
         self._rejoin = False
         self._move(Phase.LEFT)
+        if self._departure is not None:
+            self._depart(self._departure, now_ms)
+
+    def _depart(self, departure: _Departure, now_ms: int) -> None:
+        """Sends LeaveGroup when it can be sent. Once the session has timed out the coordinator has removed the member by itself."""
+        if now_ms >= departure.until_ms:
+            self._departure = None
+            return
+        if departure.failed:
+            departure.failed = False
+            departure.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+        if departure.asked is not None or now_ms < departure.retry_at_ms or not self._link.ready(now_ms):
+            return
+        group_id, member_id = self._settings.group_id, departure.member_id
+        asked = departure.asked = object()
+
+        def build(version: int) -> LeaveGroupRequest:
+            if version >= 3:
+                return LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id=member_id, reason=departure.reason)])
+            return LeaveGroupRequest(group_id=group_id, member_id=member_id)
+
+        def answered(response: ClientResponse) -> None:
+            if departure.asked is not asked:
+                return
+            departure.asked = None
+            data: Any = response.response
+            code = Code.NOT_COORDINATOR if data is None else data.error_code
+            if code in _COORDINATOR or code == Code.COORDINATOR_LOAD_IN_PROGRESS:
+                departure.failed = True
+                if data is not None and code in _COORDINATOR:
+                    self._link.lost(self._error(code, "LeaveGroup", response))
+            elif self._departure is departure:
+                self._departure = None
+
+        self._link.send(LeaveGroupRequest, build, now_ms, answered)

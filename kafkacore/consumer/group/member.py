@@ -435,9 +435,10 @@ class GroupMember:
             self._committed.clear()
             self.handed = {}
             self._stage = 0
-        while self.membership.leaving and now_ms < deadline_ms:
-            self._driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
-            now_ms = clock.now_ms()
+        try:
+            self._driver.run(self._advance, lambda: not self.membership.leaving, max(0, deadline_ms - now_ms))
+        except errors.KafkaError as error:
+            log.warning("group %s: the coordinator was not told that this member leaves: %s", self.group_id, error)
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised

@@ -1,0 +1,414 @@
+"""The engine of a classic member, by itself: time is moved by hand, and a model answers as the coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_model import TOPICS, Member
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.consumer.group.classic import Phase
+from kafkacore.errors import Code
+from kafkacore.types import TopicPartition
+
+A = frozenset({"a"})
+AB = frozenset({"a", "b"})
+JOINS, SYNCS, BEATS, LEAVES = p.JoinGroupRequest, p.SyncGroupRequest, p.HeartbeatRequest, p.LeaveGroupRequest
+
+
+def in_group(**options: Any) -> Member:
+    member = Member(**options)
+    member.engine.subscribe(A)
+    member.run()
+    return member
+
+
+def sent(member: Member, api: type) -> list[Any]:
+    return [m for _, m in member.model.sent if isinstance(m, api)]
+
+
+def all_of(*topics: str) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(t, i) for t in topics for i in range(TOPICS[t]))
+
+
+def until_sent(member: Member, api: type, limit: int = 50) -> None:
+    """Goes on until the oldest request on its way is of this kind."""
+    member.run(lambda: bool(member.client.flying) and member.client.flying[0].api is api, limit)
+
+
+def busy(member: Member) -> bool:
+    """True when the engine wants to be called again and again without doing anything."""
+    for _ in range(5):
+        before = len(member.model.sent), member.engine.phase
+        member.step()
+        if (len(member.model.sent), member.engine.phase) != before or member.engine.next_wake_ms(member.now_ms) != 0:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("cooperative", [False, True])
+def test_a_member_joins(cooperative: bool) -> None:
+    member = in_group(cooperative=cooperative)
+    assert member.calls == [("assigned", all_of("a"))]
+    assert [m.member_id for m in sent(member, JOINS)] == ["", "m1"]
+
+
+def test_a_lost_heartbeat_while_joining_is_no_busy_loop() -> None:
+    member = in_group()
+    member.now_ms += 3_000
+    member.step()
+    heartbeat = member.client.flying.popleft()
+    assert heartbeat.api is BEATS
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    member.client.flying.appendleft(heartbeat)
+    member.answer(lost=True)
+    assert member.engine.phase is Phase.JOINING
+    assert not busy(member)
+
+
+def test_one_join_at_a_time() -> None:
+    """The coordinator reads no second request of a connection while it holds the first one back."""
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    member.engine.subscribe(AB)
+    member.poll()
+    assert [f.api for f in member.client.flying] == [JOINS]
+    assert not busy(member)
+    member.run()
+    assert member.assignment == all_of("a", "b")
+
+
+def test_the_member_id_of_a_join_that_became_obsolete_is_kept() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    until_sent(member, JOINS)
+    member.engine.subscribe(AB)
+    member.poll()
+    member.run()
+    assert {m.member_id for m in sent(member, JOINS)} == {"", "m1"}, "no id was given out twice"
+
+
+def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
+    member = in_group()
+    member.now_ms += 3_000
+    member.step()
+    member.engine.rejoin("a test")
+    member.step()
+    assert [f.api for f in member.client.flying] == [BEATS, JOINS]
+    member.answer(Code.UNKNOWN_MEMBER_ID)
+    member.step()
+    assert [f.api for f in member.client.flying] == [JOINS]
+
+
+def test_what_was_given_up_on_leaving_is_not_lost_again() -> None:
+    member = in_group()
+    member.engine.leave(member.now_ms, "unsubscribed")
+    member.assignment = frozenset()  # the owner has called the listener
+    member.calls.clear()
+    member.engine.subscribe(A)
+    member.run()
+    assert member.calls == [("assigned", all_of("a"))]
+
+
+def test_a_long_rebalance_is_no_silence_of_the_coordinator() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    until_sent(member, JOINS)
+    member.answer()
+    until_sent(member, JOINS)
+    for _ in range(5):  # others take their time; the application stays in poll
+        member.now_ms += 20_000
+        member.engine.polled(member.now_ms)
+    member.answer()
+    member.step()
+    assert member.link.changes == 0
+    member.run()
+    assert member.link.changes == 0
+
+
+def test_leaving_waits_for_the_coordinator() -> None:
+    member = in_group()
+    member.model.reachable = False
+    member.link.lost("it moved")
+    member.answer()
+    member.engine.leave(member.now_ms, "closed")
+    assert member.engine.leaving
+    member.model.reachable = True
+    for _ in range(20):
+        member.step()
+        if not member.answer():
+            member.now_ms += member.engine.next_wake_ms(member.now_ms) or 0
+    assert not member.engine.leaving
+    assert [m.members[0].member_id for m in sent(member, LEAVES)] == ["m1"]
+    assert member.model.member is None
+
+
+def test_leaving_is_asked_again_where_the_coordinator_has_moved() -> None:
+    member = in_group()
+    member.engine.leave(member.now_ms, "closed")
+    member.step()
+    member.answer(Code.NOT_COORDINATOR)
+    member.run(lambda: not member.engine.leaving)
+    assert len(sent(member, LEAVES)) == 2
+    assert member.model.member is None
+
+
+def test_a_static_member_does_not_leave() -> None:
+    member = in_group(instance_id="i")
+    member.engine.leave(member.now_ms, "closed")
+    member.step()
+    assert not member.engine.leaving
+    assert not sent(member, LEAVES)
+
+
+def test_nobody_polls_who_is_no_member_yet() -> None:
+    """There is nothing to lose: no MaxPollExceeded."""
+    member = Member()
+    member.engine.subscribe(A)
+    member.model.reachable = False
+    for _ in range(20):
+        member.step()
+        member.now_ms += member.engine.next_wake_ms(member.now_ms) or 60_000
+    assert not member.engine.breached
+    assert not busy(member)
+    member.model.reachable = True
+    member.run()
+
+
+def test_max_poll_is_kept_while_the_user_works_ten_minutes() -> None:
+    member = in_group()
+    began = member.now_ms
+    while member.now_ms < began + 600_000:
+        member.step()
+        if member.client.flying:
+            member.answer()
+            continue
+        wake_ms = member.engine.next_wake_ms(member.now_ms)
+        member.now_ms = began + 600_000 if wake_ms is None else member.now_ms + wake_ms
+    left_ms = next(at for at, m in member.model.sent if isinstance(m, LEAVES))
+    assert left_ms == began + 300_000, "at max_poll_interval_ms, not sooner or later"
+    assert member.engine.breached
+    assert member.assignment == all_of("a"), "the listener is called by the polling thread alone"
+    member.poll()
+    member.run()
+    assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
+
+
+@pytest.mark.parametrize("api", [JOINS, BEATS])
+def test_a_fenced_static_member_stays_out(api: type) -> None:
+    """Else two processes with one group_instance_id would throw each other out for ever."""
+    member = in_group(instance_id="i")
+    if api is JOINS:
+        member.engine.rejoin("a test")
+    until_sent(member, api)
+    joins = len(sent(member, JOINS))
+    member.answer(Code.FENCED_INSTANCE_ID)
+    for _ in range(10):
+        member.poll()
+        member.now_ms += 1_000
+    assert {type(e) for e in member.failures} == {errors.FencedInstanceId}
+    assert len(member.failures) > 5, "every poll says so"
+    assert len(sent(member, JOINS)) == joins
+    assert member.calls[-1] == ("lost", all_of("a")) or (api is JOINS and member.calls[-1] == ("revoked", all_of("a")))
+    assert member.assignment == frozenset()
+    member.engine.leave(member.now_ms, "unsubscribed")
+    member.engine.subscribe(A)
+    member.run()
+
+
+def test_member_id_required_for_ever_is_no_storm() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    until_sent(member, JOINS)
+    began = member.now_ms
+    for _ in range(30):
+        if member.client.flying:
+            member.answer(Code.MEMBER_ID_REQUIRED)
+        member.poll()
+        if not member.client.flying:
+            member.now_ms += member.engine.next_wake_ms(member.now_ms) or 0
+    assert len(sent(member, JOINS)) < 5 + (member.now_ms - began) / 100
+
+
+def test_a_pattern_that_matches_nothing_any_more_gives_everything_up() -> None:
+    member = in_group()
+    member.engine.subscribe(frozenset())
+    member.run()
+    assert member.assignment == frozenset()
+    assert member.calls[-2:] == [("revoked", all_of("a")), ("assigned", frozenset())]
+
+
+def test_an_assignment_of_topics_that_are_not_wanted_any_more_is_not_adopted() -> None:
+    member = Member()
+    member.engine.subscribe(A)
+    until_sent(member, SYNCS)
+    member.engine.subscribe(frozenset({"c"}))
+    member.run()
+    assert member.calls == [("assigned", all_of("c"))]
+
+
+def test_the_session_is_over_while_the_process_is_stopped() -> None:
+    member = in_group()
+    member.now_ms += 100_000  # SIGSTOP
+    member.model.member = None  # the coordinator has given the partitions to others
+    member.run(lambda: member.engine.metadata.generation_id < 0)
+    member.model.given_generation = -1
+    member.run()
+    assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
+
+
+def test_an_error_says_group_member_generation_and_broker() -> None:
+    member = in_group()
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    member.answer(Code.GROUP_MAX_SIZE_REACHED)
+    member.poll()
+    text = str(member.failures[0])
+    assert "group g" in text
+    assert "'m1'" in text
+    assert "generation 1" in text
+    assert member.failures[0].broker == 1
+    assert member.failures[0].api == "JoinGroup v9"
+
+
+ANY_CODE = [
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+    Code.ILLEGAL_GENERATION,
+    Code.UNKNOWN_MEMBER_ID,
+    Code.REBALANCE_IN_PROGRESS,
+    Code.INCONSISTENT_GROUP_PROTOCOL,
+    Code.INVALID_SESSION_TIMEOUT,
+    Code.GROUP_AUTHORIZATION_FAILED,
+    Code.GROUP_MAX_SIZE_REACHED,
+    Code.MEMBER_ID_REQUIRED,
+    Code.INVALID_GROUP_ID,
+    Code.UNSUPPORTED_VERSION,
+    Code.UNKNOWN_SERVER_ERROR,
+    Code.FENCED_INSTANCE_ID,
+    Code.REQUEST_TIMED_OUT,
+]
+
+
+class AnythingHappens(RuleBasedStateMachine):
+    """Whatever the coordinator answers and whenever the application acts: no illegal step, no busy loop, and a member at the end."""
+
+    @initialize(cooperative=st.booleans(), static=st.booleans())
+    def begin(self, cooperative: bool, static: bool) -> None:
+        self.member = Member(cooperative=cooperative, instance_id="i" if static else None)
+        self.member.engine.subscribe(A)
+        self.carried: Any = None
+
+    @rule(carry=st.booleans())
+    def polls(self, carry: bool) -> None:
+        self.member.poll(carry=carry and self.carried is None)
+
+    @rule()
+    def steps(self) -> None:
+        self.member.step()
+
+    @rule(ms=st.sampled_from([1, 50, 100, 1_000, 3_000, 20_000, 50_000, 400_000, -5_000]))
+    def time_passes(self, ms: int) -> None:
+        self.member.now_ms += ms
+
+    @rule(count=st.integers(1, 6))
+    def goes_well(self, count: int) -> None:
+        for _ in range(count):
+            self.member.answer()
+            self.member.step()
+
+    @rule(code=st.sampled_from(ANY_CODE))
+    def goes_wrong(self, code: int) -> None:
+        self.member.answer(code)
+
+    @rule()
+    def connection_lost(self) -> None:
+        self.member.answer(lost=True)
+
+    @rule()
+    def coordinator_moves(self) -> None:
+        self.member.link.lost("it moved")
+
+    @rule(reachable=st.booleans())
+    def network(self, reachable: bool) -> None:
+        self.member.model.reachable = reachable
+
+    @rule()
+    def others_rebalance(self) -> None:
+        self.member.model.rebalancing = True
+
+    @rule()
+    def thrown_out(self) -> None:
+        self.member.model.member = None
+
+    @rule(topics=st.frozensets(st.sampled_from(sorted(TOPICS))))
+    def subscribes(self, topics: frozenset[str]) -> None:
+        self.member.engine.subscribe(topics)
+
+    @rule()
+    def enforces(self) -> None:
+        self.member.engine.rejoin("asked for")
+
+    @rule()
+    def interrupted(self) -> None:
+        self.member.interrupt()
+
+    @precondition(lambda self: self.carried is None)
+    @rule()
+    def leaves_and_comes_back(self) -> None:
+        member = self.member
+        member.engine.leave(member.now_ms, "unsubscribed")
+        member.assignment = frozenset()
+        member.engine.subscribe(A)
+
+    @precondition(lambda self: self.carried is None and self.member.engine.change is not None)
+    @rule()
+    def begins_to_carry_out(self) -> None:
+        self.carried = self.member.engine.change
+        self.member.assignment = self.carried.assignment
+
+    @precondition(lambda self: self.carried is not None)
+    @rule()
+    def ends_to_carry_out(self) -> None:
+        carried, self.carried = self.carried, None
+        self.member.engine.carried_out(carried, self.member.now_ms)
+
+    @invariant()
+    def not_busy(self) -> None:
+        if hasattr(self, "member"):
+            assert not busy(self.member)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "member"):
+            return
+        member = self.member
+        if self.carried is not None:
+            self.ends_to_carry_out()
+        member.model.reachable = True
+        member.model.rebalancing = False
+        for _ in range(100):
+            try:
+                member.run(lambda: member.stable or bool(member.failures))
+            except AssertionError:
+                if not isinstance(member.engine.fenced, errors.FencedInstanceId):
+                    raise
+            if member.engine.fenced is not None:
+                member.engine.leave(member.now_ms, "unsubscribed")
+                member.assignment = frozenset()
+                member.engine.subscribe(A)
+            if member.stable:
+                return
+            member.failures.clear()
+        raise AssertionError("it never became a member again")
+
+
+AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnythingHappens = AnythingHappens.TestCase
