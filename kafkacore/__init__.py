@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kafkacore import errors
     from kafkacore.admin import KafkaAdminClient
     from kafkacore.consumer import KafkaConsumer
+    from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, PartitionAssignor, RebalanceProtocol
     from kafkacore.consumer.group.listener import RebalanceListener
     from kafkacore.producer import KafkaProducer
     from kafkacore.records import ConsumerRecord
@@ -47,6 +48,10 @@ __all__ = [
     "NewPartitions",
     "RebalanceListener",
     "SubscriptionPattern",
+    "PartitionAssignor",
+    "MemberSubscription",
+    "MemberAssignment",
+    "RebalanceProtocol",
     "errors",
 ]
 
@@ -56,6 +61,9 @@ _HOMES = {
     "KafkaAdminClient": "kafkacore.admin",
     "ConsumerRecord": "kafkacore.records",
     "RebalanceListener": "kafkacore.consumer.group.listener",
+    **dict.fromkeys(
+        ("MemberAssignment", "MemberSubscription", "PartitionAssignor", "RebalanceProtocol"), "kafkacore.consumer.group.assignor"
+    ),
     **dict.fromkeys(
         ("NewPartitions", "NewTopic", "OffsetAndMetadata", "ProducerRecord", "RecordMetadata", "SubscriptionPattern", "TopicPartition"),
         "kafkacore.types",

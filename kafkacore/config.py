@@ -495,7 +495,8 @@ class ConsumerConfig(ClientConfig):
         group_protocol: classic (members share out partitions among themselves) or consumer (the broker does, KIP-848).
         group_remote_assignor: with group_protocol=consumer, the broker's assignor: uniform or range; None leaves the choice to the broker.
         partition_assignment_strategy: with group_protocol=classic, the assignors in the order of preference: range, roundrobin, sticky,
-            cooperative-sticky, or classes derived from `PartitionAssignor`.
+            cooperative-sticky (or Java's class names), classes derived from `PartitionAssignor`, or instances of them. Members of a group
+            need one in common. The default shares out by range, and lets a group change to cooperative-sticky by one rolling restart.
         session_timeout_ms: a classic member that the coordinator has not heard from for so long is out.
         heartbeat_interval_ms: between two heartbeats of a classic member.
         max_poll_interval_ms: a member that does not poll for so long leaves its group.
@@ -509,7 +510,7 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = None
     group_protocol: str = _one_of("classic", "classic", "consumer")
     group_remote_assignor: str | None = None
-    partition_assignment_strategy: tuple[Any, ...] = ("range",)
+    partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
     session_timeout_ms: int = _between(45_000, 1)
     heartbeat_interval_ms: int = _between(3_000, 1)
     max_poll_interval_ms: int = _between(300_000, 1)

@@ -57,6 +57,21 @@ class ConsumerProtocolAssignment(Message, versions="0-3"):
     user_data: bytes | None = F(BYTES, nullable="0+", default=None)
 
 
+class StickyAssignorUserData(Message, versions="0-1"):
+    """What a member of a classic group adds to its subscription for the sticky assignor. No version stands before it: whoever reads it
+    tries the newest first.
+    """
+
+    previous_assignment: list[ConsumerProtocolTopicPartition] = F([ConsumerProtocolTopicPartition])
+    generation: int = F(INT32, "1+", default=-1, ignorable=True)
+
+
+class CooperativeStickyAssignorUserData(Message, versions="0"):
+    """The same for the cooperative sticky assignor, without a version as well; what the member owns is in its subscription."""
+
+    generation: int = F(INT32)
+
+
 class OffsetCommitKey(Message, versions="0-1"):
     """Key of a committed offset."""
 

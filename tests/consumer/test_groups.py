@@ -242,3 +242,36 @@ def test_a_member_lives_while_its_application_works(member, group_protocol):
         threading.Event().wait(0.01)
     consumer.poll(0)
     assert consumer.consumer_group_metadata() == generation
+
+
+def settled(topic: str, *consumers: KafkaConsumer) -> None:
+    """Waits until the members share all partitions evenly."""
+    everything = {TopicPartition(topic, i) for i in range(PARTITIONS)}
+
+    def done() -> bool:
+        found = [consumer.assignment() for consumer in consumers]
+        return set().union(*found) == everything and {len(mine) for mine in found} == {PARTITIONS // len(consumers)}
+
+    until(done, *consumers)
+
+
+def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(member, topic):
+    only_range, both, only_cooperative = ["range"], ["cooperative-sticky", "range"], "cooperative-sticky"
+    heard = Noted()
+    members = [member(partition_assignment_strategy=only_range) for _ in range(3)]
+    settled(topic, *members)
+    for strategy in (both, only_cooperative):
+        for nth in range(3):
+            members[nth].close()
+            members[nth] = member(heard if strategy is only_cooperative else None, partition_assignment_strategy=strategy)
+            settled(topic, *members)
+            found = {consumer._group.membership.protocol_name for consumer in members}
+            assert found == {"cooperative-sticky" if nth == 2 or strategy is only_cooperative else "range"}
+    had = [consumer.assignment() for consumer in members]
+    heard.calls.clear()
+    members.append(member(heard, partition_assignment_strategy=only_cooperative))
+    until(lambda: {len(c.assignment()) for c in members} == {1, 2} and sum(len(c.assignment()) for c in members) == PARTITIONS, *members)
+    assert all(consumer.assignment() <= before for consumer, before in zip(members, had, strict=False))  # nobody else got anything
+    (moved,) = members[-1].assignment()
+    changes = [call for call in heard.calls if call[1]]
+    assert changes == [("revoked", [moved.partition]), ("assigned", [moved.partition])]  # only what moves, given up before it is handed out

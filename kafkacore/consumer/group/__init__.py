@@ -5,6 +5,7 @@
     classic.py      JoinGroup, SyncGroup, Heartbeat, LeaveGroup: an engine that is handed the time
     modern.py       ConsumerGroupHeartbeat (KIP-848): the same, where the broker assigns
     assignor.py     the interface of assignors, and the bytes in which members exchange subscriptions and assignments
+    assignors.py    range, round robin; sticky.py: sticky, cooperative-sticky; balance.py: what they do where subscriptions differ
 
 Rules:
 1. Engines are handed `now_ms`; they never block, sleep or read a clock, and never call the application.

@@ -64,6 +64,20 @@ class MemberAssignment(NamedTuple):
 class PartitionAssignor(ABC):
     """Shares the partitions of a group's topics out among its members. One member, the leader, runs it for all.
 
+    Derive from it to assign in another way, and name the class (or an instance) in `partition_assignment_strategy`. All members of a group
+    need the same assignor under the same name::
+
+        class ByName(kafkacore.PartitionAssignor):
+            name = "by-name"
+
+            def assign(self, cluster, subscriptions):
+                found = {member: [] for member in subscriptions}
+                for topic in {topic for subscription in subscriptions.values() for topic in subscription.topics}:
+                    members = sorted(member for member, subscription in subscriptions.items() if topic in subscription.topics)
+                    for partition in range(cluster.partition_count(topic) or 0):
+                        found[members[partition % len(members)]].append(kafkacore.TopicPartition(topic, partition))
+                return {member: kafkacore.MemberAssignment(tuple(partitions)) for member, partitions in found.items()}
+
     Attributes:
         name: under which the members of a group agree on an assignor.
         supported_protocols: the best one that all assignors of a consumer share is used.
@@ -100,7 +114,7 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
         ConsumerProtocolSubscription(
             topics=list(subscription.topics),
             user_data=subscription.user_data,
-            owned_partitions=_by_topic(subscription.owned_partitions),
+            owned_partitions=by_topic(subscription.owned_partitions),
             generation_id=subscription.generation_id,
             rack_id=subscription.rack_id,
         ),
@@ -122,7 +136,7 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Me
 def encode_assignment(assignment: MemberAssignment) -> bytes:
     """An assignment as SyncGroup carries it."""
     return encode_stored(
-        ConsumerProtocolAssignment(assigned_partitions=_by_topic(assignment.partitions), user_data=assignment.user_data), _VERSION
+        ConsumerProtocolAssignment(assigned_partitions=by_topic(assignment.partitions), user_data=assignment.user_data), _VERSION
     )
 
 
@@ -138,7 +152,7 @@ def decode_assignment(data: bytes) -> MemberAssignment:
     return MemberAssignment(tuple(TopicPartition(t.topic, p) for t in found.assigned_partitions for p in t.partitions), found.user_data)
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolTopicPartition]:
+def by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolTopicPartition]:
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)

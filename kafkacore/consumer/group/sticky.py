@@ -1,0 +1,279 @@
+"""The assignors that know what members have: sticky and cooperative-sticky.
+
+Balance comes first, what lies in a member's rack second, and then as few partitions move as can be.
+
+    constrained   all members want the same topics and racks do not matter, which is the common case: quotas, in linear time
+    general       anything else: `balance.py`
+
+Source: org.apache.kafka.clients.consumer.{StickyAssignor, CooperativeStickyAssignor}, internals.AbstractStickyAssignor; KIP-54, KIP-429,
+KIP-792 (generations), KIP-881 (racks).
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from kafkacore import errors
+from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, PartitionAssignor, RebalanceProtocol, by_topic
+from kafkacore.consumer.group.balance import balance
+from kafkacore.consumer.group.subscribed import (
+    Racks,
+    assignments,
+    partitions_of,
+    racks_matter,
+    racks_of_members,
+    racks_of_partitions,
+    subscribers,
+)
+from kafkacore.metadata import ClusterSnapshot
+from kafkacore.protocol.stored import CooperativeStickyAssignorUserData, StickyAssignorUserData
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+log = logging.getLogger("kafkacore.consumer")
+
+DEFAULT_GENERATION = -1
+_NOBODY = -1
+_CONTESTED = -2
+
+
+class MemberData(NamedTuple):
+    """What a member says it has, and since which generation (-1 when it does not say)."""
+
+    partitions: Sequence[tuple[str, int]]
+    generation: int
+
+
+class AbstractStickyAssignor(PartitionAssignor):
+    """What both sticky assignors share: who has what, and the assignment that moves little of it."""
+
+    @abstractmethod
+    def member_data(self, subscription: MemberSubscription) -> MemberData:
+        """What a member says it has."""
+
+    def assign(self, cluster: ClusterSnapshot, subscriptions: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Balances, and leaves partitions where they are as far as that goes."""
+        members = sorted(subscriptions)
+        wanted = subscribers(members, subscriptions)
+        partitions: list[TopicPartition] = []
+        begins: list[int] = []
+        for topic in wanted:
+            begins.append(len(partitions))
+            partitions += partitions_of(cluster, topic)
+        places = dict(zip(partitions, range(len(partitions)), strict=True))
+        claims = [self.member_data(subscriptions[member]) for member in members]
+        owners, owned = _settle_claims(members, claims, places, partitions)
+        member_racks = racks_of_members(members, subscriptions)
+        partition_racks: list[Racks] = []
+        if any(member_racks):
+            partition_racks = [racks for topic in wanted for racks in racks_of_partitions(cluster, topic)]
+            if not racks_matter(member_racks, partition_racks):
+                partition_racks = []
+        alike = {id(places): places for places in wanted.values()}
+        if not partition_racks and all(len(places) == len(members) for places in alike.values()):
+            given = _Constrained(partitions, owned).assign()
+        else:
+            given = balance([*wanted.values()], begins, len(partitions), owned, member_racks, partition_racks)
+        given = self.hand_out(given, owners)
+        return assignments(members, [map(partitions.__getitem__, mine) for mine in given])
+
+    def hand_out(self, given: list[list[int]], owners: Sequence[int]) -> list[list[int]]:
+        """What members get at once of what they are to have.
+
+        Args:
+            given: the partitions of each member.
+            owners: the member that has a partition, negative for none that is known.
+        """
+        return given
+
+
+class StickyAssignor(AbstractStickyAssignor):
+    """As balanced as can be; then partitions stay with the members that had them.
+
+    Members give up everything before they join (the eager protocol), and name their last partitions in their user data.
+
+    Source: org.apache.kafka.clients.consumer.StickyAssignor.
+    """
+
+    name = "sticky"
+
+    def __init__(self) -> None:
+        self._assigned: tuple[TopicPartition, ...] | None = None
+        self._generation = DEFAULT_GENERATION
+
+    def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
+        """Remembers what this member says when it joins the next time."""
+        self._assigned = assignment.partitions
+        self._generation = metadata.generation_id
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """What this member had in its last generation; nothing before its first."""
+        if self._assigned is None:
+            return None
+        data = StickyAssignorUserData(previous_assignment=by_topic(self._assigned), generation=self._generation)
+        return b"".join(data.encode(1))
+
+    def member_data(self, subscription: MemberSubscription) -> MemberData:
+        """What the user data says; nothing when it cannot be read."""
+        data = subscription.user_data
+        if not data:
+            return MemberData((), DEFAULT_GENERATION)
+        for version in (1, 0):
+            try:
+                found: StickyAssignorUserData = StickyAssignorUserData.plan(version).decode_prefix(data)[0]
+            except errors.CorruptDataError as error:
+                log.debug("user data of a sticky member, tried as version %d: %s", version, error)
+                continue
+            owned = [pair for topic in found.previous_assignment for pair in zip(repeat(topic.topic), topic.partitions, strict=False)]
+            return MemberData(owned, found.generation)
+        return MemberData((), DEFAULT_GENERATION)
+
+
+class CooperativeStickyAssignor(AbstractStickyAssignor):
+    """Shares out as `StickyAssignor` does, but members keep their partitions while the group rebalances.
+
+    A partition that goes from one member to another is left out until its owner has given it up; the owner joins again then, and the next
+    assignment hands it out.
+
+    Source: org.apache.kafka.clients.consumer.CooperativeStickyAssignor; KIP-429.
+    """
+
+    name = "cooperative-sticky"
+    supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+
+    def __init__(self) -> None:
+        self._generation = DEFAULT_GENERATION
+
+    def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
+        """Remembers the generation for leaders that look for it in the user data."""
+        self._generation = metadata.generation_id
+
+    def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:
+        """The generation of the last assignment."""
+        return b"".join(CooperativeStickyAssignorUserData(generation=self._generation).encode(0))
+
+    def member_data(self, subscription: MemberSubscription) -> MemberData:
+        """What the subscription says; the generation may be in the user data of an older client."""
+        generation = subscription.generation_id
+        if generation < 0 and subscription.user_data is not None:
+            try:
+                generation = CooperativeStickyAssignorUserData.plan(0).decode_prefix(subscription.user_data)[0].generation
+            except errors.CorruptDataError as error:
+                log.debug("user data of a cooperative-sticky member: %s", error)
+        return MemberData(subscription.owned_partitions, generation)
+
+    def hand_out(self, given: list[list[int]], owners: Sequence[int]) -> list[list[int]]:
+        """Leaves out what another member has still to give up, or several say that they have."""
+        return [[p for p in mine if (owner := owners[p]) == member or owner == _NOBODY] for member, mine in enumerate(given)]
+
+
+def _settle_claims(
+    members: Sequence[str], claims: Sequence[MemberData], places: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
+) -> tuple[list[int], list[list[int]]]:
+    """Who has what. A partition that several claim belongs to the member of the newest generation; to no member if there are two of it.
+
+    Returns:
+        By partition its owner (_NOBODY, _CONTESTED); by member what it owns.
+    """
+    owners = [_NOBODY] * len(places)
+    owned: list[list[int]] = []
+    disputed: dict[int, list[int]] = {}
+    for member, claim in enumerate(claims):
+        mine = [p for p in map(places.get, claim.partitions) if p is not None]  # type: ignore[arg-type]
+        for partition in mine:
+            if owners[partition] == _NOBODY:
+                owners[partition] = member
+            elif owners[partition] != member:
+                disputed.setdefault(partition, [owners[partition]]).append(member)
+        owned.append(mine)
+    for partition, claimants in disputed.items():
+        newest = max(claims[member].generation for member in claimants)
+        winners = {member for member in claimants if claims[member].generation == newest}
+        owners[partition] = winners.pop() if len(winners) == 1 else _CONTESTED
+        log.warning(
+            "%s is claimed by %s; %s",
+            partitions[partition],
+            ", ".join(f"{members[m]} (generation {claims[m].generation})" for m in claimants),
+            f"{members[owners[partition]]} has it" if owners[partition] >= 0 else "none of them has it",
+        )
+    for member, mine in enumerate(owned):
+        if disputed:
+            mine[:] = [p for p in mine if owners[p] == member]
+        if len({*mine}) < len(mine):
+            mine[:] = dict.fromkeys(mine)
+    return owners, owned
+
+
+class _Constrained:
+    """All members want the same topics.
+
+    Every member gets the quota `low`, and `extra` of them one more, first those that have so many. What is left over is dealt out in turn
+    to those below the quota, then one each to those that stand at it.
+
+    Attributes:
+        below: members with less than `low`, each waits for more.
+        at_quota: members with exactly `low`, each may get one more.
+        extra: how many members may still get one more than `low`.
+    """
+
+    def __init__(self, partitions: Sequence[TopicPartition], owned: Sequence[list[int]]) -> None:
+        self._partitions = partitions
+        self._owned = owned
+        self.given: list[list[int]] = []
+        self.low, self.extra = divmod(len(partitions), len(owned)) if owned else (0, 0)
+        self.below: list[int] = []
+        self.at_quota: list[int] = []
+
+    def assign(self) -> list[list[int]]:
+        """The partitions of each member."""
+        self._deal_out(self._keep_owned())
+        return self.given
+
+    def _keep_owned(self) -> list[int]:
+        """Everybody keeps up to its quota.
+
+        Returns:
+            The partitions that no member keeps, in the order of topics and numbers.
+        """
+        low, partitions = self.low, self._partitions
+        taken = bytearray(len(partitions))
+        at_quota = []
+        for member, mine in enumerate(self._owned):
+            if len(mine) < low:
+                kept = [*mine]
+                self.below.append(member)
+            else:
+                count = low
+                if len(mine) > low and self.extra:
+                    self.extra -= 1
+                    count += 1
+                elif self.extra:
+                    at_quota.append(member)
+                # the lowest numbers of all topics, so that what is given up comes from all topics
+                kept = sorted(mine, key=lambda p: (partitions[p].partition, p))[:count] if len(mine) > count else [*mine]
+            for partition in kept:
+                taken[partition] = 1
+            self.given.append(kept)
+        self.at_quota = at_quota if self.extra else []
+        return [p for p, is_taken in enumerate(taken) if not is_taken]
+
+    def _deal_out(self, free: list[int]) -> None:
+        """In turn to those below the quota; the rest one each."""
+        given, low = self.given, self.low
+        at, end = 0, len(free)
+        below, at_quota = self.below, self.at_quota
+        while below and at < end:
+            turn = below[: end - at]
+            for member in turn:
+                given[member].append(free[at])
+                at += 1
+            still: list[int] = []
+            for member in below:
+                (still if len(given[member]) < low else at_quota).append(member)
+            below = still
+        for member, partition in zip(at_quota, free[at:], strict=False):
+            given[member].append(partition)
+

@@ -1,0 +1,91 @@
+"""What the leader of a group has before it assigns: the partitions of the topics subscribed to, their racks, and who subscribes to what.
+
+Inside assignors a member is its place in a sorted list and a partition its place in the list of all partitions: small integers, which index
+lists and cost no hashing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from operator import itemgetter
+
+from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo
+from kafkacore.types import TopicPartition
+
+Racks = frozenset[str]
+_named = partial(tuple.__new__, TopicPartition)
+_index = itemgetter(PartitionInfo._fields.index("index"))
+
+
+def by_instance(subscriptions: Mapping[str, MemberSubscription]) -> list[str]:
+    """The member ids, static members first and in the order of their instance ids, so that a restart changes nothing for them."""
+    return sorted(subscriptions, key=lambda m: ((i := subscriptions[m].group_instance_id) is None, i or "", m))
+
+
+def partitions_of(cluster: ClusterSnapshot, topic: str) -> list[TopicPartition]:
+    """A topic's partitions by their numbers; none while the topic is not known."""
+    info = cluster.topics.get(topic)
+    if info is None:
+        return []
+    return [*map(_named, zip(repeat(topic), map(_index, info.partitions), strict=False))]
+
+
+def subscribers(members: Sequence[str], subscriptions: Mapping[str, MemberSubscription]) -> dict[str, tuple[int, ...]]:
+    """Who subscribes to each topic, as rising places in `members`; topics sorted by name. Equal subscribers are one object."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for place, member in enumerate(members):
+        alike.setdefault(subscriptions[member].topics, []).append(place)
+    if len(alike) == 1:
+        ((topics, _),) = alike.items()
+        everybody = tuple(range(len(members)))
+        return dict.fromkeys(sorted(topics), everybody)
+    wanted: dict[str, list[int]] = {}
+    for topics, places in alike.items():
+        for topic in {*topics}:
+            wanted.setdefault(topic, []).extend(places)
+    seen: dict[tuple[int, ...], tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
+    for topic in sorted(wanted):
+        given = tuple(sorted(wanted[topic]))
+        found[topic] = seen.setdefault(given, given)
+    return found
+
+
+def racks_of_members(members: Sequence[str], subscriptions: Mapping[str, MemberSubscription]) -> list[str | None]:
+    """Where each member runs; None when it does not say."""
+    return [subscriptions[member].rack_id or None for member in members]
+
+
+def racks_of_partitions(cluster: ClusterSnapshot, topic: str) -> list[Racks]:
+    """The racks of the replicas of each partition, also of replicas that are offline: they are likely to come back."""
+    info = cluster.topics.get(topic)
+    if info is None:
+        return []
+    rack_of = {node.id: node.rack for node in cluster.node_list if node.rack}
+    seen: dict[tuple[int, ...], Racks] = {}
+    found: list[Racks] = []
+    for partition in info.partitions:
+        replicas = tuple(partition.replicas)
+        racks = seen.get(replicas)
+        if racks is None:
+            racks = seen[replicas] = frozenset(rack_of[node] for node in replicas if node in rack_of)
+        found.append(racks)
+    return found
+
+
+def racks_matter(member_racks: Iterable[str | None], partition_racks: Sequence[Racks]) -> bool:
+    """Some members are nearer to some partitions than to others.
+
+    Source: AbstractPartitionAssignor.useRackAwareAssignment (KIP-881).
+    """
+    known = {rack for rack in member_racks if rack is not None}
+    everywhere = frozenset().union(*{*partition_racks})
+    return not known.isdisjoint(everywhere) and any(racks != everywhere for racks in {*partition_racks})
+
+
+def assignments(members: Sequence[str], found: Sequence[Iterable[TopicPartition]]) -> dict[str, MemberAssignment]:
+    """What the members of these places get."""
+    return {member: MemberAssignment(tuple(partitions)) for member, partitions in zip(members, found, strict=True)}

@@ -1,0 +1,195 @@
+"""Kafka's assignors: what holds for any group, and small groups by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from groups_of_members import Group, make_cluster, make_group, partitions_by_member
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore import PartitionAssignor, RebalanceProtocol, errors
+from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, decode_subscription, encode_subscription
+from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor, make_assignors
+from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
+from kafkacore.metadata import ClusterSnapshot
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
+STICKY = [StickyAssignor, CooperativeStickyAssignor]
+seeds = st.integers(0, 2**32)
+
+
+class Whole(CooperativeStickyAssignor):
+    """What members are to have in the end, with what others have still to give up."""
+
+    def hand_out(self, given, owners):
+        return given
+
+
+def joining(kind: type[PartitionAssignor], subscription: MemberSubscription, owned, generation: int) -> MemberSubscription:
+    """The subscription of a member that has these partitions since a generation, as its assignor writes it."""
+    assignor = kind()
+    if generation >= 0:
+        assignor.on_assignment(MemberAssignment(tuple(owned)), ConsumerGroupMetadata("g", generation))
+    user_data = assignor.subscription_user_data(frozenset(subscription.topics))
+    cooperative = RebalanceProtocol.COOPERATIVE in kind.supported_protocols
+    return subscription._replace(
+        user_data=user_data, owned_partitions=tuple(owned) if cooperative else (), generation_id=generation if cooperative else -1
+    )
+
+
+def random_owners(rng: random.Random, group: Group, share: float = 0.7) -> dict[str, list[TopicPartition]]:
+    owned: dict[str, list[TopicPartition]] = {member: [] for member in group.subscriptions}
+    for partition in group.partitions:
+        if rng.random() < share:
+            owned[rng.choice([*owned])].append(partition)
+    return owned
+
+
+def with_owners(kind: type[PartitionAssignor], group: Group, owned) -> Group:
+    return group._replace(subscriptions={m: joining(kind, s, owned[m], 1) for m, s in group.subscriptions.items()})
+
+
+@pytest.mark.parametrize("kind", ALL)
+@given(seeds, st.booleans())
+def test_every_partition_goes_to_one_member_that_wants_it(kind, seed, racks):
+    rng = random.Random(seed)
+    group = make_group(rng, racks=racks)
+    found = partitions_by_member(kind().assign(group.cluster, group.subscriptions))
+    assert found.keys() == group.subscriptions.keys()
+    assert sorted(tp for mine in found.values() for tp in mine) == group.partitions
+    assert all(tp.topic in group.subscriptions[member].topics for member, mine in found.items() for tp in mine)
+
+
+@pytest.mark.parametrize("kind", [StickyAssignor, Whole])
+@given(seeds, st.booleans())
+def test_sticky_cannot_be_balanced_further_and_assigns_all(kind, seed, racks):
+    rng = random.Random(seed)
+    group = make_group(rng, racks=racks)
+    group = with_owners(kind, group, random_owners(rng, group))
+    found = partitions_by_member(kind().assign(group.cluster, group.subscriptions))
+    assert sorted(tp for mine in found.values() for tp in mine) == group.partitions
+    for mine in found.values():
+        for tp in mine:
+            for other, subscription in group.subscriptions.items():
+                assert tp.topic not in subscription.topics or len(found[other]) >= len(mine) - 1
+
+
+@pytest.mark.parametrize("kind", [StickyAssignor, Whole])
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_sticky_moves_the_least_of_all_assignments_as_balanced(kind, seed):
+    rng = random.Random(seed)
+    group = make_group(rng, members=3, topics=3, partitions=4, total=7)
+    owned = random_owners(rng, group)
+    group = with_owners(kind, group, owned)
+    found = partitions_by_member(kind().assign(group.cluster, group.subscriptions))
+    assert group.worth(found, owned) == group.best(owned)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_racks_come_after_balance_and_before_what_members_have(seed):
+    rng = random.Random(seed)
+    group = make_group(rng, members=3, topics=3, partitions=4, total=7, racks=True)
+    owned = random_owners(rng, group)
+    group = with_owners(Whole, group, owned)
+    found = partitions_by_member(Whole().assign(group.cluster, group.subscriptions))
+    assert group.worth(found, owned) == group.best(owned)
+
+
+@given(seeds, st.booleans())
+def test_cooperative_hands_out_nothing_that_another_still_has(seed, racks):
+    rng = random.Random(seed)
+    group = make_group(rng, racks=racks)
+    owned = random_owners(rng, group)
+    group = with_owners(CooperativeStickyAssignor, group, owned)
+    owner = {tp: member for member, mine in owned.items() for tp in mine}
+    for _ in range(2):
+        found = partitions_by_member(CooperativeStickyAssignor().assign(group.cluster, group.subscriptions))
+        assert all(owner.get(tp, member) == member for member, mine in found.items() for tp in mine)
+        owner = {tp: member for member, mine in found.items() for tp in mine}
+        group = with_owners(CooperativeStickyAssignor, group, found)
+    assert sorted(owner) == group.partitions  # the second assignment hands out what was given up after the first
+    third = partitions_by_member(CooperativeStickyAssignor().assign(group.cluster, group.subscriptions))
+    assert {member: {*mine} for member, mine in third.items()} == {member: {*mine} for member, mine in found.items()}
+
+
+@pytest.mark.parametrize("kind", STICKY)
+def test_the_newest_generation_has_a_partition_that_two_claim(kind):
+    cluster = make_cluster(random.Random(1), {"t": 2})
+    wants = MemberSubscription(("t",))
+    both = (TopicPartition("t", 0), TopicPartition("t", 1))
+    found = kind().assign(cluster, {"a": joining(kind, wants, both, 4), "b": joining(kind, wants, both[:1], 5)})
+    assert partitions_by_member(found) == {"a": both[1:], "b": both[:1]}
+
+
+def test_of_two_in_one_generation_neither_has_it_and_both_give_it_up():
+    cluster = make_cluster(random.Random(1), {"t": 3})
+    wants = MemberSubscription(("t",))
+    tps = [TopicPartition("t", i) for i in range(3)]
+    claims = {"a": joining(CooperativeStickyAssignor, wants, tps[:2], 5), "b": joining(CooperativeStickyAssignor, wants, tps[1:], 5)}
+    found = partitions_by_member(CooperativeStickyAssignor().assign(cluster, claims))
+    assert found == {"a": (tps[0],), "b": (tps[2],)}
+
+
+@pytest.mark.parametrize(
+    "user_data",
+    [
+        b"",
+        b"\x00",
+        b"\x7f\xff\xff\xff",
+        bytes.fromhex("00000001 0001 74 00000001 00000000"),  # without a generation: version 0
+        bytes.fromhex("00000001 0001 74 00000001 00000000 00000007"),
+        bytes.fromhex("00000001 0001 74 00000001 00000000 00000007 ff"),
+    ],
+)
+def test_user_data_of_other_clients_is_read_or_ignored(user_data):
+    data = StickyAssignor().member_data(MemberSubscription(("t",), user_data))
+    assert data == (([("t", 0)], 7 if len(user_data) > 15 else -1) if len(user_data) > 4 else ((), -1))
+    generation = CooperativeStickyAssignor().member_data(MemberSubscription(("t",), user_data)).generation
+    assert generation == (int.from_bytes(user_data[:4], "big") if len(user_data) >= 4 else -1)
+
+
+def test_sticky_user_data_is_javas():
+    assignor = StickyAssignor()
+    assert assignor.subscription_user_data(frozenset("t")) is None
+    assignor.on_assignment(MemberAssignment((TopicPartition("t", 0), TopicPartition("u", 3))), ConsumerGroupMetadata("g", 7, "m"))
+    expected = "00000002 0001 74 00000001 00000000 0001 75 00000001 00000003 00000007"
+    assert assignor.subscription_user_data(frozenset("t")) == bytes.fromhex(expected)
+    cooperative = CooperativeStickyAssignor()
+    assert cooperative.subscription_user_data(frozenset()) == b"\xff" * 4
+    cooperative.on_assignment(MemberAssignment(()), ConsumerGroupMetadata("g", 7, "m"))
+    assert cooperative.subscription_user_data(frozenset()) == bytes.fromhex("00000007")
+
+
+def test_what_a_subscription_says_survives_the_wire():
+    subscription = MemberSubscription(("a", "b"), b"x", (TopicPartition("a", 1),), 3, "i", "r")
+    assert decode_subscription(encode_subscription(subscription), "i") == subscription
+
+
+def test_round_robin_goes_on_where_the_last_topic_ended():
+    cluster = make_cluster(random.Random(1), {"a": 3, "b": 3})
+    both = MemberSubscription(("b", "a"))
+    found = partitions_by_member(RoundRobinAssignor().assign(cluster, {"x": both, "y": both}))
+    assert found["x"] == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+
+
+def test_names_java_classes_classes_and_instances_make_assignors():
+    class Mine(PartitionAssignor):
+        name = "mine"
+
+        def assign(self, cluster: ClusterSnapshot, subscriptions):
+            return {member: MemberAssignment(()) for member in subscriptions}
+
+    instance = RoundRobinAssignor()
+    made = make_assignors(["org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "range", "sticky", Mine, instance])
+    assert [a.name for a in made] == ["cooperative-sticky", "range", "sticky", "mine", "roundrobin"]
+    assert made[-1] is instance and type(made[3]) is Mine
+    Mine.name = ""
+    wrong = (["near"], [], [dict], [7], ["range", RangeAssignor], [Mine], [PartitionAssignor], ["org.apache.kafka.clients.consumer.Range"])
+    for strategy in wrong:
+        with pytest.raises(errors.ConfigError, match="partition_assignment_strategy"):
+            make_assignors(strategy)
