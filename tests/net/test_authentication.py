@@ -207,9 +207,11 @@ class SaslCluster(Cluster):
 
     lifetime_ms = 0
     password = PASSWORD
+    login = None
 
     def make_client(self) -> NetworkClient:
         self.selector._authenticator = authenticators(PLAIN, "me", self.clock)
+        self.selector._authenticator.login = self.login
         self.brokers: dict[int, SaslBroker] = {}
         self.order: list[int] = []
         return super().make_client()
@@ -313,3 +315,77 @@ def test_a_renewal_that_is_refused_ends_the_connection(cluster):
         cluster.poll()
     assert isinstance(cluster.client.authentication_exception(node), SaslAuthentication)
     assert cluster.client.connection_failed(node)
+
+
+class Login:
+    """A token for every connection, until the test takes it away."""
+
+    deadline_ms = NEVER_MS
+    on_answer = None
+    has_token = True
+    refusal = None
+
+    def ready(self, _now_ms):
+        if self.refusal is not None:
+            raise self.refusal
+        return self.has_token
+
+    def close(self):
+        """There is nothing to let go of."""
+
+
+class TwoBrokers(SaslCluster):
+    """Sessions with two brokers, which end within the time that a connection may take to be set up."""
+
+    lifetime_ms = 5_000
+
+    def __init__(self):
+        self.login = Login()
+        super().__init__((1, 2))
+
+    def asked(self, node_id):
+        """The API keys of what a node was asked."""
+        return [header.request_api_key for peer in self.peers if peer.address.host == f"broker-{node_id}" for header, _ in peer.requests]
+
+    def end_session(self, *node_ids):
+        self.clock.advance(max(self.client._connections[each].reauthenticate_ms for each in node_ids) - self.now_ms)
+
+
+@pytest.fixture
+def two():
+    made = TwoBrokers()
+    yield made
+    made.close()
+
+
+def test_a_node_that_is_being_written_to_holds_up_no_other_renewal(two):
+    for node_id in (1, 2):
+        two.until_ready(node_id)
+    two.peer("broker-1").transport.other.max_write_bytes = 0
+    two.send(1)
+    two.client.poll(0, two.now_ms)
+    assert not two.client.in_flight.can_send_more(1)
+    two.end_session(1, 2)
+    two.client.poll(0, two.now_ms)
+    assert [header.request_api_key for header, _ in two.peer("broker-2").read()] == [17]
+
+
+@pytest.mark.parametrize("refusal", [None, AuthenticationFailedError("no token")])
+def test_a_node_without_a_token_holds_up_no_node_that_has_authenticated(two, refusal):
+    """Node 1 waits for a token to renew its session; node 2 has let the client in and is to be asked for its versions."""
+    two.until_ready(1)
+    two.connected = False
+    two.client.ready(two.node(2), two.now_ms)                 # begun while there was a token
+    two.login.has_token = False
+    two.end_session(1)
+    two.client.poll(0, two.now_ms)
+    assert two.client._connections[1].state == REAUTHENTICATING
+    two.peer("broker-2").transport.accept()
+    while two.asked(2) != [18, 17, 36]:
+        two.client.poll(0, two.now_ms)
+        two.serve()
+    two.login.refusal = refusal
+    two.client.poll(0, two.now_ms)
+    assert two.client.connection_failed(two.node(1)) == (refusal is not None)
+    (header, _), *more = two.peer("broker-2").read()
+    assert (header.request_api_key, header.request_api_version, more) == (18, protocol.ApiVersionsRequest.MAX_VERSION, [])

@@ -155,6 +155,38 @@ def test_states_follow_connect_handshake_authentication() -> None:
     assert channel.state is ChannelState.CLOSED
 
 
+class Shaking:
+    """A transport whose handshake takes steps: (whether it is over, whether it waits for the socket to take bytes)."""
+
+    connected = True
+    peer = "peer"
+
+    def __init__(self, *steps: tuple[bool, bool]) -> None:
+        self.steps = list(steps)
+        self.handshake_wants_write = False
+
+    def finish_connect(self) -> bool:
+        return True
+
+    def handshake(self) -> bool:
+        over, self.handshake_wants_write = self.steps.pop(0)
+        return over
+
+
+def test_authentication_begins_when_the_handshake_is_over_and_the_interest_follows_both() -> None:
+    authenticator = Script(False, True)
+    channel = KafkaChannel(1, Shaking((False, True), (False, False), (True, False)), 100, authenticator)
+    assert channel.finish_connect()
+    for interest in (READ | WRITE, READ):
+        assert not channel.prepare()
+        assert (channel.state, channel.interest) == (ChannelState.HANDSHAKE, interest)
+        assert len(authenticator.answers) == 2
+    assert not channel.prepare()
+    assert (channel.state, channel.interest) == (ChannelState.AUTHENTICATING, READ | WRITE)
+    assert channel.prepare()
+    assert channel.interest == READ
+
+
 def test_unmuting_waits_for_the_response_and_the_throttle() -> None:
     channel, _peer = opened()
     channel.mute()

@@ -159,6 +159,34 @@ def test_small_pieces_share_records(contexts: tuple[ssl.SSLContext, ssl.SSLConte
     theirs.close()
 
 
+def test_a_send_is_complete_when_its_ciphertext_has_gone(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    ours, theirs = tls_pair(contexts)
+    shake((ours, theirs))
+    channel = KafkaChannel(1, ours, 100)
+    assert channel.finish_connect()
+    assert channel.prepare()
+    assert not ours.pending_writes
+    data = bytes(range(256)) * 800
+    send = NetworkSend(1, [data])
+    channel.set_send(send)
+    assert channel.write() is None
+    assert (send.written_bytes, send.completed) == (len(data), False)  # all of it encrypted, and more than the socket takes
+    assert ours.pending_writes
+    received = bytearray()
+    buffer = bytearray(65536)
+    while not send.completed:
+        before = len(received)
+        while (count := theirs.read_into(buffer, 0, len(buffer))) > 0:
+            received += buffer[:count]
+        assert len(received) > before
+        assert ours.pending_writes
+        channel.write()
+    assert not ours.pending_writes
+    assert received + read_all(theirs, len(data) - len(received)) == data
+    ours.close()
+    theirs.close()
+
+
 def test_a_full_peer_takes_part_and_then_nothing(pair: Pair) -> None:
     data = bytes(range(256)) * 8192  # 2 MiB
     buffers = [data[:1000], memoryview(data)[1000:]]
