@@ -644,20 +644,19 @@ class KafkaConsumer:
         if subscription.mode is Mode.PATTERN:
             self._match(snapshot)
         topics = subscription.topics or subscription.by_topic.keys()
-        refused = self._refusals(topics)
+        now, known_before = snapshot.topics, {} if before is None else before.topics
+        changed = [name for name in topics if (info := now.get(name)) is not None and info is not known_before.get(name)]
+        refused = self._refusals([*changed, *(name for name in self._refused if name in topics)])
         if refused:
             self._owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
             self._metadata.request_update()
         self._refused = refused
         follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._group is None  # a group says what its members read
-        if follows:
+        if follows and (before is None or subscription.mode is Mode.PATTERN):  # else the topics are those of the snapshot before
             for name in [name for name in subscription.by_topic if name not in topics]:
                 subscription.remove([state.tp for state in subscription.by_topic[name].values()])
-        for name in sorted(topics):
-            info = snapshot.topics.get(name)
-            known = None if before is None else before.topics.get(name)
-            if info is None or info is known:
-                continue
+        for name in sorted(changed):
+            info, known = now[name], known_before.get(name)
             if info.error is None and (known is None or known.error is not None or known.topic_id != info.topic_id):
                 self._start_topic_over(info, follows)
             if follows and (known is None or known.partitions != info.partitions):

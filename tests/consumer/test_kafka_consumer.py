@@ -19,9 +19,10 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.subscription import SubscriptionState
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
-from kafkacore.types import NewTopic, TopicPartition
+from kafkacore.types import NewTopic, Node, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -653,3 +654,30 @@ def test_closing_after_an_interrupt(broker, consumer, monkeypatch):
 
 def interrupt(*_):
     raise KeyboardInterrupt
+
+
+def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
+    infos = {f"t{nth}": TopicInfo(f"t{nth}", bytes([nth + 1]) * 16, [PartitionInfo(0, 1, 0)]) for nth in range(40)}
+    denied = TopicInfo("t7", error=errors.TopicAuthorization("no", topic="t7"))
+    nodes = {1: Node(1, "127.0.0.1", 1)}
+    looked = []
+    looks = KafkaConsumer._refusals
+    with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
+        monkeypatch.setattr(reader, "_refusals", lambda names: looks(reader, looked.append(sorted(names)) or looked[-1]))
+        monkeypatch.setattr(reader, "_start_topic_over", lambda info, follows: looked.append(info.name))
+        reader.subscribe(infos)
+        for topics in (infos, {**infos, "t7": denied}, {**infos, "t7": denied}, infos, {**infos, "t9": infos["t9"]._replace()}):
+            del looked[:]
+            reader._metadata.snapshot = ClusterSnapshot(nodes, topics=topics)
+            reader._take_snapshot(reader._metadata.snapshot)
+            if topics is infos and reader._owed:
+                assert looked == [["t7", "t7"], "t7"]  # changed, and refused before
+                reader._owed.clear()
+            elif topics is infos:
+                assert len(looked[0]) == 40
+            elif topics["t7"] is denied:
+                assert looked == [["t7"]]
+                assert reader._owed == {"t7": denied.error}
+            else:
+                assert looked == [["t9"]]
+        assert len(reader.assignment()) == 40
