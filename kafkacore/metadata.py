@@ -8,7 +8,8 @@ Rules:
 3. When the next refresh is due is a stored time (`next_update_ms`), so a poll compares two numbers. Whatever changes the need
    recomputes it.
 4. An answer costs as much as it changes. The partitions of a topic stay the bytes that came in until a caller looks at them, and a topic
-   whose bytes are those of the answer before stays the same `TopicInfo`: compare topics of two snapshots with `is`.
+   whose bytes are those of the answer before stays the same `TopicInfo`: compare topics of two snapshots with `is`, or ask `changed_since`.
+   A topic that is new, or that an answer did not describe to the end, is asked for alone; the snapshots share the others.
 5. User threads wait for a version to pass (`await_update`); the I/O thread notifies them through one condition.
 
 Source: Kafka's Metadata, MetadataCache, ProducerMetadata; KIP-320, KIP-526, KIP-580, KIP-899, KIP-951.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import _codec, errors
@@ -34,6 +35,7 @@ ZERO_ID = bytes(16)
 NEVER_MS = 2**62
 """A deadline that is never reached."""
 
+_LAYER_MIN = 32  # topics that a layer may hold however few there are below it
 _LEADER_NOT_AVAILABLE = 5
 _REBOOTSTRAP_REQUIRED = 129
 _REPLICA_NOT_AVAILABLE = 9  # a replica is down, the leader is fine
@@ -123,6 +125,45 @@ class LeaderHint(NamedTuple):
 
     leader: int
     leader_epoch: int
+
+
+class _Layered(Mapping[str, TopicInfo]):
+    """Topics of which only the last changes were copied; never changes. Any further change makes a plain dict of it when there are more
+    changes than the square root of all topics, so that N changes one after the other copy about N * sqrt(N) topics."""
+
+    __slots__ = ("base", "recent")
+
+    def __init__(self, base: dict[str, TopicInfo], recent: dict[str, TopicInfo]) -> None:
+        self.base = base
+        self.recent = recent
+
+    def __getitem__(self, name: str) -> TopicInfo:
+        found = self.recent.get(name)
+        return self.base[name] if found is None else found
+
+    def get(self, name: str, default: Any = None) -> Any:  # Mapping's own raises and catches for each unknown name
+        found = self.recent.get(name)
+        return self.base.get(name, default) if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.recent or name in self.base
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.base
+        for name in self.recent:
+            if name not in self.base:
+                yield name
+
+    def __len__(self) -> int:
+        return len(self.base) + sum(name not in self.base for name in self.recent)
+
+
+def _changed_topics(old: Mapping[str, TopicInfo], changed: Mapping[str, TopicInfo]) -> Mapping[str, TopicInfo]:
+    """The old topics, some of them replaced or added."""
+    base, recent = (old.base, {**old.recent, **changed}) if isinstance(old, _Layered) else (old, dict(changed))
+    if not isinstance(base, dict) or (len(recent) > _LAYER_MIN and len(recent) ** 2 > len(base)):
+        return {**base, **recent}
+    return _Layered(base, recent)
 
 
 class ClusterSnapshot:
@@ -259,6 +300,9 @@ class Metadata:
         self._bootstrap: tuple[Node, ...] = ()
         self._topics: dict[str, int] = {}  # name -> last use
         self._new_topics: set[str] = set()  # asked for, not yet answered
+        self._incomplete: set[str] = set()  # the last answer about them was no description, so they are asked for again
+        self._incomplete_due_ms = NEVER_MS
+        self._changed_in: dict[str, int] = {}  # topic -> the version that changed it last, oldest first
         self._wanted = False  # somebody asked for an update
         self._request_version = 0  # counts requests for an update, to see the ones made while an answer is under way
         self._sent_version = 0
@@ -321,8 +365,7 @@ class Metadata:
         wanted = set(names)
         with self._changed:
             for gone in [name for name in self._topics if name not in wanted]:
-                del self._topics[gone]
-                self._new_topics.discard(gone)
+                self._drop_topic(gone)
             for name in wanted:
                 if name not in self._topics and name not in self.snapshot.topics:
                     self._new_topics.add(name)
@@ -351,6 +394,35 @@ class Metadata:
             self._plan()
             return self.version
 
+    def request_topic(self, name: str) -> None:
+        """Asks for one topic, needed since `add_topic`: at once while there is no answer about it, else as soon as the back-off allows.
+
+        Source: ProducerMetadata.requestUpdateForTopic (KAFKA-8904).
+        """
+        with self._changed:
+            if self.all_topics:
+                self._wanted = True
+                self._request_version += 1
+            elif name not in self._new_topics and name not in self._incomplete:
+                if not self._incomplete:
+                    self._incomplete_due_ms = self._last_refresh_ms + self._backoff(max(0, self._same_answers - 1))
+                self._incomplete.add(name)
+            self._plan()
+
+    def changed_since(self, version: int) -> tuple[int, list[str]]:
+        """The topics that became another TopicInfo in a version above `version`, in time that depends on their number alone.
+
+        Returns:
+            The version of now, for the next call, and the names. Topics that are gone are left out.
+        """
+        with self._changed:
+            names = []
+            for name, changed_in in reversed(self._changed_in.items()):
+                if changed_in <= version:
+                    break
+                names.append(name)
+            return self.version, names
+
     def time_to_next_update(self, now_ms: int) -> int:
         """Returns milliseconds until a refresh is due, 0 when it is."""
         left = self.next_update_ms - now_ms
@@ -371,6 +443,13 @@ class Metadata:
         if self._same_answers:
             allowed_ms = max(allowed_ms, self._last_refresh_ms + self._backoff(self._same_answers - 1))
         self.next_update_ms = max(due_ms, allowed_ms)
+        if self._incomplete and not self._failures:
+            self.next_update_ms = min(self.next_update_ms, self._incomplete_due_ms)
+
+    def _drop_topic(self, name: str) -> None:
+        del self._topics[name]
+        self._new_topics.discard(name)
+        self._incomplete.discard(name)
 
     def _backoff(self, attempts: int) -> int:
         term = self._backoff_ms * 2.0 ** min(attempts, 30) * self._rng.uniform(0.8, 1.2)
@@ -381,7 +460,7 @@ class Metadata:
     def begin_request(self, now_ms: int) -> list[str] | None:
         """Takes what the next request asks for: topic names, or None for all topics.
 
-        Only new topics are asked for when nothing else is due (a partial refresh).
+        Only new topics, and those that the last answer did not describe, are asked for when nothing else is due (a partial refresh).
         """
         with self._changed:
             self._sent_version = self._request_version
@@ -390,14 +469,14 @@ class Metadata:
                 self._sent_topics = frozenset(self._new_topics)
                 return None
             expired = now_ms >= self._last_success_ms + self._max_age_ms
-            if self._new_topics and not self._wanted and not expired:
+            again = self._incomplete if now_ms >= self._incomplete_due_ms else set()
+            if (self._new_topics or again) and not self._wanted and not expired:
                 self._sent_partial = True
-                self._sent_topics = frozenset(self._new_topics)
-                return sorted(self._new_topics)
+                self._sent_topics = frozenset(self._new_topics | again)
+                return sorted(self._sent_topics)
             if self._topic_idle_ms is not None:
                 for name in [name for name, used in self._topics.items() if now_ms - used >= self._topic_idle_ms]:
-                    del self._topics[name]
-                    self._new_topics.discard(name)
+                    self._drop_topic(name)
             names = list(self._topics)
             self._sent_topics = frozenset(names)
             return names
@@ -423,42 +502,76 @@ class Metadata:
             return
         old = self.snapshot
         partial = self._sent_partial
-        topics: dict[str, TopicInfo] = dict(old.topics) if partial else {}
-        stale = refused = False
-        answered = set()
+        topics: dict[str, TopicInfo] = {}  # those of the answer
+        incomplete = set()
+        refused = False
         for data in response.topics or ():
             name = data.name
             if name is None:
                 continue  # asked by id, and the id is unknown: nothing to file it under
-            answered.add(name)
-            info, incomplete = _take_topic(name, data, old.topics.get(name))
-            stale = stale or incomplete
+            info, again = _take_topic(name, data, old.topics.get(name))
+            if again:
+                incomplete.add(name)
             refused = refused or info.error is not None
             topics[name] = info
         # A topic that was asked for and left out of the answer is asked for again, but no faster than the back-off allows.
-        stale = stale or not answered.issuperset(self._sent_topics)
+        incomplete.update(self._sent_topics - topics.keys())
         if nodes == old.nodes:
             nodes = dict(old.nodes)  # the same objects
-        snapshot = ClusterSnapshot(nodes, controller_id=response.controller_id, cluster_id=response.cluster_id, topics=topics)
+        snapshot = ClusterSnapshot(
+            nodes,
+            controller_id=response.controller_id,
+            cluster_id=response.cluster_id,
+            topics=_changed_topics(old.topics, topics) if partial else topics,
+        )
         with self._changed:
-            if not partial:
-                same = (stale or refused) and snapshot.nodes == old.nodes and _same_leaders(snapshot.topics, old.topics)
+            if not partial or not self._sent_topics.isdisjoint(self._incomplete):
+                before = {name: old.topics[name] for name in topics if name in old.topics} if partial else old.topics
+                same = bool(incomplete or refused) and snapshot.nodes == old.nodes and _same_leaders(topics, before)
                 self._same_answers = self._same_answers + 1 if same else 0
+            if not partial:
                 self._wanted = self._request_version != self._sent_version
                 self._last_success_ms = now_ms
             self.snapshot = snapshot
-            if self._new_topics:
-                self._new_topics -= answered | self._sent_topics
+            self._new_topics -= self._sent_topics
+            self._new_topics -= topics.keys()
             self._last_refresh_ms = now_ms
             self._failures = 0
             self.attempts.clear()
             self.last_error = None
             self.fatal_error = None
-            if stale:
-                self._wanted = True
             self.version += 1
+            self._note_changes(old.topics, topics)
+            self._note_incomplete(incomplete, partial, topics, now_ms)
             self._plan()
             self._changed.notify_all()
+
+    def _note_changes(self, old: Mapping[str, TopicInfo], topics: Mapping[str, TopicInfo]) -> None:
+        """Files the topics that are another TopicInfo under the newest version, behind all others; the lock is held."""
+        changed_in = self._changed_in
+        for name, info in topics.items():
+            if info is not old.get(name):
+                changed_in.pop(name, None)
+                changed_in[name] = self.version
+        if len(changed_in) != len(self.snapshot.topics):
+            known = self.snapshot.topics
+            self._changed_in = {name: changed for name, changed in changed_in.items() if name in known}
+
+    def _note_incomplete(self, incomplete: set[str], partial: bool, answered: Mapping[str, TopicInfo], now_ms: int) -> None:
+        """Plans when topics that an answer did not describe are asked for again; the lock is held."""
+        if self.all_topics:
+            self._wanted = self._wanted or bool(incomplete)  # there is no other request than for all
+            return
+        waiting = bool(self._incomplete) and self._sent_topics.isdisjoint(self._incomplete)
+        if not partial:
+            self._incomplete = set()
+        self._incomplete -= self._sent_topics
+        self._incomplete -= answered.keys()
+        self._incomplete |= incomplete & self._topics.keys()
+        if not incomplete <= self._incomplete:
+            self._wanted = True  # described though nobody needs them by name
+        if not (partial and waiting):  # else what waits already keeps its time, however many new topics come meanwhile
+            self._incomplete_due_ms = now_ms + self._backoff(max(0, self._same_answers - 1))
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
         """A refresh failed; the next one waits for the back-off, which grows with every failure in a row."""
@@ -517,14 +630,16 @@ class Metadata:
                 parts[index] = PartitionInfo(index, leader, epoch, found.replicas, found.isr, found.offline)
                 updated.add(tp)
             if updated:
+                replaced = {name: _with_leaders(old.topics[name], parts) for name, parts in changed.items()}
                 self.snapshot = ClusterSnapshot(
                     known,
                     controller_id=-1 if old.controller is None else old.controller.id,
                     cluster_id=old.cluster_id,
-                    topics={**old.topics, **{name: _with_leaders(old.topics[name], parts) for name, parts in changed.items()}},
+                    topics=_changed_topics(old.topics, replaced),
                     is_bootstrap=old.is_bootstrap,
                 )
                 self.version += 1
+                self._note_changes(old.topics, replaced)
                 self._changed.notify_all()
             return updated
 

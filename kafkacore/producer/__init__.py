@@ -148,6 +148,7 @@ class KafkaProducer(ProducerCore):
         )
         self._interceptors = tuple(settings_.interceptors)
         self._made: set[str] = set()
+        self._topics_version = -1  # of the metadata that _update_topics has taken in
         self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
         self._round_robin = settings_.partitioner == "round_robin"
         self._ignore_keys = settings_.partitioner_ignore_keys
@@ -275,11 +276,12 @@ class KafkaProducer(ProducerCore):
             queue = self._topics.get(topic)
             if queue is None:
                 queue = TopicQueue(topic)
-                queue.grow(len(info.partitions), TopicPartition)
+                queue.grow(info.partition_count, TopicPartition)
                 queue.topic_id = info.topic_id
                 first = random.randrange(queue.n)
                 queue.sticky = queue.partitions[first]
                 queue = self._topics.setdefault(topic, queue)
+                _follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
         return queue, waited_ms
 
     def _await_partition(self, queue: TopicQueue, partition: int, waited_ms: int) -> int:
@@ -304,10 +306,10 @@ class KafkaProducer(ProducerCore):
         while True:
             version = metadata.version
             info = metadata.snapshot.topics.get(topic)
-            if info is not None and info.partitions:
+            if info is not None and info.partition_count:
                 if absent and self.config.allow_auto_create_topics and topic not in self._made:
                     self._made.add(topic)                    # other threads may have waited for it too
-                    log.warning(MADE, topic, len(info.partitions))
+                    log.warning(MADE, topic, info.partition_count)
                 return info
             # What was known before may be the answer to an earlier call, after which somebody made the topic.
             absent = absent or (asked and info is not None and isinstance(info.error, UnknownTopicOrPartition))
@@ -321,7 +323,7 @@ class KafkaProducer(ProducerCore):
                 if info is not None and info.error is not None:
                     reasons.append(info.error)
                 raise KafkaTimeoutError(f"no metadata of topic {topic} within {max_block_ms} ms", topic=topic, attempts=reasons)
-            metadata.request_update()
+            metadata.request_topic(topic)
             self._sender.wake(now_ms, True)
             metadata.await_update(version, left_ms, fatal_count)
             self._check_open()
@@ -619,15 +621,25 @@ def _update_topics(producer: KafkaProducer | None) -> None:
     """Takes in what became of known topics: partitions added, or a new topic under the old name."""
     if producer is None:
         return
-    snapshot = producer._metadata.snapshot
-    for name, queue in list(producer._topics.items()):
-        info = snapshot.topics.get(name)
-        if info is None or not info.partitions:
-            continue
-        # The same topic never loses partitions: a smaller number is an old answer, unless another topic has the name now.
-        if len(info.partitions) > queue.n or (len(info.partitions) < queue.n and info.topic_id != queue.topic_id):
-            queue.grow(len(info.partitions), TopicPartition)
-        queue.topic_id = info.topic_id
+    metadata, topics = producer._metadata, producer._topics
+    version, changed = metadata.changed_since(producer._topics_version)
+    known = metadata.snapshot.topics
+    for name in changed:
+        queue = topics.get(name)
+        if queue is not None:
+            _follow(queue, known.get(name))
+    producer._topics_version = version
+
+
+def _follow(queue: TopicQueue, info: TopicInfo | None) -> None:
+    """Brings a topic's queues up to what the cluster says of the topic."""
+    if info is None or not info.partition_count:
+        return
+    # The same topic never loses partitions: a smaller number is an old answer, unless another topic has the name now.
+    count = info.partition_count
+    if count > queue.n or (count < queue.n and info.topic_id != queue.topic_id):
+        queue.grow(count, TopicPartition)
+    queue.topic_id = info.topic_id
 
 
 def _close_sender(sender: Sender, timeout_s: float) -> None:

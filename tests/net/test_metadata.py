@@ -19,7 +19,7 @@ from kafkacore._codec import PartitionTable, decode_metadata
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ClientConfig
 from kafkacore.errors import AuthenticationFailedError, ClosedError, CorruptDataError, NetworkError, TopicAuthorization
-from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo
+from kafkacore.metadata import ZERO_ID, ClusterSnapshot, LeaderHint, Metadata, PartitionInfo, TopicInfo, _changed_topics
 from kafkacore.types import Node, TopicPartition
 
 ID_A, ID_B = bytes([1]) * 16, bytes([2]) * 16
@@ -613,3 +613,117 @@ def test_an_error_of_an_earlier_attempt_is_not_raised() -> None:
     metadata.failed(AuthenticationFailedError("while the caller got ready to wait"), 0)
     with pytest.raises(AuthenticationFailedError):
         metadata.await_update(metadata.version, 10_000, before)
+
+
+# ---- many topics
+
+
+def needs(case: Case, *names: str) -> list[str] | None:
+    """Adds topics and asks for each as a producer does; returns what the next request is for."""
+    for name in names:
+        case.metadata.add_topic(name, case.clock.now_ms())
+        case.metadata.request_topic(name)
+    return case.metadata.begin_request(case.clock.now_ms())
+
+
+def take(case: Case, *topics: Any) -> None:
+    case.metadata.update(response(*topics), case.clock.now_ms())
+
+
+def test_topics_that_come_one_after_the_other_cost_what_they_are(case: Case) -> None:
+    case.update()
+    count = 1_000
+    copies = 0
+    shared: list[Any] = []
+    for nth in range(count):
+        assert needs(case, f"t{nth}") == [f"t{nth}"]
+        take(case, topic(f"t{nth}", (1, 5)))
+        known = case.metadata.snapshot.topics
+        base = getattr(known, "base", known)
+        if not shared or base is not shared[-1]:
+            shared.append(base)
+            copies += len(base)
+        copies += len(getattr(known, "recent", ()))
+        assert case.metadata.changed_since(case.metadata.version - 1) == (case.metadata.version, [f"t{nth}"])
+    assert len(case.metadata.snapshot.topics) == count
+    assert copies <= 2 * count * count**0.5  # a copy of all for each of them would be 500 000
+
+
+def test_several_new_topics_share_a_request(case: Case) -> None:
+    case.update()
+    assert needs(case, "a", "b", "c") == ["a", "b", "c"]
+
+
+def test_a_topic_that_was_not_described_is_asked_for_again_without_the_others(case: Case) -> None:
+    case.update()
+    needs(case, "whole", "open")
+    take(case, topic("whole", (1, 5)), topic("open", error=5))
+    assert 80 <= case.due_ms() <= 120
+    case.metadata.request_topic("open")
+    assert 80 <= case.due_ms() <= 120  # whoever waits for it does not hurry it
+    for nth in range(4):
+        case.clock.advance(30)
+        named = needs(case, f"new{nth}")
+        take(case, *(topic(name, (1, 5)) for name in named or () if name != "open"))
+        if "open" in (named or ()):
+            break
+    else:
+        raise AssertionError("new topics keep one that waits from being asked for")
+    assert case.due_ms() > 0  # left out of that answer: again after a pause
+    case.clock.advance(2_000)
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["open"]
+    take(case, topic("open", (1, 5)))
+    assert case.due_ms() > 200_000
+
+
+def test_a_topic_that_was_refused_is_asked_for_alone_when_it_is_needed_again(case: Case) -> None:
+    case.update()
+    needs(case, "mine", "theirs")
+    take(case, topic("mine", (1, 5)), topic("theirs", error=29))
+    assert case.due_ms() > 200_000
+    case.metadata.request_topic("theirs")
+    assert 80 <= case.due_ms() <= 120
+    case.clock.advance(120)
+    assert case.metadata.begin_request(case.clock.now_ms()) == ["theirs"]
+
+
+def test_topics_nobody_needs_any_more_are_not_asked_for_again(case: Case) -> None:
+    case.update()
+    needs(case, "a", "b")
+    take(case, topic("a", (1, 5)), topic("b", error=5))
+    case.metadata.set_topics(["a"], case.clock.now_ms())
+    assert case.due_ms() > 200_000
+
+
+def test_what_changed_since_a_version(case: Case) -> None:
+    metadata = case.metadata
+    answered(case, response(topic("a", (1, 5)), topic("b", (1, 5)), topic("c", (1, 5))))
+    version, names = metadata.changed_since(-1)
+    assert sorted(names) == ["a", "b", "c"]
+    answered(case, response(topic("a", (1, 5)), topic("b", (2, 6))))
+    assert metadata.changed_since(version) == (version + 1, ["b"])
+    metadata.update_leaders({TopicPartition("a", 0): (2, 7)})
+    assert metadata.changed_since(version) == (version + 2, ["a", "b"])
+    assert metadata.changed_since(version + 1) == (version + 2, ["a"])
+    assert metadata.changed_since(version + 2) == (version + 2, [])
+    answered(case, response(topic("a", (2, 7)), topic("b", (2, 6)), topic("c", (1, 5))))
+    assert "c" in metadata.changed_since(version + 2)[1]  # it was gone, and is another
+    assert "b" not in metadata.changed_since(version + 2)[1]
+
+
+@given(st.lists(st.dictionaries(st.text("abc", max_size=2), st.integers(), max_size=20), max_size=8), st.integers(0, 4))
+def test_a_snapshot_stays_as_it_was_while_later_ones_share_its_topics(steps: list[dict[str, int]], least: int) -> None:
+    model: dict[str, Any] = {}
+    topics: Any = model
+    made = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("kafkacore.metadata._LAYER_MIN", least)
+        for step in steps:
+            changed: dict[str, Any] = {name: (number,) for name, number in step.items()}
+            model, topics = {**model, **changed}, _changed_topics(topics, changed)
+            made.append((model, topics))
+    for expected, known in made:
+        assert dict(known) == expected
+        assert len(known) == len(expected)
+        assert set(known) == expected.keys()
+        assert all((known.get(name) is expected.get(name)) and (name in known) == (name in expected) for name in ("", "a", "b", "cc"))

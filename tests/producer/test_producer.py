@@ -31,8 +31,7 @@ from kafkacore.errors import (
     UnsupportedVersion,
     UsageError,
 )
-from kafkacore.metadata import ClusterSnapshot
-from kafkacore.producer import KafkaProducer, _update_topics
+from kafkacore.producer import KafkaProducer, _follow
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
@@ -538,15 +537,35 @@ def test_an_old_answer_takes_no_partition_from_a_topic_and_another_topic_of_the_
     with producer(cluster) as p:
         p.send("grown", b"x").result(10)
         queue, info = p._topics["grown"], p._metadata.snapshot.topics["grown"]
-        snapshot = p._metadata.snapshot
         for topic_id, partitions in ((info.topic_id, 4), (b"another topic id", 2)):
-            answer = info._replace(topic_id=topic_id, partitions=info.partitions[:2])
-            topics = {**snapshot.topics, "grown": answer}
-            stale = ClusterSnapshot(snapshot.nodes, controller_id=1, cluster_id=snapshot.cluster_id, topics=topics)
-            with monkeypatch.context() as patched:
-                patched.setattr(p._metadata, "snapshot", stale)
-                _update_topics(p)
+            _follow(queue, info._replace(topic_id=topic_id, partitions=info.partitions[:2]))
             assert queue.n == partitions
+
+
+def test_each_new_topic_is_asked_for_alone_and_no_other_looked_at(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"new-{nth}" for nth in range(30)]
+    for name in names:
+        cluster.create_topic(name, partitions=1, replication_factor=1)
+    looks: list[str] = []
+    asked: list[str] = []
+
+    def follow(queue: Any, info: Any) -> None:
+        looks.append(queue.topic)
+        _follow(queue, info)
+
+    def begin_request(now_ms: int) -> Any:
+        wanted = begin(now_ms)
+        asked.extend(wanted or ())
+        return wanted
+
+    monkeypatch.setattr("kafkacore.producer._follow", follow)
+    with producer(cluster) as p:
+        begin = p._metadata.begin_request
+        monkeypatch.setattr(p._metadata, "begin_request", begin_request)
+        for name in names:
+            p.send(name, b"x").result(10)
+    assert len(looks) <= 2 * len(names)  # when its queue is made; and when the answer comes, if the queue was quicker
+    assert len(asked) <= 2 * len(names)  # the first request of all may have been for all
 
 
 def test_interceptors_do_not_hide_failures_from_flush(cluster: Any) -> None:
