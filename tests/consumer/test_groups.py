@@ -255,6 +255,7 @@ def settled(topic: str, *consumers: KafkaConsumer) -> None:
     until(done, *consumers)
 
 
+@pytest.mark.parametrize("group_protocol", ["classic"])
 def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(member, topic):
     only_range, both, only_cooperative = ["range"], ["cooperative-sticky", "range"], "cooperative-sticky"
     heard = Noted()
