@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -444,6 +445,7 @@ class ClusterImage:
         brokers: all that are registered.
         nodes: those of them that are not fenced, as clients see them.
         topics, topics_by_id: by name and by id.
+        led, in_sync: how many partitions each broker leads, NO_LEADER for none, and in how many ISRs it is.
         configs: settings by (type, name) of their resource.
         features: finalized levels by name.
         client_quotas: values by name, by entity.
@@ -472,6 +474,8 @@ class ClusterImage:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self.led: Counter[int] = Counter()
+        self.in_sync: Counter[int] = Counter()
         self._alike: dict[str, dict[str, None]] = {}  # names with "." or "_", by what they are with "_" alone
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
@@ -640,17 +644,34 @@ class ClusterImage:
     def add_topic(self, topic: Topic) -> None:
         """Takes a topic in; for whoever applies records or a snapshot."""
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        for partition in topic.partitions:
+            self._count(partition, 1)
         if "." in topic.name or "_" in topic.name:
             self._alike.setdefault(topic.name.replace(".", "_"), {})[topic.name] = None
 
     def drop_topic(self, topic: Topic) -> None:
         """Takes a topic out."""
         del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        for partition in topic.partitions:
+            self._count(partition, -1)
         alike = topic.name.replace(".", "_")
         names = self._alike.get(alike, {})
         names.pop(topic.name, None)
         if not names:
             self._alike.pop(alike, None)
+
+    def replace_partitions(self, topic: Topic, partitions: list[PartitionRegistration]) -> None:
+        """Gives a topic other partitions; for a snapshot."""
+        for partition in topic.partitions:
+            self._count(partition, -1)
+        topic.partitions = partitions
+        for partition in partitions:
+            self._count(partition, 1)
+
+    def _count(self, partition: PartitionRegistration, step: int) -> None:
+        self.led[partition.leader] += step
+        for node in partition.isr:
+            self.in_sync[node] += step
 
     def topic_like(self, name: str) -> str | None:
         """A topic whose name differs in "." and "_" alone, or not at all: their metrics have one name. None if there is none."""
@@ -686,6 +707,7 @@ class ClusterImage:
                 record.directories if len(record.directories) == len(record.replicas) else [MIGRATING_DIRECTORY] * len(record.replicas),
             )
         )
+        self._count(topic.partitions[index], 1)
         delta.note_partition(topic, index, None)
 
     def _change_partition(self, record: m.PartitionChangeRecord, delta: ImageDelta) -> None:
@@ -693,7 +715,9 @@ class ClusterImage:
         if not 0 <= index < len(topic.partitions):
             raise InternalError(f"the metadata log changes partition {index} of {topic.name!r}, which has {len(topic.partitions)}")
         before = topic.partitions[index]
-        topic.partitions[index] = before.merge(record)
+        now = topic.partitions[index] = before.merge(record)
+        self._count(before, -1)
+        self._count(now, 1)
         delta.note_partition(topic, index, before)
 
     def _set_config(self, record: m.ConfigRecord, delta: ImageDelta) -> None:

@@ -37,7 +37,7 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
             continue
         mine.config = topic.config
         before = mine.partitions
-        mine.partitions = topic.partitions
+        image.replace_partitions(mine, topic.partitions)
         for index, partition in enumerate(topic.partitions):
             if index >= len(before):
                 delta.note_partition(mine, index, None)

@@ -7,7 +7,7 @@ import pytest
 from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.broker.cluster import ClusterImage, ImageListener
-from kafkacore.broker.controller import ControllerHost
+from kafkacore.broker.controller import ControllerHost, brokers
 from kafkacore.broker.controller.brokers import PRODUCER_ID_BLOCK
 from kafkacore.broker.controller.placement import ReplicaPlacer
 from kafkacore.broker.controller.state import ControllerState
@@ -562,6 +562,31 @@ def test_silent_brokers_are_fenced():
     stage.lose(1)
     stage.host.broker_lost(2, stage.epochs[2] - 1)  # an incarnation of long ago
     assert list(stage.image.nodes) == [2]
+
+
+def test_a_broker_that_goes_costs_the_partitions_it_has(monkeypatch):
+    looked = []
+
+    def partitions_of(state):
+        for each in walk(state):
+            looked.append(each[1])
+            yield each
+
+    walk = brokers.partitions_of
+    monkeypatch.setattr(brokers, "partitions_of", partitions_of)
+    stage = Stage(brokers=3)
+    stage.create(assignments=[[1, 2], *([2, 3] for _ in range(50))])
+    del looked[:]
+    assert not stage.beat(1, want_shut_down=True).should_shut_down
+    assert looked == [0]  # and not the 50 behind it
+    assert not stage.beat(1, want_shut_down=True).should_shut_down
+    stage.beat(2)
+    stage.beat(3)
+    assert stage.beat(1, want_shut_down=True).should_shut_down
+    stage.register(1)
+    stage.beat(1)
+    assert stage.image.is_active(1)
+    assert looked == [0]  # it was in no ISR any more, and each partition had a leader
 
 
 def test_a_controlled_shutdown_ends_when_the_others_know():

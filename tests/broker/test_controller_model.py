@@ -1,6 +1,7 @@
 """The controller under random operations: what must hold after each of them, and that its log makes the same cluster anew."""
 
 import random
+from collections import Counter
 
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
@@ -175,6 +176,13 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def a_follower_of_the_log_has_the_same_image(self):
         assert contents(self.follower) == contents(self.stage.image)
+
+    @invariant()
+    def counts_are_those_of_a_walk(self):
+        image = self.stage.image
+        partitions = [partition for topic in image.topics.values() for partition in topic.partitions]
+        assert image.led == Counter(partition.leader for partition in partitions)
+        assert image.in_sync == Counter(node for partition in partitions for node in partition.isr)
 
     @invariant()
     def partitions_are_sane(self):

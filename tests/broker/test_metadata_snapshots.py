@@ -282,6 +282,7 @@ def test_an_image_that_jumps_is_the_other_one_and_tells_what_changed(seed):
     jump(image, image_of(facts(stage.image), stage.image.next_offset))
     assert (set(map(str, facts(image))), image.next_offset) == (set(map(str, facts(stage.image))), stage.image.next_offset)
     assert image.nodes == stage.image.nodes
+    assert (image.led, image.in_sync) == (stage.image.led, stage.image.in_sync)
     assert {name: each.config for name, each in image.topics.items()} == {
         name: image_of(facts(stage.image), 0).topics[name].config for name in stage.image.topics
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from kafkacore.broker.cluster import NO_LEADER, BrokerRegistration, ImageDelta, PartitionRegistration, Topic, uuid_text
 from kafkacore.broker.controller.elections import Election, PartitionChangeBuilder
@@ -63,6 +64,18 @@ def partitions_of(state: ControllerState) -> Iterator[tuple[Topic, int, Partitio
             yield topic, index, partition
 
 
+def in_sync_with(state: ControllerState, broker_id: int) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
+    """The partitions whose ISR has a broker; no partition is looked at after the last of them."""
+    found = ((topic, index, partition) for topic, index, partition in partitions_of(state) if broker_id in partition.isr)
+    return islice(found, state.image.in_sync[broker_id])
+
+
+def without_leader(state: ControllerState) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
+    """The partitions that no broker leads; no partition is looked at after the last of them."""
+    found = ((topic, index, partition) for topic, index, partition in partitions_of(state) if partition.leader == NO_LEADER)
+    return islice(found, state.image.led[NO_LEADER])
+
+
 def leader_and_isr_updates(
     state: ControllerState,
     partitions: Iterable[tuple[Topic, int, PartitionRegistration]],
@@ -103,26 +116,23 @@ def leader_and_isr_updates(
 
 
 def _fence(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
-    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
     return [
-        *leader_and_isr_updates(state, concerned, removed=broker.id),
+        *leader_and_isr_updates(state, in_sync_with(state, broker.id), removed=broker.id),
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE),
     ]
 
 
 def _unfence(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
-    without_leader = (each for each in partitions_of(state) if each[2].leader == NO_LEADER)
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE),
-        *leader_and_isr_updates(state, without_leader, added=broker.id),
+        *leader_and_isr_updates(state, without_leader(state), added=broker.id),
     ]
 
 
 def _begin_shutdown(state: ControllerState, broker: BrokerRegistration) -> list[MetadataRecord]:
-    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
     return [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1),
-        *leader_and_isr_updates(state, concerned, removed=broker.id),
+        *leader_and_isr_updates(state, in_sync_with(state, broker.id), removed=broker.id),
     ]
 
 
@@ -153,8 +163,7 @@ def register_broker(state: ControllerState, request: BrokerRegistrationRequest, 
             return refuse(Code.UNSUPPORTED_VERSION)
     records: list[MetadataRecord] = []
     if known is not None and not same and not known.fenced:
-        concerned = (each for each in partitions_of(state) if known.id in each[2].isr)
-        records += leader_and_isr_updates(state, concerned, removed=known.id)
+        records += leader_and_isr_updates(state, in_sync_with(state, known.id), removed=known.id)
     epoch = known.epoch if known is not None and same else image.next_offset + len(records)
     records.append(
         RegisterBrokerRecord(
@@ -202,11 +211,11 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
             records, fenced = _unfence(state, broker), False
     elif want_fence:
         records, fenced, may_go = _fence(state, broker), True, request.want_shut_down
-    elif request.want_shut_down and not broker.in_controlled_shutdown and _leads(state, broker.id):
+    elif request.want_shut_down and not broker.in_controlled_shutdown and state.image.led[broker.id]:
         records = _begin_shutdown(state, broker)
         session.shutdown_offset = state.image.next_offset + len(records)
     elif broker.in_controlled_shutdown:
-        if not _leads(state, broker.id) and _lowest_active_offset(state) >= session.shutdown_offset:
+        if not state.image.led[broker.id] and _lowest_active_offset(state) >= session.shutdown_offset:
             records, fenced, may_go = _fence(state, broker), True, True
     elif request.want_shut_down:
         records, fenced, may_go = _fence(state, broker), True, True
@@ -221,7 +230,7 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
 def _lose_directories(state: ControllerState, broker: BrokerRegistration, offline: list[bytes]) -> list[MetadataRecord]:
     """Source: ReplicationControlManager.handleDirectoriesOffline."""
     logger.warning("broker %d has lost log directories: %s", broker.id, ", ".join(uuid_text(each) for each in offline))
-    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr and each[2].directory(broker.id) in offline)
+    concerned = (each for each in in_sync_with(state, broker.id) if each[2].directory(broker.id) in offline)
     online = [each for each in broker.log_dirs if each not in offline]
     return [
         *leader_and_isr_updates(state, concerned, removed=broker.id),
@@ -276,10 +285,6 @@ def _check_directory(topic: Topic | None, index: int, broker_id: int) -> Code:
     return Code.NONE if broker_id in topic.partitions[index].replicas else Code.NOT_LEADER_OR_FOLLOWER
 
 
-def _leads(state: ControllerState, broker_id: int) -> bool:
-    return any(partition.leader == broker_id for _, _, partition in partitions_of(state))
-
-
 def _lowest_active_offset(state: ControllerState) -> int:
     offsets = [session.metadata_offset for broker_id, session in state.sessions.items() if state.image.is_active(broker_id)]
     return min(offsets, default=2**63 - 1)
@@ -295,8 +300,7 @@ def unregister_broker(state: ControllerState, request: UnregisterBrokerRequest, 
                 error_code=Code.BROKER_ID_NOT_REGISTERED, error_message=f"Broker ID {request.broker_id} is not currently registered"
             ),
         )
-    concerned = (each for each in partitions_of(state) if broker.id in each[2].isr)
-    records = leader_and_isr_updates(state, concerned, removed=broker.id)
+    records = leader_and_isr_updates(state, in_sync_with(state, broker.id), removed=broker.id)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
     return Written(records, UnregisterBrokerResponse(error_code=Code.NONE, error_message=None))
 

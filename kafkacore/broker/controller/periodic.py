@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from kafkacore.broker.cluster import NO_LEADER
-from kafkacore.broker.controller.brokers import partitions_of
+from kafkacore.broker.controller.brokers import partitions_of, without_leader
 from kafkacore.broker.controller.elections import Election
 from kafkacore.broker.controller.partitions import builder_of
 from kafkacore.broker.controller.state import ControllerState
@@ -38,8 +37,8 @@ def preferred_elections(state: ControllerState) -> Iterator[MetadataRecord]:
 
 def unclean_elections(state: ControllerState) -> Iterator[MetadataRecord]:
     """Partitions without a leader get one that is not in sync, where their settings allow it: they may not have when it failed."""
-    for topic, index, partition in partitions_of(state):
-        if partition.leader == NO_LEADER and topic.config.unclean_leader_election_enable:
+    for topic, index, _ in without_leader(state):
+        if topic.config.unclean_leader_election_enable:
             record = builder_of(state, topic, index, Election.UNCLEAN).build()
             if record is not None:
                 yield record
