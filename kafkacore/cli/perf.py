@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from kafkacore.cli import purgatory_load, timer_cases
+from kafkacore.cli import perf_clients, purgatory_load, timer_cases
 from kafkacore.cli.options import Failure, Json, print_json
 from kafkacore.cli.purgatory_load import Load
 from kafkacore.cli.terminal import console, messages
 
-app = typer.Typer(name="perf", help="Measure on this machine.", no_args_is_help=True)
+app = typer.Typer(name="perf", help="Measure clients, a cluster, and timers.", no_args_is_help=True)
 
 COLUMNS = {
     "add_ns": "add",
@@ -32,7 +32,7 @@ PLOTTED = ("add_ns", "cancel_ns", "expire_ns", "bytes")
 
 @app.callback()
 def perf() -> None:
-    """Measure on this machine."""
+    """Measure clients, a cluster, and timers."""
 
 
 def sizes_of(text: str) -> list[int]:
@@ -182,3 +182,7 @@ def timers(
     show(rows, purgatory, load)
     if plot is not None:
         console.print(f"plot: {plot}")
+
+
+app.command("produce")(perf_clients.produce)
+app.command("consume")(perf_clients.consume)

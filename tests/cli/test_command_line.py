@@ -46,7 +46,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> str:
     "command",
     [
         *("", "topics", "topics create", "topics alter", "groups", "groups reset", "produce", "consume"),
-        *("broker", "dump-log", "demo", "perf", "perf timers"),
+        *("broker", "dump-log", "demo", "perf", "perf timers", "perf produce", "perf consume"),
         *("pipeline", "pipeline init", "pipeline run", "pipeline dry-run", "pipeline status"),
     ],
 )
