@@ -1,0 +1,206 @@
+"""The programs in examples/ do what they say, as processes on an embedded cluster."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
+from kafkacore.testing import EmbeddedCluster
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PARTITIONS = 4
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str, request: pytest.FixtureRequest) -> str:
+    name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS)]).check()
+    return name
+
+
+@pytest.fixture
+def start(servers: str, topic: str) -> Iterator[Start]:
+    """Starts an example; all that still run are killed at the end."""
+    running: list[subprocess.Popen[str]] = []
+
+    def started(name: str, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(EXAMPLES / name), topic, "--bootstrap-server", servers, *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        return process
+
+    yield started
+    for process in running:
+        process.send_signal(signal.SIGINT)  # so that a pool ends its workers
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def send(servers: str, topic: str, values: list[str], key: Callable[[int], str] = str) -> None:
+    """Values in turns to the partitions."""
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        keys = [key(i).encode() for i in range(len(values))]
+        numbers = [i % PARTITIONS for i in range(len(values))]
+        producer.send_many(topic, [value.encode() for value in values], keys=keys, partitions=numbers)
+
+
+def committed(servers: str, group: str) -> dict[int, int]:
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        return {tp.partition: found.offset for tp, found in admin.list_group_offsets(group).items() if found is not None}
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    """The next lines that a program prints; fewer where it ends."""
+    assert process.stdout is not None
+    found = [process.stdout.readline() for _ in range(count)]
+    assert all(found), found
+    return found
+
+
+def end(process: subprocess.Popen[str]) -> list[str]:
+    """Ends a program with Ctrl+C, which every example takes for an order, not for an error."""
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    rest = process.stdout.readlines()
+    assert process.wait(60) == 0
+    return rest
+
+
+def test_broadcast_gives_every_process_every_record(servers: str, topic: str, start: Start) -> None:
+    send(servers, topic, [f"v{i}" for i in range(20)], key=lambda i: f"k{i % 5}")
+    processes = [start("broadcast.py", "--process", name) for name in ("a", "b")]
+    for process in processes:
+        seen = lines(process, 20)
+        assert sorted(Counter(re.findall(r"b'(v\d+)'", "".join(seen))).items()) == sorted((f"v{i}", 1) for i in range(20))
+        assert seen[-1].endswith("(5 keys)\n")
+    send(servers, topic, ["more"])
+    for process in processes:
+        assert "more" in lines(process, 1)[0]
+        assert end(process) == []
+    assert committed(servers, "broadcast.a") == {}
+
+
+def test_workers_share_the_records(servers: str, topic: str, start: Start) -> None:
+    send(servers, topic, [str(i) for i in range(40)])
+    pool = start("workers.py", "--workers", "2", "--group", topic)
+    found = lines(pool, 40)
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        while True:  # the first that comes has all partitions until the second is in
+            members = admin.describe_groups([topic]).check()[topic].members
+            if sorted(len(member.partitions) for member in members) == [2, 2]:
+                break
+    assert sorted(member.client_id for member in members) == ["worker-0", "worker-1"]
+    send(servers, topic, ["last"] * 8)
+    found += lines(pool, 8)
+    by_worker = defaultdict(set)
+    for line in found[-8:]:
+        worker, partition = re.findall(r"worker (\d): partition (\d)", line)[0]
+        by_worker[worker].add(partition)
+    assert sorted(map(len, by_worker.values())) == [2, 2]
+    assert end(pool) == []
+    values = Counter(re.findall(r"b'(\d+)'", "".join(found)))
+    assert values == Counter(map(str, range(40)))
+    assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), 12)
+
+
+def test_manual_commit_is_behind_the_work(servers: str, topic: str, start: Start) -> None:
+    send(servers, topic, [str(i) for i in range(30)])
+    member = start("manual_commit.py", "--group", topic, "--batch", "5")
+    found = []
+    while sum(int(line.split()[1]) for line in found if line.startswith("committed")) < 30:
+        found += lines(member, 1)
+        if found[-1].startswith("committed"):
+            assert found[-1].startswith("committed ") and int(found[-1].split()[1]) <= 5
+    assert sorted(int(v) for v in re.findall(r"b'(\d+)'", "".join(found))) == list(range(30))
+    assert sum(committed(servers, topic).values()) == 30
+    assert end(member) == []
+
+
+def test_the_database_has_each_effect_once_whenever_it_is_killed(servers: str, topic: str, start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "accounts.db"
+    count = 20_000
+    send(servers, topic, ["1"] * count, key=lambda i: f"account-{i % 3}")
+    words = ("--database", str(file))
+
+    def booked() -> int:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            return int(database.execute("SELECT coalesce(sum(balance), 0) FROM accounts").fetchone()[0])
+
+    for turn in range(3):
+        member = start("sqlite_offsets.py", *words, "--group", f"{topic}-{turn}")  # no wait for the session of the one that was killed
+        lines(member, 5)
+        member.kill()  # in the middle of whatever it does
+        member.wait()
+    assert 0 < booked() < count
+    member = start("sqlite_offsets.py", *words, "--group", topic)
+    while booked() < count:
+        lines(member, 1)
+    end(member)
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        assert database.execute("SELECT sum(balance) FROM accounts").fetchone() == (count,)
+        assert dict(database.execute("SELECT partition, next_offset FROM offsets")) == dict.fromkeys(range(PARTITIONS), count // PARTITIONS)
+    assert committed(servers, topic) == {}
+
+
+def test_a_member_with_old_partitions_books_nothing_twice(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafkacore import ConsumerRecord, TopicPartition
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import sqlite_offsets
+
+    payments = [ConsumerRecord(topic="payments", partition=0, offset=offset, key=b"a", value=b"5") for offset in range(3, 9)]
+    tp = TopicPartition("payments", 0)
+    old, new = (sqlite_offsets.Accounts(str(tmp_path / "accounts.db")) for _ in range(2))
+    assert new.book(tp, payments[:4]) == 4
+    assert old.book(tp, payments) == 2
+    assert (new.next_offset(tp), old.book(tp, payments)) == (9, 0)
+
+
+def test_slow_work_keeps_the_member_in_its_group(servers: str, topic: str, start: Start) -> None:
+    send(servers, topic, [str(i) for i in range(16)])
+    # A batch takes 4 x 0.2 s, longer than the interval: a member that did not poll would be out, and its commit refused.
+    slow = ("--seconds", "0.2", "--max-poll-interval-ms", "400", "--threads", "4", "--group", topic)
+    member = start("slow_work.py", *slow)
+    found = []
+    while sum(": committed" in line for line in found) < PARTITIONS:
+        found += lines(member, 1)
+    assert sum(line.endswith("done\n") for line in found) == 16
+    assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), 4)
+    send(servers, topic, ["more"] * 4)  # the partitions are not paused any more; Ctrl+C in the work finishes and commits it
+    done = Counter(re.findall(r"-(\d) offset 4: done", "".join(lines(member, 1) + end(member))))
+    assert done and set(done.values()) == {1}
+    assert committed(servers, topic) == {p: 4 + done[str(p)] for p in range(PARTITIONS)}
+
+
+def test_every_example_is_in_the_list_and_says_what_it_shows() -> None:
+    listed = set(re.findall(r"\]\((\w+\.py)\)", (EXAMPLES / "README.md").read_text()))
+    there = {file.name: ast.get_docstring(ast.parse(file.read_text())) for file in EXAMPLES.glob("*.py")}
+    assert listed == set(there)
+    assert all(f"python examples/{name}" in (text or "") for name, text in there.items())
+    tests = Path(__file__).read_text()
+    assert all(f'"{name}"' in tests for name in there)
