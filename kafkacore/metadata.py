@@ -111,7 +111,9 @@ class TopicInfo:
 
     def partition(self, index: int) -> PartitionInfo | None:
         """Returns the partition with that number."""
-        partitions = self.partitions
+        partitions = self._partitions
+        if partitions is None:
+            partitions = self.partitions
         if 0 <= index < len(partitions) and partitions[index].index == index:
             return partitions[index]
         for info in partitions:  # only for a topic with holes in its numbering

@@ -110,9 +110,11 @@ class RecordAccumulator(AccumulatorCore):
     def leaderless(self, snapshot: ClusterSnapshot) -> list[ProducerBatch]:
         """The first batch of each partition that has no leader to go to; partitions of a topic that is not known are left out."""
         out: list[ProducerBatch] = []
+        topics, nodes = snapshot.topics, snapshot.nodes
         for queue in list(self._active):
-            known = snapshot.partition(queue.topic_partition)
-            if known is not None and known.leader not in snapshot.nodes:
+            info = topics.get(queue.topic)
+            known = None if info is None else info.partition(queue.index)
+            if known is not None and known.leader not in nodes:
                 with self._lock:
                     first = queue.batches[0] if queue.batches else None
                 if first is not None and first.count:
