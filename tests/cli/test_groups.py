@@ -70,13 +70,17 @@ def started(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)  # communicate() takes no buffers
 
 
-def test_max_commits_as_many_and_the_next_goes_on_there(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_max_commits_as_many_and_the_next_goes_on_there(
+    at: str, topic: str, protocol: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(at, topic, 25)
-    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--max", "30"]) == 0
+    words = ["-X", f"group.protocol={protocol}"]
+    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--max", "30", *words]) == 0
     first = capsys.readouterr()
     assert first.err == f"30 records of {topic}, committed for group {topic}\n"
     assert sum(committed(at, topic).values()) == 30
-    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--exit-at-end", "--json"]) == 0
+    assert run(["consume", topic, "--group", topic, "--from", "earliest", "--exit-at-end", "--json", *words]) == 0
     second = capsys.readouterr()
     assert second.err == ""
     records = [json.loads(line) for line in second.out.splitlines()]
