@@ -9,9 +9,12 @@ import pytest
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.errors import Code
 from kafkacore.producer import KafkaProducer
+from kafkacore.protocol import OffsetCommitResponse
+from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kafkacore.testing import EmbeddedCluster
-from kafkacore.types import OffsetAndMetadata, TopicPartition
+from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 PARTITIONS = 6
 
@@ -276,3 +279,63 @@ def test_a_group_changes_from_range_to_cooperative_by_two_rolling_restarts(membe
     (moved,) = members[-1].assignment()
     changes = [call for call in heard.calls if call[1]]
     assert changes == [("revoked", [moved.partition]), ("assigned", [moved.partition])]  # only what moves, given up before it is handed out
+
+
+@pytest.mark.parametrize("group_protocol", ["consumer"])
+def test_a_commit_with_a_stale_epoch_goes_again(member, shared, topic):
+    consumer = member(enable_auto_commit=False)
+    read(consumer, 600)
+    stale, epochs = [Code.STALE_MEMBER_EPOCH], []
+
+    def refuse(request):
+        epochs.append((request.member_id, request.generation_id_or_member_epoch))
+        if not stale:
+            return None
+        partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=stale.pop())]
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=topic, partitions=partitions)])
+
+    shared.control("OffsetCommit", refuse)
+    try:
+        consumer.commit({(topic, 0): 7})
+    finally:
+        shared.control("OffsetCommit", None)
+    me = consumer.consumer_group_metadata()
+    assert epochs == [(me.member_id, me.generation_id)] * 2
+    asked: list = []
+    shared.control("OffsetFetch", lambda request: asked.append(request))
+    try:
+        assert consumer.committed((topic, 0)).offset == 7
+    finally:
+        shared.control("OffsetFetch", None)
+    assert {(g.member_id, g.member_epoch) for r in asked for g in r.groups} == {(me.member_id, me.generation_id)}
+
+
+def test_an_older_broker_chooses_the_member_id_and_matches_no_pattern():
+    with EmbeddedCluster(emulate="3.9") as cluster:
+        cluster.create_topic("t", partitions=1)
+        settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "group_protocol": "consumer"}
+        with KafkaConsumer("t", **settings) as consumer:
+            until(lambda: bool(consumer.assignment()), consumer)
+            consumer.unsubscribe()
+            consumer.subscribe(pattern=SubscriptionPattern("t"))
+            with pytest.raises(errors.UnsupportedVersion, match="needs ConsumerGroupHeartbeat v1"):
+                until(lambda: False, consumer)
+
+
+@pytest.mark.parametrize("settings", [{}, {"group_id": "g"}])
+def test_the_brokers_pattern_needs_a_consumer_group(shared, settings):
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
+        with pytest.raises(errors.UsageError, match="group_protocol=consumer"):
+            consumer.subscribe(pattern=SubscriptionPattern("t.*"))
+
+
+def test_topics_that_the_brokers_pattern_matches_later(shared, topic):
+    settings = {"group_id": f"g-{topic}", "group_protocol": "consumer", "auto_offset_reset": "earliest"}
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
+        consumer.subscribe(pattern=SubscriptionPattern(f"{topic}.*"))
+        assert len(read(consumer, 600)) == 600
+        shared.create_topic(f"{topic}-more", partitions=1)
+        until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
+        assert consumer.subscription() == {topic, f"{topic}-more"}
+        assert set(consumer._metadata.topics) == consumer.subscription()
+        assert not consumer._metadata.all_topics

@@ -20,7 +20,8 @@ Rules:
    answer, none is added: the coordinator may have handed on what the request left out.
 4. A member whose epoch ended (FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, left) has lost its partitions: `Change.lost`.
    It joins again with epoch 0 when they are given up. A coordinator that still holds the old member is asked to release it first.
-5. The assignment names topics by id. Names come from metadata; what has no name yet waits, the rest does not.
+5. Every new assignment is answered by a report, also if it changes nothing: the coordinator may wait for what this member never took.
+6. The assignment names topics by id. Names come from metadata; what has no name yet waits, the rest does not.
 
 Source: Kafka's ConsumerMembershipManager, AbstractMembershipManager, ConsumerHeartbeatRequestManager; KIP-848, KIP-1082 (the client
 chooses its member id).
@@ -135,7 +136,8 @@ class ConsumerMembership:
         self._epoch = JOIN_EPOCH
         self._interval_ms = _FIRST_INTERVAL_MS
         self._joins = False  # a join was sent, so that the coordinator may know this member
-        self._release = False  # the coordinator holds on to a member of before
+        self._release = False  # the coordinator has to hear that this member goes, before it may join again
+        self._release_until_ms = 0  # by then its session has ended
         self._unreleased: errors.KafkaError | None = None
 
         self._target: Ids | None = None
@@ -159,7 +161,6 @@ class ConsumerMembership:
         self._retry_at_ms = 0
         self._heartbeat_at_ms = 0
         self._last_poll_ms: int | None = None
-        self._leave: object | None = None
         self._now_ms = 0
         self.rebalances = self.failed_rebalances = self.heartbeats = 0
         self.rebalance_began_ms = self.last_rebalance_ms = self.last_heartbeat_ms = -1
@@ -183,7 +184,7 @@ class ConsumerMembership:
     @property
     def leaving(self) -> bool:
         """The coordinator has not answered to `leave` yet."""
-        return self._leave is not None
+        return self._release and self.phase is Phase.LEFT
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Wants these topics from now on; the next step reports them."""
@@ -223,7 +224,6 @@ class ConsumerMembership:
         """Another network client: what was asked is asked again, with every field."""
         self._link.start_anew(client)
         self._asked = None
-        self._leave = None
         self._full = True
 
     # -- time ---------------------------------------------------------------------------------------------------------------------
@@ -237,6 +237,8 @@ class ConsumerMembership:
             self._failed = False
             self._retry_at_ms = now_ms + self._backoff_ms(self._tries)
             self._tries += 1
+        if self._release:
+            self._say_goodbye(now_ms)
         if self.phase is Phase.LEFT:
             return
         if now_ms - self._last_poll_ms >= self._settings.max_poll_interval_ms:
@@ -256,7 +258,11 @@ class ConsumerMembership:
         """How long until `step` has something to do although no answer comes."""
         phase = self.phase
         if phase is Phase.LEFT:
-            return None
+            if not self._release or self._asked is not None:
+                return None
+            if self._failed:
+                return 0
+            return self._retry_at_ms - now_ms if now_ms < self._retry_at_ms else self._link.next_wake_ms(now_ms)
         waits = []
         if self._last_poll_ms is not None:
             waits.append(self._last_poll_ms + self._settings.max_poll_interval_ms - now_ms)
@@ -265,7 +271,7 @@ class ConsumerMembership:
         if phase is Phase.RECONCILING and self.change is None:
             if self._seen_snapshot is None and not self._in_doubt:
                 waits.append(0)
-            elif self._unknown:
+            elif self._unknown and not self._in_doubt:
                 waits.append(self._names_at_ms - now_ms)
         if self._asked is None and (phase in _MEMBER or phase is Phase.JOINING):
             due_ms = max(self._retry_at_ms, 0 if self._urgent() else self._heartbeat_at_ms)
@@ -337,7 +343,9 @@ class ConsumerMembership:
         self._owned_ids = self._change_ids
         self._change_ids = {}
         self._fresh = self._fresh and change.added is None
-        self._move(Phase.ACKNOWLEDGING)
+        self._seen_snapshot = None
+        if self._owned_ids != self._reported:  # a heartbeat may have gone out meanwhile
+            self._move(Phase.ACKNOWLEDGING)
 
     # -- the assignment -----------------------------------------------------------------------------------------------------------
 
@@ -379,7 +387,7 @@ class ConsumerMembership:
         elif added or (self._fresh and not self._unknown):
             self._change_ids = found
             self.change = Change(_NONE, False, assigned, added)
-        elif found != self._owned_ids:  # the topic was created again: another id, the same name
+        elif found != self._owned_ids or self._reported is None:  # a topic that was created again has another id
             self._owned_ids = found
             self._move(Phase.ACKNOWLEDGING)
         elif not self._unknown:
@@ -419,15 +427,14 @@ class ConsumerMembership:
         return self._full or self._resubscribed or self.phase is Phase.ACKNOWLEDGING
 
     def _send_heartbeat(self, now_ms: int) -> None:
-        if self._asked is not None or now_ms < self._retry_at_ms or (self.phase not in _MEMBER and self.phase is not Phase.JOINING):
+        if self.phase not in _MEMBER and self.phase is not Phase.JOINING:
+            return
+        if self._release or self._asked is not None or now_ms < self._retry_at_ms:
             return
         if (now_ms < self._heartbeat_at_ms and not self._urgent()) or not self._link.ready(now_ms):
             return
         settings, epoch, member_id = self._settings, self._epoch, self._member_id
         asked = self._asked = object()
-        if self._release:
-            self._send_goodbye(now_ms, asked, self._released)
-            return
         full = self._full or epoch == JOIN_EPOCH
         names = sorted(self.topics) if full or self._resubscribed else None
         pattern = (self.pattern or "") if full or self._resubscribed else None
@@ -466,7 +473,6 @@ class ConsumerMembership:
             self._heard(response, now_ms)
 
         if self.phase is Phase.ACKNOWLEDGING:
-            self._seen_snapshot = None  # the target is looked at again: it is reached, or has another step
             self._move(Phase.RECONCILING)
         self._link.send(
             ConsumerGroupHeartbeatRequest, build, now_ms, answered, min_version=_FIRST_REGEX_VERSION if self.pattern is not None else None
@@ -523,6 +529,7 @@ class ConsumerMembership:
                 self._seen_snapshot = None
             return
         self._target = target
+        self._reported = None
         self._seen_snapshot = None
         self._names_tries = 0
         if joined:
@@ -592,30 +599,38 @@ class ConsumerMembership:
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 
     def leave(self, now_ms: int, reason: str) -> None:
-        """Leaves the group. A static member comes back within its session: its partitions wait for it."""
+        """Leaves the group: the owner has given up its partitions. Those of a static member wait for it until its session ends."""
         log.debug("group %s: the member leaves: %s", self._settings.group_id, reason)
         self._go(now_ms)
         self.owned = _NONE
+        self.topics, self.pattern = frozenset(), None
+        self.failure = None
+        self.breached = False
 
     def _go(self, now_ms: int) -> None:
-        """Tells the coordinator, if it can be reached, and has no epoch any more."""
+        """Has no epoch any more, and tells the coordinator, with a later step if it cannot be reached now."""
         known = self._joins and (self._release or self.phase in _MEMBER or self.phase is Phase.JOINING)
-        if known and self._link.ready(now_ms):
-            asked = self._leave = object()
-
-            def answered(_: ClientResponse) -> None:
-                if self._leave is asked:
-                    self._leave = None
-
-            self._send_goodbye(now_ms, asked, answered)
         self._forget_epoch()
-        self._joins = self._release = False
+        self._joins = self._failed = False
         self.rebalance_began_ms = -1
         self._move(Phase.LEFT)
+        if known:
+            self._release = True
+            self._release_until_ms = now_ms + self._settings.session_timeout_ms
+            self._unreleased = None
+            self._retry_at_ms = now_ms
+            self._say_goodbye(now_ms)
 
-    def _send_goodbye(self, now_ms: int, asked: object, take: Callable[[ClientResponse], None]) -> None:
+    def _say_goodbye(self, now_ms: int) -> None:
         """Epoch -1, or -2 for a static member, whose partitions are kept for it until its session ends."""
         settings, member_id, given = self._settings, self._member_id, self._member_id_given
+        if self.phase is Phase.LEFT and now_ms >= self._release_until_ms:
+            self._release = False
+            self._asked = None
+            return
+        if self._asked is not None or now_ms < self._retry_at_ms or not self._link.ready(now_ms):
+            return
+        asked = self._asked = object()
 
         def build(version: int) -> ConsumerGroupHeartbeatRequest:
             return ConsumerGroupHeartbeatRequest(
@@ -626,14 +641,14 @@ class ConsumerMembership:
             )
 
         def answered(response: ClientResponse) -> None:
-            if asked in (self._asked, self._leave):
-                take(response)
+            if self._asked is asked:
+                self._asked = None
+                self._released(response)
 
         self._link.send(ConsumerGroupHeartbeatRequest, build, now_ms, answered)
 
     def _released(self, response: ClientResponse) -> None:
-        """What the coordinator answered about the member of before."""
-        self._asked = None
+        """What the coordinator answered about the member that goes."""
         data: Any = response.response
         if response.error is not None or data is None:
             self._failed = True
@@ -641,7 +656,7 @@ class ConsumerMembership:
         code = data.error_code
         if code:
             cause = self._error(code, data.error_message, response)
-            log.info("group %s: the member of before is not released: %s", self._settings.group_id, cause)
+            log.info("group %s: the member is not released: %s", self._settings.group_id, cause)
             if code in _COORDINATOR:
                 self._link.lost(cause)
                 return

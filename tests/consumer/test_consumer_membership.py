@@ -1,0 +1,675 @@
+"""The engine of KIP-848 members alone: time is moved by hand, the coordinator is a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from heartbeat_model import BACKOFF_MS, INTERVAL_MS, MAX_POLL_MS, Client, Coordinator
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafkacore import errors
+from kafkacore.consumer.group.modern import TRANSITIONS, Phase
+from kafkacore.errors import Code
+from kafkacore.types import TopicPartition
+
+
+def tps(topic: str, *indexes: int) -> set[TopicPartition]:
+    return {TopicPartition(topic, i) for i in indexes}
+
+
+def settled(*clients: Client, rounds: int = 40) -> None:
+    """Until everybody is stable, with nothing left to say but heartbeats."""
+    for _ in range(rounds):
+        for client in clients:
+            client.learn()
+            client.now_ms += INTERVAL_MS
+            client.round()
+    assert [c.engine.phase for c in clients] == [Phase.STABLE] * len(clients)
+
+
+def last(coordinator: Coordinator) -> Any:
+    return coordinator.seen[-1]
+
+
+def test_joins_reports_and_rests():
+    coordinator = Coordinator(t=3)
+    client = Client(coordinator, "t", rack="r")
+    client.round()
+    (join,) = coordinator.seen
+    assert (join.member_id, join.member_epoch, join.rack_id, join.rebalance_timeout_ms) == ("m", 0, "r", MAX_POLL_MS)
+    assert join.subscribed_topic_names == ["t"]
+    assert client.engine.phase is Phase.RECONCILING
+    client.round()
+    assert client.reads == tps("t", 0, 1, 2)
+    assert client.engine.phase is Phase.ACKNOWLEDGING
+    client.round()
+    report = last(coordinator)
+    assert [t.partitions for t in report.topic_partitions] == [[0, 1, 2]]
+    assert (report.subscribed_topic_names, report.rebalance_timeout_ms, report.rack_id) == (None, -1, None)  # only what is new
+    client.round()
+    assert client.engine.phase is Phase.STABLE
+    assert client.engine.rebalances == 1
+    sent = len(coordinator.seen)
+    for _ in range(10):
+        client.now_ms += INTERVAL_MS - 1
+        client.round()
+        assert len(coordinator.seen) == sent
+        assert client.engine.next_wake_ms(client.now_ms) == 1
+        client.now_ms += 1
+        client.round()
+        sent += 1
+        assert len(coordinator.seen) == sent  # the interval is the coordinator's
+    beat = last(coordinator)
+    assert (beat.topic_partitions, beat.subscribed_topic_names, beat.subscribed_topic_regex) == (None, None, None)
+
+
+def test_gives_up_and_reports_before_it_takes():
+    coordinator = Coordinator(t=4)
+    first, second = Client(coordinator, "t", name="a"), Client(coordinator, "t", name="b")
+    settled(first)
+    second.round()
+    second.round()
+    first.now_ms += INTERVAL_MS
+    first.round()  # hears of it
+    first.step()
+    gives_up = first.engine.change
+    assert gives_up is not None
+    assert (len(gives_up.revoked), gives_up.lost, gives_up.added) == (2, False, None)
+    second.now_ms += INTERVAL_MS
+    second.round()
+    second.round()
+    assert second.reads == set()
+    settled(first, second)
+    assert first.reads | second.reads == tps("t", 0, 1, 2, 3)
+    assert not first.reads & second.reads
+    assert [kind for kind, _ in first.calls] == ["assigned", "revoked"]
+    assert second.calls == [("assigned", set()), ("assigned", second.reads)]
+
+
+def test_topic_ids_without_a_name_wait_and_the_rest_does_not():
+    coordinator = Coordinator(t=2, u=2)
+    client = Client(coordinator, "t", "u")
+    client.known = coordinator.snapshot("t")
+    client.round()
+    client.round()
+    assert client.reads == tps("t", 0, 1)
+    assert client.asked_names == 1
+    client.round()
+    client.round()
+    assert client.engine.phase is Phase.RECONCILING
+    before = client.asked_names
+    for _ in range(3):  # again, after a back-off only
+        client.now_ms += client.engine.next_wake_ms(client.now_ms) or 0
+        client.round()
+    assert client.asked_names > before
+    client.learn()
+    client.round()
+    client.round()
+    assert client.reads == tps("t", 0, 1) | tps("u", 0, 1)
+    settled(client)
+
+
+def test_a_topic_that_is_created_again_changes_hands_by_its_id_only():
+    coordinator = Coordinator(t=1)
+    client = Client(coordinator, "t")
+    settled(client)
+    calls = list(client.calls)
+    coordinator.topics["t"] = (b"n" * 16, 1)
+    coordinator.members["m"].assigned = coordinator.target["m"] = {(b"n" * 16, 0)}
+    client.step(INTERVAL_MS)
+    client.link.cut()  # so that it hears of the whole assignment
+    settled(client)
+    assert client.calls == calls
+    assert any(r.topic_partitions and bytes(r.topic_partitions[0].topic_id) == b"n" * 16 for r in coordinator.seen)
+
+
+def test_what_was_never_taken_is_reported_as_given_up():
+    """Else the coordinator waits for it, and nobody else gets it."""
+    coordinator = Coordinator(t=1, u=1)
+    client = Client(coordinator, "t", "u")
+    client.known = coordinator.snapshot("t")
+    for _ in range(4):
+        client.round()
+    assert client.reads == tps("t", 0)
+    client.engine.subscribe(frozenset({"t"}))
+    for _ in range(4):
+        client.round()
+    assert not coordinator.members["m"].revoking
+    assert client.engine.phase is Phase.STABLE
+
+
+def test_nothing_is_added_while_a_report_without_it_has_no_answer():
+    """The coordinator may hand on what the report leaves out."""
+    coordinator = Coordinator(t=2, u=1)
+    client = Client(coordinator, "t", "u")
+    client.known = coordinator.snapshot("t")
+    client.round()
+    client.round()
+    client.step()  # reports t
+    assert client.link.sent
+    client.learn()
+    client.step()
+    assert client.engine.change is None
+    client.link.cut()
+    client.step()
+    assert client.engine.change is None
+    client.step(BACKOFF_MS)
+    client.exchange()
+    client.step()
+    assert client.engine.change is not None
+
+
+def test_a_request_that_failed_is_sent_again_with_every_field():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.step(INTERVAL_MS)
+    client.link.cut()
+    sent = len(coordinator.seen)
+    client.round()
+    assert len(coordinator.seen) == sent  # after a back-off
+    assert client.engine.next_wake_ms(client.now_ms) == BACKOFF_MS
+    client.now_ms += BACKOFF_MS
+    client.round()
+    again = last(coordinator)
+    assert (again.subscribed_topic_names, again.rebalance_timeout_ms) == (["t"], MAX_POLL_MS)
+    assert [t.partitions for t in again.topic_partitions] == [[0, 1]]
+    assert again.member_epoch > 0
+
+
+def test_what_a_change_under_way_adds_counts_as_owned():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.round()
+    client.step()
+    assert client.work()  # the polling thread is at it
+    assert client.work()
+    client.step(INTERVAL_MS)
+    client.link.cut()
+    client.step()
+    client.step(BACKOFF_MS)
+    client.link.take()
+    assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1]]
+
+
+def test_another_subscription_is_reported_at_once():
+    coordinator = Coordinator(t=1, u=1)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.engine.subscribe(frozenset({"t", "u"}))
+    client.round()
+    assert last(coordinator).subscribed_topic_names == ["t", "u"]
+    assert last(coordinator).rebalance_timeout_ms == -1
+    settled(client)
+    assert client.reads == tps("t", 0) | tps("u", 0)
+    sent = len(coordinator.seen)
+    client.engine.subscribe(frozenset({"u", "t"}))
+    client.round()
+    assert len(coordinator.seen) == sent
+
+
+@pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.GROUP_ID_NOT_FOUND])
+def test_a_fenced_member_loses_everything_and_joins_again(code):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    coordinator.refuse.append(code)
+    client.step(INTERVAL_MS)
+    client.exchange()
+    assert not client.engine.joined
+    assert client.engine.metadata.generation_id == -1
+    sent = len(coordinator.seen)
+    client.step()
+    client.exchange()
+    assert len(coordinator.seen) == sent  # not before everything is given up
+    client.polls()
+    assert client.reads == set()
+    assert client.calls[-1] == ("lost", tps("t", 0, 1))
+    client.round()
+    assert last(coordinator).member_epoch == 0
+    settled(client)
+    assert client.reads == tps("t", 0, 1)
+    assert client.engine.failure is None
+
+
+def test_fenced_while_the_polling_thread_takes_partitions_over():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.round()
+    client.step()
+    client.work()
+    client.work()
+    assert client.reads
+    coordinator.refuse.append(Code.FENCED_MEMBER_EPOCH)
+    client.step(INTERVAL_MS)
+    client.exchange()
+    client.polls()
+    assert client.reads == set()
+    assert client.calls[-1] == ("lost", tps("t", 0, 1))
+    settled(client)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        Code.INVALID_REGULAR_EXPRESSION,
+        Code.UNSUPPORTED_ASSIGNOR,
+        Code.GROUP_AUTHORIZATION_FAILED,
+        Code.GROUP_MAX_SIZE_REACHED,
+        Code.INVALID_REQUEST,
+        Code.FENCED_INSTANCE_ID,
+    ],
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_what_is_refused_for_good_is_raised_and_tried_again(code, joined):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    if joined:
+        settled(client)
+    coordinator.refuse.append(code)
+    client.step(INTERVAL_MS)
+    client.exchange()
+    failure = client.engine.failure
+    assert isinstance(failure, errors.for_code(code))
+    assert "group g, member m" in str(failure)
+    assert "so says the test" in str(failure)
+    assert (failure.broker, failure.api) == (1, "ConsumerGroupHeartbeat v1")
+    client.engine.failure = None
+    assert not client.engine.joined
+    sent = len(coordinator.seen)
+    client.round()
+    assert len(coordinator.seen) == sent  # after a back-off
+    settled(client)
+    assert client.reads == tps("t", 0, 1)
+    assert [kind for kind, _ in client.calls] == (["assigned", "lost", "assigned"] if joined else ["assigned"])
+
+
+def test_a_topic_that_may_not_be_read_is_raised_and_costs_no_membership():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    coordinator.refuse.append(Code.TOPIC_AUTHORIZATION_FAILED)
+    client.step(INTERVAL_MS)
+    client.exchange()
+    assert isinstance(client.engine.failure, errors.TopicAuthorization)
+    assert client.engine.joined
+
+
+@pytest.mark.parametrize("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_coordinator_that_moves_or_loads_costs_nothing(code):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    calls, epoch = list(client.calls), client.engine.metadata.generation_id
+    coordinator.refuse.append(code)
+    client.step(INTERVAL_MS)
+    client.exchange()
+    assert client.link.unknown == (code != Code.COORDINATOR_LOAD_IN_PROGRESS)
+    settled(client)
+    assert client.calls == calls
+    assert client.engine.metadata.generation_id == epoch
+    assert client.engine.failure is None
+
+
+def test_a_broker_without_kip_848_is_named():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t", version=-1)
+    client.link.send = lambda api, build, now_ms, answered, **_: client.link.answers.append(  # type: ignore[method-assign]
+        (type("R", (), {"response": None, "error": errors.UnsupportedVersion("no version"), "version": -1}), answered)
+    )
+    client.round()
+    assert isinstance(client.engine.failure, errors.UnsupportedVersion)
+    assert "no KIP-848" in str(client.engine.failure)
+    assert "group_protocol=classic" in str(client.engine.failure)
+
+
+@pytest.mark.parametrize(("code", "why"), [(Code.UNSUPPORTED_VERSION, "no KIP-848"), (Code.GROUP_ID_NOT_FOUND, "classic one that cannot")])
+def test_a_group_that_cannot_be_joined_this_way_says_why(code, why):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    coordinator.refuse.append(code)
+    client.round()
+    assert why in str(client.engine.failure)
+    assert "group_protocol=classic" in str(client.engine.failure)
+
+
+def test_the_brokers_pattern_needs_version_1():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, version=0)
+    client.engine.subscribe_pattern("t.*")
+    client.round()
+    assert "SubscriptionPattern needs ConsumerGroupHeartbeat v1" in str(client.engine.failure)
+    client = Client(coordinator)
+    client.engine.subscribe_pattern("t.*")
+    client.round()
+    assert (last(coordinator).subscribed_topic_regex, last(coordinator).subscribed_topic_names) == ("t.*", [])
+    client.engine.subscribe(frozenset({"t"}))
+    client.round()
+    client.round()
+    assert any(r.subscribed_topic_regex == "" and r.subscribed_topic_names == ["t"] for r in coordinator.seen)
+
+
+def test_version_0_leaves_the_member_id_to_the_broker():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t", version=0)
+    settled(client)
+    assert coordinator.seen[0].member_id == ""
+    assert client.engine.metadata.member_id == "given-1"
+    assert {r.member_id for r in coordinator.seen[1:]} == {"given-1"}
+
+
+def test_an_application_that_does_not_poll_loses_its_place():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    for _ in range(MAX_POLL_MS // INTERVAL_MS):
+        client.step(INTERVAL_MS)
+        client.exchange()
+    assert client.engine.breached
+    assert last(coordinator).member_epoch == -1
+    assert not coordinator.members
+    assert client.engine.next_wake_ms(client.now_ms) is None
+    client.polls()
+    client.round()
+    assert client.calls[-1] == ("lost", tps("t", 0, 1))
+    settled(client)
+
+
+def test_a_static_member_goes_for_a_while_and_its_partitions_wait():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t", group_instance_id="i")
+    settled(client)
+    client.engine.leave(client.now_ms, "closed")
+    assert client.engine.leaving
+    client.exchange()
+    assert not client.engine.leaving
+    assert (last(coordinator).member_epoch, last(coordinator).instance_id) == (-2, "i")
+    again = Client(coordinator, "t", name="m2", group_instance_id="i")
+    settled(again)
+    assert again.reads == tps("t", 0, 1)
+
+
+def test_an_instance_id_in_use_is_raised_until_it_is_released():
+    coordinator = Coordinator(t=2)
+    first, second = (Client(coordinator, "t", name=n, group_instance_id="i") for n in "ab")
+    settled(first)
+    for _ in range(5):
+        second.round()
+        second.now_ms += BACKOFF_MS
+    assert isinstance(second.engine.failure, errors.UnreleasedInstanceId)
+    first.engine.leave(first.now_ms, "closed")
+    first.exchange()
+    settled(second)
+    assert second.reads == tps("t", 0, 1)
+
+
+def test_a_static_member_whose_join_had_no_answer_releases_itself():
+    """Its own place is not released: the coordinator took the join in."""
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t", group_instance_id="i")
+    client.step()
+    client.link.take()
+    client.link.cut()
+    settled(client)
+    assert client.engine.failure is None
+    assert [r.member_epoch for r in coordinator.seen[:4]] == [0, 0, -2, 0]
+
+
+def test_the_coordinator_hears_of_a_leave_when_it_can_be_reached():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.link.reachable = False
+    client.engine.leave(client.now_ms, "unsubscribed")
+    client.engine.subscribe(frozenset({"t"}))
+    client.reads.clear()
+    client.round()
+    assert client.engine.leaving or client.engine.phase is Phase.OUT
+    client.link.reachable = True
+    coordinator.refuse.extend([Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS])
+    sent = len(coordinator.seen)
+    settled(client)
+    assert [r.member_epoch for r in coordinator.seen[sent : sent + 4]] == [-1, -1, -1, 0]  # not before the join
+    client.link.reachable = False
+    client.engine.leave(client.now_ms, "closed")
+    client.step(45_000)
+    assert not client.engine.leaving  # its session has ended
+    assert client.engine.next_wake_ms(client.now_ms) is None
+
+
+def test_leaving_before_the_join_is_answered():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.engine.leave(client.now_ms, "closed")
+    assert not client.engine.leaving  # nobody knows it
+    client.engine.subscribe(frozenset({"t"}))
+    client.polls()
+    client.step()
+    client.engine.leave(client.now_ms, "closed")
+    assert client.engine.leaving
+    client.exchange()
+    assert not coordinator.members
+    assert not client.engine.joined
+
+
+def test_a_join_that_is_not_taken_in_yet_is_sent_again():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.step()
+    _, answered = client.link.sent.popleft()
+    from kafkacore import protocol as p
+
+    answer = p.ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=0, heartbeat_interval_ms=INTERVAL_MS)
+    answered(type("R", (), {"response": answer, "error": None, "version": 1}))
+    client.round()
+    assert not coordinator.seen
+    settled(client)
+    assert [r.member_epoch for r in coordinator.seen[:1]] == [0]
+
+
+def test_a_partition_below_0_is_refused():
+    from kafkacore import protocol as p
+
+    client = Client(Coordinator(t=2), "t")
+    client.step()
+    _, answered = client.link.sent.popleft()
+    partitions = [p.ConsumerGroupHeartbeatTopicPartitions(topic_id=bytes(16), partitions=[-1])]
+    assignment = p.ConsumerGroupHeartbeatAssignment(topic_partitions=partitions)
+    answer = p.ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1, heartbeat_interval_ms=1, assignment=assignment)
+    answered(type("R", (), {"response": answer, "error": None, "version": 1}))
+    assert isinstance(client.engine.failure, errors.CorruptDataError)
+    assert not client.engine.joined
+
+
+def test_the_group_cannot_be_made_to_rebalance():
+    with pytest.raises(errors.UsageError, match="the broker decides"):
+        Client(Coordinator(t=2), "t").engine.rejoin("why not")
+
+
+def test_interrupted_calls_ask_again():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    client.step()
+    client.link.take()
+    client.engine.start_anew(None)  # type: ignore[arg-type]
+    client.round()
+    assert [r.member_epoch for r in coordinator.seen] == [0, 0]
+    settled(client)
+
+
+class Group(RuleBasedStateMachine):
+    """Members whose answers are late or lost, whose names are not known, whose polling threads are slow, and who are thrown out."""
+
+    @initialize(count=st.integers(0, 3))
+    def begin(self, count: int) -> None:
+        self.coordinator = Coordinator(a=3, b=2)
+        self.clients: list[Client] = []
+        self.serial = 0
+        for _ in range(count):
+            self.start({"a", "b"}, None)
+        if count:
+            settled(*self.clients, rounds=12)
+
+    def some(self, at: int) -> Client | None:
+        return self.clients[at % len(self.clients)] if self.clients else None
+
+    @precondition(lambda self: len(self.clients) < 4)
+    @rule(topics=st.sets(st.sampled_from("ab"), min_size=1), instance=st.sampled_from([None, None, "x"]))
+    def start(self, topics: set[str], instance: str | None) -> None:
+        if instance and any(c.engine.metadata.group_instance_id == instance for c in self.clients):
+            return
+        self.serial += 1
+        client = Client(self.coordinator, *topics, name=f"m{self.serial}", group_instance_id=instance)
+        client.known = self.coordinator.snapshot()
+        self.clients.append(client)
+
+    @rule(at=st.integers(0, 3), ms=st.sampled_from([0, 0, BACKOFF_MS, INTERVAL_MS]))
+    def step(self, at: int, ms: int) -> None:
+        if client := self.some(at):
+            client.step(ms)
+            assert client.engine.next_wake_ms(client.now_ms) != 0, "it would spin"
+
+    @rule(without=st.integers(0, 5), times=st.integers(1, 4))
+    def time_passes(self, without: int, times: int) -> None:
+        """Everybody does what is theirs, but perhaps one member."""
+        for _ in range(times):
+            for at, client in enumerate(self.clients):
+                if at != without:
+                    client.now_ms += INTERVAL_MS
+                    client.round()
+                self.one_reader_each()
+
+    @rule(at=st.integers(0, 3), pieces=st.integers(0, 3))
+    def hears(self, at: int, pieces: int) -> None:
+        """A heartbeat and its answer; the polling thread begins with what it says."""
+        if client := self.some(at):
+            client.step(INTERVAL_MS)
+            client.exchange()
+            client.step()
+            client.engine.polled(client.now_ms)
+            for _ in range(pieces):
+                client.work()
+
+    @rule(at=st.integers(0, 3))
+    def take(self, at: int) -> None:
+        if client := self.some(at):
+            client.link.take()
+
+    @rule(at=st.integers(0, 3))
+    def hand(self, at: int) -> None:
+        if client := self.some(at):
+            client.link.hand()
+
+    @rule(at=st.integers(0, 3))
+    def exchange(self, at: int) -> None:
+        if client := self.some(at):
+            client.step(BACKOFF_MS)
+            client.exchange()
+
+    @rule(at=st.integers(0, 3))
+    def cut(self, at: int) -> None:
+        if client := self.some(at):
+            client.link.cut()
+
+    @rule(at=st.integers(0, 3))
+    def work(self, at: int) -> None:
+        if client := self.some(at):
+            client.engine.polled(client.now_ms)
+            client.work()
+
+    @rule(at=st.integers(0, 3))
+    def polls(self, at: int) -> None:
+        if client := self.some(at):
+            client.polls()
+
+    @rule(at=st.integers(0, 3), names=st.sets(st.sampled_from("ab")))
+    def learn(self, at: int, names: set[str]) -> None:
+        if client := self.some(at):
+            client.known = self.coordinator.snapshot(*names)
+
+    @rule(at=st.integers(0, 3), topics=st.sets(st.sampled_from("ab"), min_size=1))
+    def subscribe(self, at: int, topics: set[str]) -> None:
+        if client := self.some(at):
+            client.engine.subscribe(frozenset(topics))
+
+    @rule(topic=st.sampled_from("ab"))
+    def grow(self, topic: str) -> None:
+        topic_id, count = self.coordinator.topics[topic]
+        if count < 5:
+            self.coordinator.topics[topic] = topic_id, count + 1
+            self.coordinator.change()
+
+    @rule(at=st.integers(0, 3), reachable=st.booleans())
+    def reach(self, at: int, reachable: bool) -> None:
+        if client := self.some(at):
+            client.link.reachable = reachable
+
+    @rule(code=st.sampled_from([Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.INVALID_REQUEST]))
+    def refuse(self, code: int) -> None:
+        self.coordinator.refuse.append(code)
+
+    @rule(at=st.integers(0, 3))
+    def expel(self, at: int) -> None:
+        if (client := self.some(at)) and client.name in self.coordinator.members:
+            self.coordinator.remove(client.name)
+
+    @rule(at=st.integers(0, 3))
+    def does_not_poll(self, at: int) -> None:
+        if client := self.some(at):
+            client.step(MAX_POLL_MS)
+
+    @rule(at=st.integers(0, 3))
+    def close(self, at: int) -> None:
+        if client := self.some(at):
+            client.engine.leave(client.now_ms, "closed")
+            client.exchange()
+            self.clients.remove(client)
+
+    @rule(at=st.integers(0, 3))
+    def die(self, at: int) -> None:
+        """Killed: its session ends."""
+        if client := self.some(at):
+            self.clients.remove(client)
+            if client.name in self.coordinator.members:
+                self.coordinator.remove(client.name)
+
+    @invariant()
+    def one_reader_each(self) -> None:
+        readers: dict[TopicPartition, str] = {}
+        for client in getattr(self, "clients", ()):
+            if client.is_member:
+                for tp in client.reads | client.engine.owned:
+                    other = readers.setdefault(tp, client.name)
+                    assert other == client.name, f"{tp} is read by {other} and {client.name}"
+
+    def teardown(self) -> None:
+        clients = getattr(self, "clients", [])
+        if not clients:
+            return
+        self.coordinator.refuse.clear()
+        for client in clients:
+            client.link.reachable = True
+        for name in [m for m in self.coordinator.members if m not in {c.name for c in clients}]:
+            self.coordinator.remove(name)  # sessions of those that are gone
+        settled(*clients, rounds=30)
+        self.one_reader_each()
+        for topic, (_, count) in self.coordinator.topics.items():
+            takers = [c for c in clients if topic in c.engine.topics]
+            shares = [sum(tp.topic == topic for tp in c.reads) for c in takers]
+            assert sum(shares) == (count if takers else 0)
+            assert all(tp.topic in c.engine.topics for c in clients for tp in c.reads)
+        for client in clients:
+            assert client.engine.owned == client.reads
+            assert client.engine.metadata.generation_id == self.coordinator.members[client.name].epoch
+
+
+Group.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroup = Group.TestCase
+
+
+def test_every_phase_can_be_left():
+    assert set(TRANSITIONS) == set(Phase)
+    assert all(TRANSITIONS[phase] for phase in Phase)
