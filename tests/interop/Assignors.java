@@ -1,6 +1,8 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -28,9 +30,11 @@ import org.apache.kafka.common.TopicPartition;
  *   topics       name=replicas of partition 0/of partition 1/..., the ids of a partition's nodes separated by dots
  *   members      id;instance;rack;generation;topic topic ...;topic.partition ...   (what it had in that generation)
  *
- * Answered on stdout, a line each: nanoseconds of each assignment; then id=topic.partition ... of every member, and its user data in hex.
+ * Answered on stdout, a line each: nanoseconds of this thread's CPU for each assignment; then id=topic.partition ... of every member, and its user data in hex.
  */
 public class Assignors {
+    private static final ThreadMXBean clock = ManagementFactory.getThreadMXBean();
+
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
@@ -48,9 +52,9 @@ public class Assignors {
         for (int i = 0; i < Integer.parseInt(fields[1]); i++) {
             Map<String, Subscription> members = members(fields[0], fields[4], userData);
             ConsumerPartitionAssignor assignor = make(fields[0]);
-            long start = System.nanoTime();
+            long start = clock.getCurrentThreadCpuTime();
             found = assignor.assign(cluster, new GroupSubscription(members)).groupAssignment();
-            nanos.add(Long.toString(System.nanoTime() - start));
+            nanos.add(Long.toString(clock.getCurrentThreadCpuTime() - start));
         }
         List<String> assigned = new ArrayList<>();
         for (Map.Entry<String, Assignment> entry : found.entrySet()) {

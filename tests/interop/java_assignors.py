@@ -30,7 +30,7 @@ class Assigned(NamedTuple):
     Attributes:
         partitions: of each member.
         user_data: that each member had in its subscription; empty for none.
-        took_ns: each of the assignments.
+        took_ns: CPU time of the thread for each of the assignments.
     """
 
     partitions: dict[str, list[TopicPartition]]
@@ -70,7 +70,7 @@ class KafkaAssignors:
         Args:
             name: of the assignor.
             cluster: topics, their partitions, replicas and racks.
-            subscriptions: topics, instance id and rack of each member; what it has and since when is in the other two.
+            subscriptions: topics, instance id and rack of each member; its last partitions and their generation are in the other two.
             owned: what each member had.
             generations: when it had that, -1 for a new member.
             times: so often.
