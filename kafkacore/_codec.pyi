@@ -468,6 +468,7 @@ class TopicQueue:
     turn: int
     topic_id: bytes | None
     longest: int
+    stats: TopicStats
     def available(self, snapshot: ClusterSnapshot) -> list[PartitionQueue]: ...
     def available_numbers(self, snapshot: ClusterSnapshot) -> NDArray[np.int32]: ...
     many_limit_bytes: int
@@ -795,6 +796,48 @@ class InFlightRequests:
     def add_throttle_time(self, node_id: int, throttle_ms: int) -> None: ...
     def timed_out_nodes(self, now_ms: int) -> list[int]: ...
 
+class SampledStat:
+    def __init__(self, percentiles: bool = False) -> None: ...
+    count: int
+    total: float
+    last_ms: int
+    def record(self, value: float, now_ms: int) -> None: ...
+    def mark(self, now_ms: int) -> None: ...
+    def avg(self, now_ms: int) -> float: ...
+    def max(self, now_ms: int) -> float: ...
+    def rate(self, now_ms: int) -> float: ...
+    def count_rate(self, now_ms: int) -> float: ...
+    def percentile(self, part: float, now_ms: int) -> float: ...
+
+class NodeStats:
+    latency_ms: SampledStat
+    throttle_ms: SampledStat
+    sent_bytes: SampledStat
+    received_bytes: SampledStat
+    opened: SampledStat
+    connections_closed: int
+    failed_authentications: int
+    @property
+    def connections_opened(self) -> int: ...
+
+class ProducerStats:
+    queue_time_ms: SampledStat
+    batch_bytes: SampledStat
+    compression: SampledStat
+    records: SampledStat
+    latency_ms: SampledStat
+    throttle_ms: SampledStat
+    retried: SampledStat
+    failed: SampledStat
+    splits: SampledStat
+
+class TopicStats:
+    records: SampledStat
+    bytes: SampledStat
+    uncompressed_bytes: int
+    retried: SampledStat
+    failed: SampledStat
+
 class ConnectionCore:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     state: int
@@ -809,12 +852,14 @@ class ClientCore:
     _client_id: str
     _correlation: CorrelationIds
     _connections: dict[int, Any]
+    node_stats: dict[int, NodeStats]
     _needs_versions: dict[int, int]
     _setup_deadline_ms: int
     _aborted: list[ClientResponse]
     _found_out: deque[Callable[[int], None]]
     _metadata_request: ClientRequest | None
     _active: bool
+    def stats_of(self, node_id: int) -> NodeStats: ...
     def is_ready(self, node: Node, now_ms: int) -> bool: ...
     def ready(self, node: Node, now_ms: int) -> bool: ...
     def send(self, request: ClientRequest, now_ms: int) -> None: ...
@@ -863,6 +908,8 @@ class SenderCore:
     accumulator: Any
     transactions: Any
     counters: dict[str, int]
+    @property
+    def stats(self) -> ProducerStats: ...
     config: Any
     _clock: Any
     _on_metadata: Callable[[], None]

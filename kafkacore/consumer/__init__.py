@@ -11,13 +11,15 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from kafkacore import errors
+from kafkacore._codec import SampledStat
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig, Deserializer, TopicDeserializer
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunk, Chunks
+from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.assignors import make_assignors
 from kafkacore.consumer.group.background import BackgroundThread
@@ -35,6 +37,7 @@ from kafkacore.metadata import ClusterSnapshot, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
+from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 
 if TYPE_CHECKING:
@@ -129,6 +132,7 @@ class KafkaConsumer:
         self._refused: dict[str, errors.KafkaError] = {}
         self._owed: dict[str, errors.KafkaError] = {}
         self._unread = Chunks()
+        self._polls = SampledStat()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._group: GroupMember | None = None
         self._background: BackgroundThread | None = None
@@ -486,6 +490,7 @@ class KafkaConsumer:
         driver, group = self._driver, self._group
         driver.check_woken()
         now_ms = self._clock.now_ms()
+        self._polls.mark(now_ms)
         if group is not None:
             self._enter_group(group, now_ms)
         owes = bool(self._owed) or self._metadata.unraised is not None
@@ -810,11 +815,7 @@ class KafkaConsumer:
         In read_committed the end is the last stable offset. Offsets are counted: what compaction removed is included.
         """
         tp = self._assigned(partition)
-        lag = self._subscription.state_of(tp).lag(self._read_committed)
-        if lag is None:
-            return None
-        unread = self._unread.next_offset(tp)
-        return lag if unread is None else max(0, lag + self._subscription.state_of(tp).offset - unread)
+        return lag_of(self._subscription.state_of(tp), self._unread.next_offset(tp), read_committed=self._read_committed)
 
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
         """First offset of each partition; they need not be assigned.
@@ -1013,10 +1014,26 @@ class KafkaConsumer:
                 problems.append(f"no broker can be reached: {attempts[-1]}")
             return ConsumerHealth(not problems, tuple(problems), tuple(stalled))
 
-    def metrics(self) -> dict[str, float]:
-        """Counters since the start, under the names of Kafka's consumer metrics in snake_case."""
+    @overload
+    def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...
+    @overload
+    def metrics(self, *, detail: Literal[True]) -> dict[str, dict[str, float]]: ...
+    def metrics(self, *, detail: bool = False) -> dict[str, float] | dict[str, dict[str, float]]:
+        """What operators look at. Any thread may ask, also while a poll is running; it takes no lock.
+
+        Args:
+            detail: everything under Kafka's names.
+
+        Returns:
+            Counters since the start under the names of Kafka's consumer metrics in snake_case. With `detail` values by group and name:
+            consumer-fetch-manager-metrics (of one partition: consumer-fetch-manager-metrics.partition-TOPIC-0), consumer-metrics,
+            consumer-coordinator-metrics, consumer-node-metrics.node-1. Times are in ms; averages, maxima and rates are of the last 30 to
+            60 s, NaN without values; names that end in -total count since the start.
+        """
+        if detail:
+            return grouped(self.measured())
         m = self._fetcher.metrics
-        lags = [lag for s in self._subscription.partitions.values() if (lag := s.lag(self._read_committed)) is not None]
+        lags = [lag for s in list(self._subscription.partitions.values()) if (lag := s.lag(self._read_committed)) is not None]
         return {
             "fetch_total": m.fetches,
             "fetch_full_total": m.full_fetches,
@@ -1028,6 +1045,27 @@ class KafkaConsumer:
             "records_lag_max": max(lags, default=0),
             "assigned_partitions": len(self._subscription.partitions),
         }
+
+    def measured(self) -> list[Measured]:
+        """What `metrics(detail=True)` holds, with group, name and tags apart; for exporters (kafkacore.metrics)."""
+        group = self._group
+        return list(
+            of_consumer(
+                NetworkStats.of(self._driver.client),
+                self._fetcher.metrics,
+                self._subscription.partitions,
+                self._polls,
+                None if group is None else GroupCounts(group.membership, group.stats, group.commits.latency_ms),
+                self._unread.next_offsets(),
+                self._clock.now_ms(),
+                read_committed=self._read_committed,
+            )
+        )
+
+    @property
+    def closed(self) -> bool:
+        """True once the consumer is closed."""
+        return self._driver.closed
 
     def statistics(self) -> dict[str, Any]:
         """What the consumer holds right now: buffers, fetches in flight, sessions, positions."""

@@ -71,6 +71,11 @@ class Chunks:
                 return offset
         return None
 
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """`next_offset` of all partitions that the loop has something of in hand. Any thread may ask: the chunks are copied in one step."""
+        found = [(chunk.tp, offset) for chunk in reversed(list(self.chunks)) if (offset := chunk.next_offset()) is not None]
+        return dict(found)
+
     def working_on(self, tp: TopicPartition) -> int | None:
         """Offset of the first record of a partition that is not known to be processed; None when the loop has none of it in hand."""
         for chunk in self.chunks:

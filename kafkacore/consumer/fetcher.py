@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from kafkacore import errors
+from kafkacore._codec import SampledStat
 from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
 from kafkacore.errors import Code
@@ -110,24 +111,38 @@ class CompletedFetch:
 
 
 class FetchMetrics:
-    """Counters of a fetcher; they only grow."""
+    """Counters of a fetcher; they only grow. Per answer: `answer_bytes` in it, records `handed` to the application since the last one."""
 
     __slots__ = (
+        "answer_bytes",
         "answers",
         "bytes",
         "errors",
         "fetches",
         "full_fetches",
+        "handed",
+        "latency_ms",
         "latency_ms_max",
         "latency_ms_sum",
         "records",
         "stale_answers",
+        "throttle_ms",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.fetches = self.answers = self.errors = self.bytes = self.records = 0
         self.latency_ms_sum = self.latency_ms_max = 0
         self.full_fetches = self.stale_answers = 0
+        self.latency_ms, self.throttle_ms, self.answer_bytes, self.handed = SampledStat(True), SampledStat(), SampledStat(), SampledStat()
+
+    def answered(self, latency_ms: int, throttle_ms: int, now_ms: int) -> None:
+        """An answer has come."""
+        self.answers += 1
+        self.latency_ms_sum += latency_ms
+        self.latency_ms_max = max(self.latency_ms_max, latency_ms)
+        self.latency_ms.record(latency_ms, now_ms)
+        self.throttle_ms.record(throttle_ms, now_ms)
+        self.handed.record(self.records - self.handed.total, now_ms)
 
 
 class Fetcher:
@@ -384,9 +399,8 @@ class Fetcher:
                 self._owed = None, error
                 self._backing_off.extend(states)
             return
-        self.metrics.answers += 1
-        self.metrics.latency_ms_sum += response.latency_ms
-        self.metrics.latency_ms_max = max(self.metrics.latency_ms_max, response.latency_ms)
+        now_ms = response.request.sent_ms + response.latency_ms
+        self.metrics.answered(response.latency_ms, answer.throttle_time_ms, now_ms)
         problem = session.handle_response(plan, answer, response.version)
         if problem is not None:
             self.metrics.errors += 1
@@ -396,11 +410,13 @@ class Fetcher:
                     self._metadata.request_update()
                 self._backing_off.extend(self._states_in(plan))
             return
+        before_bytes = self.metrics.bytes
         hints: dict[TopicPartition, tuple[int, int]] = {}
         for target, tp, data, topic_id in plan.answered:
             self._take_answer(tp, target, topic_id, node_id, data)
             if data.error_code in _HINTED and data.current_leader.leader_id >= 0:
                 hints[tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        self.metrics.answer_bytes.record(self.metrics.bytes - before_bytes, now_ms)
         if hints:  # KIP-951: a broker that is no longer the leader says who is
             self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
 
@@ -452,6 +468,7 @@ class Fetcher:
                 self._offset_bytes[tp.topic] = size_bytes / (reader.end_offset - fetch_offset)
             self._hold(CompletedFetch(state, target, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
+            state.fetched_bytes += size_bytes
             return
         self.metrics.errors += 1
         if code in _REFRESH_AND_RETRY or code in _RETRY:
@@ -550,6 +567,7 @@ class Fetcher:
                     taken[tp] = taken[tp] + records if tp in taken else records
                     left -= count
                     self.metrics.records += count
+                    fetch.state.handed_records += count
                 self._advance(fetch, records)
         except errors.KafkaError as error:
             if not taken:
@@ -582,6 +600,7 @@ class Fetcher:
                 if len(columns):
                     taken[fetch.state.tp] = columns
                     self.metrics.records += len(columns)
+                    fetch.state.handed_records += len(columns)
                 self._advance(fetch, ())
         except errors.KafkaError as error:
             if not taken:

@@ -113,12 +113,15 @@ class PartitionState:
         assigned: False once another assignment has taken it away.
         held: the fetcher's: answers that are held for it, oldest first.
         node_id: the fetcher's: the broker that it was last to be fetched from, -1 before.
+        fetched_bytes, handed_records: the fetcher's, for the metrics: what came, and what the application was given of it.
     """
 
     __slots__ = (
         "assigned",
         "epochs",
         "fetch_end",
+        "fetched_bytes",
+        "handed_records",
         "held",
         "high_watermark",
         "last_stable_offset",
@@ -150,6 +153,7 @@ class PartitionState:
         self.reset: ResetStrategy | None = None
         self.retry_at_ms = 0
         self.question: object | None = None
+        self.fetched_bytes = self.handed_records = 0
         self.unsettled_since_ms = -1
         self.topic_id = b""
         self.preferred_replica = -1

@@ -274,12 +274,20 @@ cdef class ClientCore:
     cdef public str _client_id
     cdef public CorrelationIds _correlation
     cdef public dict _connections
+    cdef public dict node_stats               # node -> NodeStats
     cdef public dict _needs_versions
     cdef public int64_t _setup_deadline_ms
     cdef public list _aborted
     cdef public object _found_out             # deque: helper threads put in what is to be called with the time (addresses, tokens)
     cdef public object _metadata_request
     cdef public bint _active
+
+    cpdef NodeStats stats_of(self, node_id):
+        """What goes to and comes from a node."""
+        stats = self.node_stats.get(node_id)
+        if stats is None:
+            stats = self.node_stats[node_id] = NodeStats()
+        return <NodeStats> stats
 
     cpdef bint _can_send(self, node_id, int64_t now_ms):
         cdef ConnectionCore connection = self._connections.get(node_id)
@@ -342,6 +350,7 @@ cdef class ClientCore:
         request.sent_ms = now_ms
         request.deadline_ms = now_ms + request.timeout_ms
         self.in_flight.add(request)
+        self.stats_of(request.node_id).sent_bytes.put(send.size_bytes, now_ms)
         self.selector.send(send)
 
     def poll(self, int64_t timeout_ms, int64_t now_ms):
@@ -410,6 +419,7 @@ cdef class ClientCore:
     def _handle_completed_receives(self, list responses not None, int64_t now_ms):
         cdef NetworkReceive receive
         cdef ClientRequest request
+        cdef NodeStats stats
         for receive in self.selector.completed_receives:
             node_id = receive.source
             request = self.in_flight.oldest(node_id)
@@ -424,6 +434,10 @@ cdef class ClientCore:
                 continue
             self.in_flight.complete_next(request.node_id)
             throttle_ms = getattr(response, "throttle_time_ms", 0)
+            stats = self.stats_of(node_id)
+            stats.received_bytes.put(len(receive.payload) + 4, now_ms)
+            stats.latency_ms.put(now_ms - request.sent_ms, now_ms)
+            stats.throttle_ms.put(throttle_ms, now_ms)
             if throttle_ms > 0:
                 self._throttle(request, throttle_ms, now_ms)
             if request.kind is USER_REQUEST:

@@ -76,6 +76,9 @@ cdef class ProducerBatch:
     @property
     def wire_bytes(self):
         """Bytes of the batch as sealed; size_bytes until then."""
+        return self.wire_size()
+
+    cdef inline Py_ssize_t wire_size(self) except -1:
         return self.pos if self._header is None else KC_BATCH_HEADER + len(self._body)
 
     @property
@@ -379,8 +382,10 @@ cdef class TopicQueue:
     cdef int64_t used_ms                      # when the metadata heard last that the topic is in use
     cdef AvailablePartitions _available
     cdef readonly int64_t many_limit_bytes    # send_many begins no larger batch; see refused()
+    cdef readonly TopicStats stats
 
     def __cinit__(self, str topic):
+        self.stats = TopicStats()
         self.topic = topic
         self.partitions = []
         self.used_ms = -(<int64_t> 1 << 62)   # never

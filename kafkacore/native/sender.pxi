@@ -181,6 +181,11 @@ cdef class ProduceAttempt:
 
     def answered(self, ClientResponse response not None):
         """Settles the batches."""
+        cdef ProducerStats stats = self.sender.stats
+        cdef int64_t now_ms = response.request.sent_ms + response.latency_ms
+        if type(response.response) is PRODUCE_RESPONSE:
+            stats.latency_ms.put(response.latency_ms, now_ms)
+            stats.throttle_ms.put((<tuple> response.response)[1], now_ms)
         if self.generation != self.sender._generation:
             return
         if not self.all_well(response):
@@ -234,6 +239,7 @@ cdef class SenderCore:
     cdef public AccumulatorCore accumulator
     cdef public TransactionsCore transactions
     cdef public dict counters
+    cdef readonly ProducerStats stats
     cdef public object config
     cdef public object _clock
     cdef public object _on_metadata
@@ -259,6 +265,9 @@ cdef class SenderCore:
     cdef public bint _disorder                # a pass was cut short, and `_recover` has not put things in order yet
     cdef public bint _watching                # the Sender thread sleeps until `_io` is free
     cdef Delivery _awaited                    # what the caller that drives waits for
+
+    def __cinit__(self, *args, **kwargs):
+        self.stats = ProducerStats()
 
     # ---- one pass
 
@@ -363,6 +372,7 @@ cdef class SenderCore:
         cdef TopicQueue topic = None
         cdef bint scattered = False
         cdef dict by_topic
+        cdef ClientRequest request
         snapshot = self.metadata.snapshot
         attempt.sender = self
         attempt.generation = self._generation
@@ -394,11 +404,31 @@ cdef class SenderCore:
             batches = [batch for of_topic in by_topic.values() for batch in of_topic]
         attempt.batches = batches
         self.counters["requests"] += 1
-        self.client.send(
-            ClientRequest(node_id, PRODUCE_REQUEST, attempt.build, now_ms, self._acks != 0, self._request_timeout_ms, attempt.answered,
-                          self._min_version, max_version),
-            now_ms,
-        )
+        request = ClientRequest(node_id, PRODUCE_REQUEST, attempt.build, now_ms, self._acks != 0, self._request_timeout_ms,
+                                attempt.answered, self._min_version, max_version)
+        self.client.send(request, now_ms)
+        if request.version >= 0:                                     # else no version fits, and nothing went out
+            self.count_sent(batches, now_ms)
+
+    cdef int count_sent(self, list batches, int64_t now_ms) except -1:
+        """Metrics of batches that have just been sealed and sent."""
+        cdef ProducerStats stats = self.stats
+        cdef TopicStats of_topic
+        cdef ProducerBatch batch
+        cdef Py_ssize_t wire_bytes
+        cdef int64_t records = 0
+        for batch in batches:
+            wire_bytes = batch.wire_size()
+            records += batch.count
+            stats.queue_time_ms.put(batch.drained_ms - batch.created_ms, now_ms)
+            stats.batch_bytes.put(wire_bytes, now_ms)
+            stats.compression.put(wire_bytes / <double> batch.pos, now_ms)
+            of_topic = batch.queue.owner.stats
+            of_topic.records.put(batch.count, now_ms)
+            of_topic.bytes.put(wire_bytes, now_ms)
+            of_topic.uncompressed_bytes += batch.pos
+        stats.records.put(records, now_ms)
+        return 0
 
     cpdef _settle(self, ProducerBatch batch, int64_t base_offset, int64_t log_append_time_ms):
         """The broker has the batch."""

@@ -147,6 +147,7 @@ class NetworkClient(ClientCore):
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, rng=self._rng
         )
         self._connections = {}
+        self.node_stats = {}
         self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
         self._told_down: set[int] = set()  # nodes that cannot be reached, which the log has been told
         self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
@@ -357,6 +358,7 @@ class NetworkClient(ClientCore):
         for node_id in self.selector.connected:
             connection = self._connections[node_id]  # type: ignore[index]
             connection.checking_api_versions()
+            self.stats_of(connection.node_id).opened.record(1, self.selector.now_ms)
             self._needs_versions[connection.node_id] = protocol.ApiVersionsRequest.MAX_VERSION
 
     def _handle_initiate_api_version_requests(self, now_ms: int) -> None:
@@ -572,11 +574,18 @@ class NetworkClient(ClientCore):
         self.selector.close(node_id)
         self._process_disconnection(node_id, error, responses, now_ms)
 
+    def _count_end(self, connection: NodeConnection, error: KafkaError) -> None:
+        """For the metrics, before the state changes: a connection that was up ends, or an attempt to make one."""
+        stats = self.stats_of(connection.node_id)
+        stats.connections_closed += connection.is_up
+        stats.failed_authentications += isinstance(error, AuthenticationFailedError)
+
     def _process_disconnection(
         self, node_id: int, error: KafkaError, responses: list[ClientResponse], now_ms: int, *, timed_out: bool = False
     ) -> None:
         connection = self._connection(node_id)
         was_ready = connection.state in (READY, REAUTHENTICATING)
+        self._count_end(connection, error)
         if self.on_disconnect is not None and was_ready:
             self.on_disconnect(node_id, error)
         early = not timed_out and self._was_closed_early(connection, error, now_ms)
@@ -635,6 +644,7 @@ class NetworkClient(ClientCore):
         self.selector.close(node_id)
         now_ms = self._clock.now_ms()
         error = DisconnectError(f"the connection to {self._name(node_id)} was closed by this client", broker=_broker(node_id))
+        self._count_end(connection, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=False)
         self._forget_deadlines(node_id)
         self._cancel_in_flight(node_id, error, self._aborted, now_ms, timed_out=False)

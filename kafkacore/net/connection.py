@@ -168,6 +168,11 @@ class NodeConnection(ConnectionCore):
         """True when an attempt to connect would be a new one."""
         return self.state in (DISCONNECTED, AUTHENTICATION_FAILED)
 
+    @property
+    def is_up(self) -> bool:
+        """True while there is a connection whose stream is open."""
+        return self.state in (CHECKING_API_VERSIONS, READY, REAUTHENTICATING)
+
     def can_connect(self, now_ms: int) -> bool:
         """True when there is no connection and the back-off has passed."""
         return (self.state == DISCONNECTED or self.state == AUTHENTICATION_FAILED) and now_ms >= self.backoff_until_ms

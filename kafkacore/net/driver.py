@@ -96,7 +96,11 @@ class CallerDriver:
         """
         with contextlib.suppress(Exception):
             self.client.selector.close()
+        node_stats = self.client.node_stats
         self.client = self._new_client()
+        for stats in node_stats.values():
+            stats.connections_closed = stats.connections_opened
+        self.client.node_stats = node_stats
         if self._renewed is not None:
             self._renewed(self.client)
         self._interrupted = False

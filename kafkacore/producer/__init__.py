@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 
@@ -45,10 +45,12 @@ from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import ExponentialBackoff
+from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
+from kafkacore.producer.producer_metrics import of_producer
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
@@ -523,8 +525,23 @@ class KafkaProducer(ProducerCore):
         self._check_open()
         return {partition.index for partition in self._await_topic(_checked_name(topic), self.config.max_block_ms).partitions}
 
-    def metrics(self) -> dict[str, int]:
-        """Counts since the start (requests, batches, records, bytes, retries, ...) and the state of the buffer memory."""
+    @overload
+    def metrics(self, *, detail: Literal[False] = False) -> dict[str, int]: ...
+    @overload
+    def metrics(self, *, detail: Literal[True]) -> dict[str, dict[str, float]]: ...
+    def metrics(self, *, detail: bool = False) -> dict[str, int] | dict[str, dict[str, float]]:
+        """What operators look at. Any thread may ask; it takes no lock.
+
+        Args:
+            detail: everything under Kafka's names.
+
+        Returns:
+            Counts since the start (requests, batches, records, bytes, retries, ...) and the state of the buffer memory. With `detail`
+            values by group and name: producer-metrics, producer-topic-metrics.topic-TOPIC, producer-node-metrics.node-1. Times are in ms;
+            averages, maxima and rates are of the last 30 to 60 s, NaN without values; names that end in -total count since the start.
+        """
+        if detail:
+            return grouped(self.measured())
         return {
             **self._sender.counters,
             "buffer_total_bytes": self._pool.total_bytes,
@@ -532,6 +549,17 @@ class KafkaProducer(ProducerCore):
             "waiting_threads": self._pool.queued,
             "incomplete_batches": len(self._accumulator.incomplete()),
         }
+
+    def measured(self) -> list[Measured]:
+        """What `metrics(detail=True)` holds, with group, name and tags apart; for exporters (kafkacore.metrics)."""
+        sender = self._sender
+        network, topics = NetworkStats.of(sender.client), list(self._topics.values())
+        return list(of_producer(network, sender.stats, self._pool, topics, self._clock.now_ms()))
+
+    @property
+    def closed(self) -> bool:
+        """True once the producer is closed."""
+        return self._closed
 
     def statistics(self) -> dict[str, Any]:
         """State by partition: batches queued and on the wire, and with idempotence the sequence numbers."""

@@ -388,10 +388,13 @@ class Sender(SenderCore):
             parts = self.accumulator.split_and_reenqueue(batch)
             log.info("%s; split into %d batches", error, parts)
             self.counters["splits"] += 1
+            self.stats.splits.record(1, now_ms)
             self.accumulator.deallocate(batch)
         elif self._can_retry(batch, error, log_start_offset, now_ms):
             log.debug("retrying a batch of %d records: %s", batch.count, error)
             self.counters["retries"] += 1
+            self.stats.retried.record(batch.count, now_ms)
+            batch.queue.owner.stats.retried.record(batch.count, now_ms)
             batch.delivery.tried(error)
             self._retry_log.failed(batch.delivery, error, now_ms)
             self.accumulator.reenqueue(batch, now_ms)
@@ -416,6 +419,9 @@ class Sender(SenderCore):
         finally:                                                      # whatever fails above, the records have their outcome
             batch.close()
             self.counters["failed_records"] += batch.count
+            now_ms = self._clock.now_ms()
+            self.stats.failed.record(batch.count, now_ms)
+            batch.queue.owner.stats.failed.record(batch.count, now_ms)
             self.failed.append(batch.delivery.root)
             batch.delivery.resolve(-1, -1, error, record_errors)
             if not batch.in_flight:

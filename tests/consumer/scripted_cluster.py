@@ -10,7 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore import protocol as p
@@ -300,9 +300,19 @@ class ScriptedCluster:
         )
 
 
+class Sent(NamedTuple):
+    """What a reply says of its request."""
+
+    sent_ms: int = 1000
+
+
+SENT = Sent()
+
+
 @dataclass
 class Reply:
     response: Any
     error: errors.KafkaError | None
     version: int
     latency_ms: int = 1
+    request: Sent = SENT

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafkacore import errors
+from kafkacore._codec import SampledStat
 from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
@@ -108,7 +109,7 @@ class OffsetCommits:
 
     Attributes:
         answered: commits with an answer whose callback is still to be called, in order.
-        latency_ms_sum, latency_ms_max, count: of the commits that worked.
+        latency_ms: of the commits that worked.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class OffsetCommits:
         self._failed_tries = -1  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
         self.answered: deque[Commit] = deque()
-        self.count = self.latency_ms_sum = self.latency_ms_max = 0
+        self.latency_ms = SampledStat()
 
     def start_anew(self) -> None:
         """Another network client: what is under way is sent again, in order."""
@@ -284,10 +285,7 @@ class OffsetCommits:
         if refused:
             self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
             return
-        latency_ms = response.latency_ms
-        self.count += 1
-        self.latency_ms_sum += latency_ms
-        self.latency_ms_max = max(self.latency_ms_max, latency_ms)
+        self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
         self._end(commit, None)
 
     def _again(self, commit: Commit, cause: errors.KafkaError) -> None:

@@ -20,6 +20,7 @@ from kafkacore.consumer.group.commits import Commit, OffsetCommits
 from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
+from kafkacore.consumer.group.stats import GroupStats
 from kafkacore.consumer.subscription import Mode, SubscriptionState
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
@@ -45,6 +46,7 @@ class GroupMember:
 
     Attributes:
         handed: where the records begin that the last poll returned, per partition; empty while they are known to be processed.
+        stats: for the metrics.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class GroupMember:
         )
         self.membership = membership(self.link, settings)
         self.commits = OffsetCommits(self.link, group_id, self.identity, **backoff, names_member=config.group_protocol == "consumer")
+        self.stats = GroupStats()
         self.listener: RebalanceListener | None = None
         self.handed: dict[TopicPartition, int] = {}
         self._next_commit_ms = _NEVER_MS
@@ -113,6 +116,7 @@ class GroupMember:
             self.membership.step(now_ms)
         self._commit_automatically(now_ms)
         self.commits.step(now_ms)
+        self.stats.look(self.membership, now_ms)
         wake_ms = self.next_wake_ms(now_ms)
         self._due_ms = _NEVER_MS if wake_ms is None else now_ms + wake_ms
         self._seen_answers = self.link.answers

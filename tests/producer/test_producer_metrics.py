@@ -1,0 +1,145 @@
+"""A producer's metrics: by a scripted client and a clock moved by hand, and read from other threads."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from producer_support import Bench, response
+
+from kafkacore import errors
+from kafkacore.errors import Code
+from kafkacore.net.measure import NetworkStats, grouped
+from kafkacore.producer import KafkaProducer
+from kafkacore.producer.producer_metrics import all_names, of_producer
+from kafkacore.testing import EmbeddedCluster
+
+
+def started(**settings: Any) -> Bench:
+    bench = Bench(**settings)
+    bench.give_producer_id()
+    return bench
+
+
+def metrics(bench: Bench) -> dict[str, dict[str, float]]:
+    return grouped(
+        of_producer(NetworkStats({}, 0), bench.sender.stats, bench.pool, list(bench._topics.values()), bench.clock.now_ms())
+    )
+
+
+def test_batches_are_measured_when_they_leave() -> None:
+    bench = started(linger_ms=100, batch_size=1 << 20)
+    for _ in range(10):
+        bench.send("t", b"x" * 100, partition=0)
+    bench.step()
+    assert metrics(bench)["producer-metrics"]["record-send-total"] == 0
+    bench.step(100)
+    found = metrics(bench)["producer-metrics"]
+    assert found["record-queue-time-avg"] == found["record-queue-time-max"] == 100
+    assert found["records-per-request-avg"] == found["record-send-total"] == 10
+    (sent,) = bench.requests()
+    assert found["batch-size-avg"] == found["batch-size-max"] == sent[0].size_bytes > 1_000
+    assert found["compression-rate-avg"] == 1
+    topic = metrics(bench)["producer-topic-metrics.topic-t"]
+    assert (topic["record-send-total"], topic["byte-total"], topic["compression-rate"]) == (10, found["batch-size-max"], 1)
+    assert found["record-error-total"] == found["record-retry-total"] == 0
+
+
+def test_compression_shows() -> None:
+    bench = started(compression_type="gzip", batch_size=1 << 20)
+    for _ in range(50):
+        bench.send("t", b"x" * 100, partition=0)
+    bench.step()
+    found = metrics(bench)
+    assert 0 < found["producer-metrics"]["compression-rate-avg"] < 0.2
+    assert found["producer-metrics"]["compression-rate-avg"] == found["producer-topic-metrics.topic-t"]["compression-rate"]
+    assert found["producer-metrics"]["batch-size-max"] < 1_000
+
+
+def test_retries_errors_and_splits_are_counted_in_all_and_by_topic() -> None:
+    bench = started(retry_backoff_ms=10, retry_backoff_max_ms=10)
+    first = [bench.send("t", b"x", partition=0) for _ in range(3)]
+    bench.step()
+    bench.client.answer(response((0, int(Code.NOT_LEADER_OR_FOLLOWER), -1)))
+    bench.step()
+    bench.step(1_000)
+    bench.client.answer(response((0, 0, 5)))
+    bench.step()
+    assert first[0].result(0).offset == 5
+    for value in (b"y", b"z"):
+        bench.send("t", value, partition=0)
+    bench.step()
+    bench.client.answer(response((0, int(Code.TOPIC_AUTHORIZATION_FAILED), -1)))
+    bench.step()
+    found, topic = metrics(bench)["producer-metrics"], metrics(bench)["producer-topic-metrics.topic-t"]
+    for values in (found, topic):
+        assert (values["record-retry-total"], values["record-error-total"], values["record-send-total"]) == (3, 2, 3 + 3 + 2)
+    assert found["record-error-rate"] == 2 / 30
+    bench.sender.unobserved_failures()
+
+
+def test_a_split_is_counted() -> None:
+    bench = started(batch_size=1 << 16)
+    for _ in range(10):
+        bench.send("t", b"x" * 1_000, partition=0)
+    bench.step()
+    bench.client.answer(response((0, int(Code.MESSAGE_TOO_LARGE), -1)))
+    bench.step()
+    assert metrics(bench)["producer-metrics"]["batch-split-total"] == 1
+
+
+def test_answers_give_latency_and_throttling() -> None:
+    bench = started()
+    bench.send("t", b"x", partition=0)
+    bench.step()
+    assert math.isnan(metrics(bench)["producer-metrics"]["request-latency-avg"])
+    request, _ = bench.client.sent[0]
+    request.sent_ms = bench.clock.now_ms()
+    answer = response((0, 0, 1))._replace(throttle_time_ms=30)
+    bench.client.answer(answer)
+    bench.client.answers[-1][1].latency_ms = 12
+    bench.step()
+    found = metrics(bench)["producer-metrics"]
+    assert (found["request-latency-max"], found["request-latency-p99"], found["produce-throttle-time-max"]) == (12, 12, 30)
+
+
+def test_a_lost_answer_is_no_latency() -> None:
+    bench = started()
+    bench.send("t", b"x", partition=0)
+    bench.step()
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    assert bench.sender.stats.latency_ms.count == 0
+    assert metrics(bench)["producer-metrics"]["record-retry-total"] == 1
+
+
+def test_a_real_producer_has_all_names_and_its_flat_ones_stay() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=2)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send_many("t", [b"%d" % i for i in range(1_000)]).result(30)
+            found = producer.metrics(detail=True)
+            assert {(one.group, one.name) for one in producer.measured()} == {(one.group, one.name) for one in all_names()}
+            assert found["producer-topic-metrics.topic-t"]["record-send-total"] == producer.metrics()["records"] == 1_000
+            assert found["producer-topic-metrics.topic-t"]["byte-total"] == producer.metrics()["bytes"]
+            assert found["producer-metrics"]["buffer-total-bytes"] == producer.metrics()["buffer_total_bytes"]
+            assert found["producer-metrics"]["waiting-threads"] == 0
+            assert found["producer-node-metrics.node-1"]["connection-count"] == 1
+            assert found["producer-node-metrics.node-1"]["request-latency-p99"] >= 0
+            assert "requests" in producer.metrics()
+
+
+def test_reading_takes_no_lock() -> None:
+    """Another thread gets its answer while the I/O and the accumulator are held."""
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"x").result(30)
+            got: list[dict[str, dict[str, float]]] = []
+            producer._sender.client.wakeup()
+            with producer._sender._io:
+                reader = threading.Thread(target=lambda: got.append(producer.metrics(detail=True)))
+                reader.start()
+                reader.join(30)
+            assert got[0]["producer-metrics"]["record-send-total"] == 1
