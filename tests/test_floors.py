@@ -5,7 +5,7 @@
     2 protocol protocol
     3 net      net, metadata
     4 engines  producer | consumer | admin | broker      (rooms that know nothing of each other)
-    5 faces    the package itself, aio, testing, legacy, compat, spark, cli, __main__
+    5 faces    the package itself, aio, testing, metrics, legacy, compat, spark, cli, __main__
 
 A file imports only from the floors below, or from its own room where no circle may form. Faces may use each other, except that nobody
 imports cli (but __main__) or spark (but pyspark_kafkacore and cli). Foreign packages: the run-time dependencies anywhere from floor 1 on;
@@ -29,7 +29,7 @@ FLOORS: dict[str, int] = {
     "protocol": 2,
     **dict.fromkeys(("net", "metadata"), 3),
     **dict.fromkeys(("producer", "consumer", "admin", "broker"), 4),
-    **dict.fromkeys(("", "aio", "testing", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
+    **dict.fromkeys(("", "aio", "testing", "metrics", "legacy", "compat", "spark", "cli", "__main__", "pyspark_kafkacore"), 5),
 }
 """Floor of each room; "" is kafkacore/__init__.py."""
 
@@ -44,7 +44,12 @@ EXTRAS_BELOW = {
     **{key: {"pyarrow"} for key in ("records", "_codec", "producer", "consumer")},
 }
 """Optional packages that a room below the faces may import, inside functions (isal: or in a try at the top)."""
-EXTRAS_AT_TOP = {"cli": {"typer", "rich", "click"}, "spark": {"pyspark", "pyarrow"}, "testing": {"pytest"}}
+EXTRAS_AT_TOP = {
+    "cli": {"typer", "rich", "click"},
+    "spark": {"pyspark", "pyarrow"},
+    "testing": {"pytest"},
+    "metrics": {"prometheus_client", "opentelemetry"},
+}
 """Optional packages that the submodules of a face may import at their top; its __init__.py may not, testing apart."""
 
 CYTHON_LIBRARIES = {"cython", "libc", "libcpp", "cpython", "posix"}
