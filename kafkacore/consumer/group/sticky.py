@@ -63,8 +63,8 @@ class AbstractStickyAssignor(PartitionAssignor):
         for topic in wanted:
             begins.append(len(partitions))
             partitions += partitions_of(cluster, topic)
-        places = dict(zip(partitions, range(len(partitions)), strict=True))
         claims = [self.member_data(subscriptions[member]) for member in members]
+        places = dict(zip(partitions, range(len(partitions)), strict=True)) if any(claim.partitions for claim in claims) else {}
         owners, owned = _settle_claims(members, claims, places, partitions)
         member_racks = racks_of_members(members, subscriptions)
         partition_racks: list[Racks] = []
@@ -178,15 +178,18 @@ def _settle_claims(
     Returns:
         By partition its owner (_NOBODY, _CONTESTED); by member what it owns.
     """
-    owners = [_NOBODY] * len(places)
+    owners = [_NOBODY] * len(partitions)
     owned: list[list[int]] = []
     disputed: dict[int, list[int]] = {}
     for member, claim in enumerate(claims):
         mine = [p for p in map(places.get, claim.partitions) if p is not None]  # type: ignore[arg-type]
         for partition in mine:
-            if owners[partition] == _NOBODY:
+            owner = owners[partition]
+            if owner == _NOBODY:
                 owners[partition] = member
-            elif owners[partition] != member:
+            elif owner == member:
+                mine = [*dict.fromkeys(mine)]
+            else:
                 disputed.setdefault(partition, [owners[partition]]).append(member)
         owned.append(mine)
     for partition, claimants in disputed.items():
@@ -202,8 +205,6 @@ def _settle_claims(
     for member, mine in enumerate(owned):
         if disputed:
             mine[:] = [p for p in mine if owners[p] == member]
-        if len({*mine}) < len(mine):
-            mine[:] = dict.fromkeys(mine)
     return owners, owned
 
 
@@ -266,10 +267,13 @@ class _Constrained:
         at, end = 0, len(free)
         below, at_quota = self.below, self.at_quota
         while below and at < end:
-            turn = below[: end - at]
-            for member in turn:
-                given[member].append(free[at])
-                at += 1
+            # so many whole turns go by before a member has enough
+            turns = min(low - max(len(given[member]) for member in below), (end - at) // len(below)) or 1
+            count = len(below)
+            dealt = free[at : at + turns * count]
+            at += len(dealt)
+            for nth, member in enumerate(below):
+                given[member] += dealt[nth::count]
             still: list[int] = []
             for member in below:
                 (still if len(given[member]) < low else at_quota).append(member)
