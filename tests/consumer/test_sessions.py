@@ -64,12 +64,13 @@ def test_a_session_tells_only_what_changed():
     assert (third.session_epoch, third.topics, third.forgotten_topics_data) == (2, [], [])
 
 
-def test_a_recreated_topic_replaces_the_old_one():
+@pytest.mark.parametrize("new_id", [ID_T2, b"z" * 16])
+def test_a_recreated_topic_replaces_the_old_one(new_id):
     session = FetchSession(1)
     plan = plan_for(session, {A: target(ID_T, 50)})
     session.handle_response(plan, response(A), 17)
-    request = plan_for(session, {A: target(ID_T2, 0)}).build(17, LIMITS)
-    assert told(request) == [(ID_T2, 0, 0)]
+    request = plan_for(session, {A: target(new_id, 0)}).build(17, LIMITS)
+    assert told(request) == [(new_id, 0, 0)]
     assert [(f.topic_id, f.partitions) for f in request.forgotten_topics_data] == [(ID_T, [0])]
     assert request.session_epoch == 1
 
