@@ -10,6 +10,7 @@ import threading
 from types import FrameType
 from typing import Any
 
+import pytest
 from producer_support import Bench, response
 
 from kafkacore import KafkaProducer
@@ -124,6 +125,15 @@ def test_a_collection_at_every_step_under_the_lock() -> None:
     assert collector.collected > 10
     assert bench.sender._closing
     assert all(future.done() for future in futures)
+
+
+@pytest.mark.parametrize(("difference", "closing"), [(-1, False), (0, True), (1, False)])
+def test_a_finalizer_closes_nothing_of_another_process(difference: int, closing: bool) -> None:
+    bench = Bench()
+    copied = KafkaProducer.__new__(KafkaProducer)
+    copied.__dict__.update(_sender=bench.sender, _closed=False, _pid=os.getpid() + difference)
+    del copied
+    assert bench.sender._closing == closing
 
 
 def test_statistics_while_partitions_are_added() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kafkacore import errors, protocol
 from kafkacore._codec import PartitionBooks, TopicQueue
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError, RecordTooLarge
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
+from kafkacore.producer import KafkaProducer
 from kafkacore.producer import sender as sender_module
 from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
 from kafkacore.types import RecordMetadata, TopicPartition
@@ -198,6 +200,7 @@ def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() 
 
 def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
     bench = Bench()
+    assert MAX_EPOCH == 32_767
     bench.give_producer_id(7, MAX_EPOCH)
     bench.send("t", b"a", partition=0)
     bench.step()
@@ -811,6 +814,75 @@ def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCap
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
     bench.step()
     assert caplog.records[-1].levelname == "WARNING"         # final: said at once
+
+
+def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() -> None:
+    """Not a millisecond too early, nor a round late: the Sender is to be back when the back-off ends."""
+    bench = Bench()
+    tries: list[int] = []
+
+    def backoff_ms(attempts: int) -> int:
+        tries.append(attempts)
+        return 100 << attempts
+
+    bench.sender._backoff_ms = backoff_ms
+    bench.send("t", b"x", partition=0)
+    for attempt, wait_ms in enumerate([100, 200, 400]):
+        bench.step()
+        (request,) = bench.client.sent
+        assert request[0].api is protocol.InitProducerIdRequest
+        bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+        bench.step()
+        assert tries == list(range(attempt + 1))
+        bench.client.poll_timeouts.clear()
+        bench.sender.run_once(bench.clock.now_ms(), 60_000)
+        assert bench.client.poll_timeouts == [wait_ms]
+        bench.clock.advance(wait_ms - 1)
+        bench.sender.run_once(bench.clock.now_ms(), 60_000)
+        assert bench.client.poll_timeouts == [wait_ms, 1]
+        assert bench.client.sent == []
+        bench.clock.advance(1)
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.sender.transactions = TransactionManager()           # another id is needed, with another back-off
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+    bench.step()
+    assert tries == [0, 1, 2, 0]
+
+
+def test_after_a_fatal_error_records_fail_at_once_and_for_that_reason() -> None:
+    bench = started()
+    first, second = (bench.send("t", b"x", partition=partition) for partition in (0, 1))
+    bench.client.blocked.add(1)
+    bench.transactions.fail(errors.for_code(Code.CLUSTER_AUTHORIZATION_FAILED)("no"))  # type: ignore[union-attr]
+    bench.step()
+    for future in (first, second):
+        assert future.exception(0).code == Code.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[union-attr]
+    assert bench.client.sent == []
+    assert all_memory_back(bench)
+
+
+def test_statistics_count_the_batches_on_the_wire_by_partition() -> None:
+    bench = Bench(partitions=3, enable_idempotence=False, acks=1)
+    looked_at: Any = SimpleNamespace(_sender=bench.sender, _topics={"t": bench.topic}, _transactions=None)
+
+    def on_the_wire() -> list[int]:
+        partitions = KafkaProducer.statistics(looked_at)["partitions"]
+        return [partitions[TopicPartition("t", index)]["in_flight_batches"] for index in range(3)]
+
+    assert on_the_wire() == [0, 0, 0]
+    for partition in (0, 0, 1, 0):
+        bench.send("t", b"x", partition=partition)
+        bench.step()
+    assert on_the_wire() == [3, 1, 0]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    assert on_the_wire() == [2, 1, 0]
 
 
 def refuse(bench: Bench, code: int, *partitions: int) -> None:
