@@ -12,6 +12,7 @@ from logs import Disk, topic_config
 
 from kafkacore.broker.log import Log, LogManager, compactor
 from kafkacore.broker.log.cleaner import cleanable
+from kafkacore.broker.log.disk import DiskSegment
 from kafkacore.broker.worker import InlineWorker
 from kafkacore.clock import ManualClock
 from kafkacore.config import BrokerConfig
@@ -295,6 +296,33 @@ def test_a_log_truncated_meanwhile_is_left_alone(tmp_path):
     assert not [name for name in os.listdir(tmp_path / "t-0") if name.endswith(".cleaned")]
     disk.manager.logs.clear()
     disk.manager._unlock()
+
+
+@pytest.mark.parametrize("change", ["deleted", "truncated"])
+def test_a_cleaning_lets_go_of_files_nobody_wants(store, change):
+    class Holding(InlineWorker):
+        def submit(self, work, done):
+            self.outcome = work()
+            self.finish = lambda: done(self.outcome)
+
+    log = store.log(**COMPACT)
+    for nth in range(30):
+        put(log, (b"k", b"%d" % nth * 100))
+    worker = store.manager.compactor._worker = Holding()
+    compact(store)
+    cleaned = [group.cleaned for group in worker.outcome.groups if group.cleaned is not None]
+    assert cleaned
+    files = [segment._file for segment in cleaned if isinstance(segment, DiskSegment)]
+    assert all(file.fileno() >= 0 for file in files)
+    if change == "deleted":
+        store.manager.delete("t", 0)
+    else:
+        log.truncate_to(2)
+    worker.finish()
+    assert [segment._file for segment in cleaned if isinstance(segment, DiskSegment)] == [None] * len(files)
+    assert KEY not in store.manager.compactor.cleaned_to
+    if change == "truncated":
+        assert [offset for offset, _, _ in content(log)] == [0, 1]
 
 
 def test_a_cleaning_holds_back_neither_fsync_nor_deletion(tmp_path):

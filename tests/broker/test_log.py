@@ -122,6 +122,28 @@ def test_the_offset_after_so_many_bytes_lies_behind_them_and_within_the_next_bat
     assert found <= behind + 4                             # a batch has four records at most
 
 
+def test_the_offset_after_bytes_that_end_in_a_later_segment():
+    log = Log(segment_bytes=1000)
+    ends = []
+    for nth, size in enumerate([300, 100, 250, 30, 700, 60, 350, 90, 500, 10]):
+        data = batch([b"v" * size] * (1 + nth % 3))
+        log.append(read_one_batch(data, MAX), 0)
+        ends.append((log.end_offset, (ends[-1][1] if ends else 0) + len(data)))
+    assert len(log.segments) >= 4
+    bases = {segment.base_offset for segment in log.segments}
+    batches = [(0, 0), *ends]                                # (first offset, where it begins); the last is the log's end
+    for offset, begin in batches[:-1]:
+        for at in range(begin, batches[-1][1] + 50, 7):
+            row = next((row for row, (_, position) in enumerate(batches) if position >= at), len(batches) - 1)
+            # The last offset of the batch that begins there; the segment's end, where none of its batches begins behind.
+            within = row and batches[row][1] > at and batches[row][0] in bases
+            is_end = row == len(batches) - 1
+            assert log.offset_after(offset, at - begin) == (batches[row][0] if within or is_end else batches[row + 1][0] - 1), (offset, at)
+        for row, (_, position) in enumerate(batches[:-1]):
+            if position >= begin:
+                assert log.offset_after(offset, position - begin) == batches[row + 1][0] - 1
+
+
 def test_a_read_that_stops_within_a_segment_takes_nothing_of_the_next():
     log = Log(segment_bytes=1000)
     sizes = [300, 400, 30, 30]                            # the first two fill a segment, the last two begin the next

@@ -323,6 +323,27 @@ def full(fd, pieces, position):
 # ---- when a segment ends
 
 
+@pytest.mark.parametrize("interval_bytes", [0, 400, 1 << 20])
+def test_where_a_read_of_what_was_opened_ends(disk, interval_bytes):
+    """Between two batches, after all that fit up to the last one in the index, or without such a one after all that fit."""
+    log = disk.log(index_interval_bytes=interval_bytes)
+    begins = [0]
+    for nth in range(9):
+        append(log, [b"v" * (10 + 37 * nth % 90)])
+        begins.append(log.segments[0].size)
+    disk.restart()
+    segment = disk.log(index_interval_bytes=interval_bytes).segments[0]
+    indexed = list(segment.index.positions)
+    assert bool(indexed) == (interval_bytes < 1 << 20)
+    end = begins[-1]
+    for start in begins[:-1]:
+        for max_bytes in range(end - start):
+            limit = start + max_bytes
+            by_index = max((position for position in indexed if position <= limit), default=0)
+            expected = by_index if by_index > start else max(position for position in begins if position <= limit)
+            assert segment.whole_batches(start, end, max_bytes) == expected, (start, max_bytes)
+
+
 def bases(log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 

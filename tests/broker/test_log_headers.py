@@ -1,0 +1,104 @@
+"""Batches of a segment by their headers alone: where each lies, in every format, and where a piece of a segment ends."""
+
+import struct
+
+import pytest
+from brokering import T0, batch
+
+from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans_in
+from kafkacore.errors import CorruptDataError
+from kafkacore.records import BatchBuilder
+
+POSITION = 5_000
+EMPTY_V0_BYTES = 26
+
+
+def message(magic: int, offset: int, value: bytes) -> bytes:
+    """A message of an old format; without key and value it is as short as one can be."""
+    builder = BatchBuilder(magic=magic, base_offset=offset)
+    assert builder.append(value or None, timestamp_ms=T0 + offset if magic else None)
+    return bytes(builder.build())
+
+
+def v2(offset: int, values: list[bytes], leader_epoch: int) -> bytes:
+    data = bytearray(batch(values))
+    struct.pack_into(">q", data, 0, offset)
+    struct.pack_into(">i", data, 12, leader_epoch)
+    return bytes(data)
+
+
+def segment(*order: int) -> tuple[bytes, list[Span], list[int]]:
+    """Batches of these formats with what is to be found of them. 10 is a message of magic 0 without a value, 11 such a one of magic 1."""
+    data, spans, formats = b"", [], []
+    for nth, kind in enumerate(order):
+        offset = 100 + 10 * nth
+        if kind == 2:
+            part, last, newest, epoch = v2(offset, [b"v" * 5] * 3, nth + 1), offset + 2, T0 + 2, nth + 1
+        else:
+            magic = kind % 10
+            part, last, epoch = message(magic, offset, b"" if kind >= 10 else b"v" * 60), offset, -1
+            newest = T0 + offset if magic else NO_TIMESTAMP
+        spans.append(Span(POSITION + len(data), len(part), offset, last, newest, epoch))
+        formats.append(2 if kind == 2 else 1)
+        data += part
+    return data, spans, formats
+
+
+@pytest.mark.parametrize(
+    "order", [(2,), (0,), (1,), (10,), (11,), (2, 2, 2), (0, 1, 2), (2, 10), (2, 11), (1, 0, 10), (10, 11, 10, 11, 2, 10)]
+)
+def test_spans_of_whole_and_cut_pieces(order):
+    """A v2 batch is known by its header. So is an old message while 61 bytes are left. With less left, an old message has to be whole, and
+    ends the piece: the caller goes on with what lies behind it."""
+    data, spans, formats = segment(*order)
+    for end in range(len(data) + 1):
+        expected = []
+        for span, form in zip(spans, formats, strict=True):
+            left = POSITION + end - span.position
+            if left >= HEADER_BYTES or (form == 1 and left >= span.size_bytes):
+                expected.append(span)
+            if left < HEADER_BYTES:
+                break
+        assert list(spans_in(memoryview(data)[:end], POSITION)) == expected, end
+        assert list(spans_in(data[:end], POSITION)) == expected, end
+
+
+def test_the_shortest_batches_of_each_format():
+    data = bytearray(batch([b"v"])[:HEADER_BYTES])
+    struct.pack_into(">i", data, 8, HEADER_BYTES - 12)
+    assert [span.size_bytes for span in spans_in(data, 0)] == [HEADER_BYTES]
+    shortest = message(0, 7, b"")
+    assert len(shortest) == EMPTY_V0_BYTES
+    assert [span.base_offset for span in spans_in(shortest, 0)] == [7]
+    assert [span.base_offset for span in spans_in(shortest * 3, 0)] == [7, 7]  # and the last when it is asked for what is left
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "at", "value"),
+    [
+        (2, ">i", 8, HEADER_BYTES - 12 - 1),  # shorter than its header
+        (2, ">i", 8, -1),
+        (2, ">i", 23, -1),  # ends before it begins
+        (2, ">b", 16, 3),
+        (2, ">b", 16, -1),
+        (0, ">i", 8, EMPTY_V0_BYTES - 12 - 1),
+        (1, ">i", 8, EMPTY_V0_BYTES - 12 - 1),
+        (1, ">i", 8, 0),
+    ],
+)
+def test_what_is_no_header_is_refused_with_its_position(kind, form, at, value):
+    before, spans, _ = segment(2)
+    bad = bytearray(segment(kind)[0])
+    struct.pack_into(form, bad, at, value)
+    found = spans_in(before + bytes(bad), POSITION)
+    assert next(found) == spans[0]
+    with pytest.raises(CorruptDataError, match=f"no batch at position {POSITION + len(before)}") as raised:
+        next(found)
+    assert raised.value.offset == POSITION + len(before)
+
+
+@pytest.mark.parametrize(("length", "found"), [(EMPTY_V0_BYTES - 13, 0), (EMPTY_V0_BYTES - 12, 1), (28, 1), (29, 0), (-1, 0)])
+def test_a_last_short_message_says_a_length_that_fits(length, found):
+    data = bytearray(message(0, 7, b"")) + bytes(14)  # 40 bytes, 28 of them behind offset and length
+    struct.pack_into(">i", data, 8, length)
+    assert [span.size_bytes for span in spans_in(data, 0)] == [length + 12] * found
