@@ -127,7 +127,7 @@ def test_a_topic_that_is_created_again_changes_hands_by_its_id_only():
 
 
 def test_what_was_never_taken_is_reported_as_given_up():
-    """Else the coordinator waits for it, and nobody else gets it."""
+    """Else the coordinator waits for it, and no other member gets it."""
     coordinator = Coordinator(t=1, u=1)
     client = Client(coordinator, "t", "u")
     client.known = coordinator.snapshot("t")
@@ -444,7 +444,7 @@ def test_leaving_before_the_join_is_answered():
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
     client.engine.leave(client.now_ms, "closed")
-    assert not client.engine.leaving  # nobody knows it
+    assert not client.engine.leaving  # the coordinator does not know it
     client.engine.subscribe(frozenset({"t"}))
     client.polls()
     client.step()
@@ -666,7 +666,7 @@ class Group(RuleBasedStateMachine):
             assert client.engine.metadata.generation_id == self.coordinator.members[client.name].epoch
 
 
-Group.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Group.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestGroup = Group.TestCase
 
 

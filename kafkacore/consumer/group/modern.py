@@ -9,11 +9,11 @@
     RECONCILING    the target differs from what is owned: waits for topic names, then for the polling thread
     ACKNOWLEDGING  what was carried out is reported with the next heartbeat, which goes at once
     LOSING         the coordinator does not know the member any more: waits until the polling thread has given everything up
-    LEFT           nobody polled for max_poll_interval_ms, or the owner left; the next poll goes to OUT
+    LEFT           the application did not poll for max_poll_interval_ms, or the owner left; the next poll goes to OUT
 
 Rules:
 1. One request is under way at a time. A field is sent when it has changed; every field is, to join and after a request that failed, since
-   nobody knows what the coordinator took in. It answers such a request with the whole assignment.
+   the coordinator may or may not have taken it in. It answers such a request with the whole assignment.
 2. Partitions are given up first, and reported, before others are taken: the coordinator hands a partition on once `topic_partitions` leaves
    it out.
 3. So `topic_partitions` names what is owned and what a change under way will add. And while a request that names partitions has no good
@@ -282,7 +282,7 @@ class ConsumerMembership:
         return max(0, min(waits)) if waits else None
 
     def _breach(self, now_ms: int) -> None:
-        """Nobody has polled for too long: the partitions go to members that do."""
+        """The application has not polled for too long: the partitions go to members that do."""
         log.warning(
             "group %s: poll was not called for %d ms (max_poll_interval_ms): the member leaves its group; shorten the work between two "
             "polls, lower max_poll_records, or raise max_poll_interval_ms",
@@ -305,7 +305,7 @@ class ConsumerMembership:
             self._move(Phase.JOINING)
 
     def _forget_epoch(self) -> None:
-        """This member is not in the group any more: its partitions may be somebody else's."""
+        """This member is not in the group any more: its partitions may be another member's."""
         self._epoch = JOIN_EPOCH
         self._target = self._seen_snapshot = self._reported = None
         self._in_doubt = False
@@ -329,7 +329,7 @@ class ConsumerMembership:
     def carried_out(self, change: Change, now_ms: int) -> None:
         """The polling thread has done what `change` says.
 
-        The member may have lost its epoch meanwhile: then what it owns now is lost, too.
+        A member that lost its epoch while this went on has lost what it owns now, too.
         """
         self.owned = change.assignment
         if self.change is not change:
@@ -344,7 +344,7 @@ class ConsumerMembership:
         self._change_ids = {}
         self._fresh = self._fresh and change.added is None
         self._seen_snapshot = None
-        if self._owned_ids != self._reported:  # a heartbeat may have gone out meanwhile
+        if self._owned_ids != self._reported:  # else a heartbeat has reported it already
             self._move(Phase.ACKNOWLEDGING)
 
     # -- the assignment -----------------------------------------------------------------------------------------------------------
