@@ -14,7 +14,7 @@ from libc.stdlib cimport calloc as stat_calloc, free as stat_free
 cdef enum:
     STAT_WINDOW_MS = 30_000
     STAT_SAMPLES = 2
-    STAT_BUCKETS = 144            # 0..7 one by one, then 8 for each power of two up to 2^20 - 1 (17 minutes in ms)
+    STAT_BUCKETS = 144            # 0..7 one by one, then 8 for each power of two; the last takes all from 15 * 2^16 on (16 minutes in ms)
 
 
 cdef struct StatSample:
