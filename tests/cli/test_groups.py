@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,9 +72,7 @@ def started(*words: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_max_commits_as_many_and_the_next_goes_on_there(
-    at: str, topic: str, protocol: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_max_commits_as_many_and_the_next_goes_on_there(at: str, topic: str, protocol: str, capsys: pytest.CaptureFixture[str]) -> None:
     fill(at, topic, 25)
     words = ["-X", f"group.protocol={protocol}"]
     assert run(["consume", topic, "--group", topic, "--from", "earliest", "--max", "30", *words]) == 0
@@ -281,3 +280,26 @@ def test_what_is_printed_is_committed_while_it_runs(at: str, topic: str) -> None
         member.kill()
         member.communicate()
     assert member.returncode == -signal.SIGKILL  # so nothing was committed at its end
+
+
+def test_a_reader_that_takes_too_long_costs_the_membership_but_no_record(at: str, topic: str) -> None:
+    fill(at, topic, 1000, size=200)
+    slow = ["-X", "max.poll.interval.ms=2000", "-X", "heartbeat.interval.ms=50", "-X", "auto.commit.interval.ms=50"]
+    member = started(topic, "-g", topic, "--from", "earliest", *slow)
+    assert member.stdout is not None and member.stderr is not None
+    lines = [member.stdout.readline()]  # a pipe holds 300 of 4,000 records: the member is in a write until the rest is read
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        until(lambda: admin.describe_groups([topic]).check()[topic].state, lambda state: state == "Empty")
+    reading = threading.Thread(target=lines.extend, args=(member.stdout,))
+    reading.start()
+    until(lambda: committed(at, topic), lambda found: found == dict.fromkeys(range(4), 1000))
+    member.send_signal(signal.SIGINT)
+    said = member.stderr.read()
+    reading.join(60)
+    assert member.wait(60) == 130
+    member.stdout.close()
+    member.stderr.close()
+    assert len(set(lines)) == 4000 and lines.count(lines[0]) > 1  # it joined again and printed again what it could not commit
+    assert b"max_poll_interval_ms (2000 ms)" in said
+    assert b"will be read again" in said
+    assert re.search(rf"records of {topic}, committed for group {topic}\n$".encode(), said)
