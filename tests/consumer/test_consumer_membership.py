@@ -195,6 +195,26 @@ def test_what_a_change_under_way_adds_counts_as_owned():
     assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1]]
 
 
+def test_what_is_being_given_up_counts_as_owned_until_it_is():
+    coordinator = Coordinator(t=4)
+    first, second = Client(coordinator, "t", name="a"), Client(coordinator, "t", name="b")
+    settled(first)
+    second.round()
+    second.round()
+    first.step(INTERVAL_MS)
+    first.exchange()
+    first.step()
+    assert first.work()  # the listener is at it
+    assert len(first.reads) == 4
+    first.step(INTERVAL_MS)
+    first.link.cut()
+    first.step()
+    first.step(BACKOFF_MS)
+    first.exchange()
+    assert [t.partitions for t in last(coordinator).topic_partitions] == [[0, 1, 2, 3]]
+    assert len(coordinator.members["a"].revoking) == 2
+
+
 def test_another_subscription_is_reported_at_once():
     coordinator = Coordinator(t=1, u=1)
     client = Client(coordinator, "t")
@@ -500,6 +520,9 @@ def test_interrupted_calls_ask_again():
     settled(client)
 
 
+ACTS = ("beat", "exchange", "exchange", "work", "work", "others", "others", "learn", "forget", "take", "hand", "cut")
+
+
 class Group(RuleBasedStateMachine):
     """Members whose answers are late or lost, whose names are not known, whose polling threads are slow, and who are thrown out."""
 
@@ -552,6 +575,41 @@ class Group(RuleBasedStateMachine):
             client.engine.polled(client.now_ms)
             for _ in range(pieces):
                 client.work()
+
+    @rule(at=st.integers(0, 3), expelled=st.booleans(), acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=16))
+    def goes_its_own_way(self, at: int, expelled: bool, acts: list[str]) -> None:
+        """A member does things in an order of its own, perhaps after it was thrown out, while the others go on."""
+        if not (client := self.some(at)):
+            return
+        if expelled and client.name in self.coordinator.members:
+            self.coordinator.remove(client.name)
+        for act in acts:
+            if act == "others":
+                for _ in range(3):
+                    for other in self.clients:
+                        if other is not client:
+                            other.learn()
+                            other.now_ms += INTERVAL_MS
+                            other.round()
+            elif act == "beat":
+                client.step(INTERVAL_MS)
+            elif act == "exchange":
+                client.step(BACKOFF_MS)
+                client.exchange()
+            elif act == "work":
+                client.engine.polled(client.now_ms)
+                client.work()
+            elif act == "learn":
+                client.learn()
+            elif act == "forget":
+                client.known = self.coordinator.snapshot()
+            elif act == "take":
+                client.link.take()
+            elif act == "hand":
+                client.link.hand()
+            else:
+                client.link.cut()
+            self.one_reader_each()
 
     @rule(at=st.integers(0, 3))
     def take(self, at: int) -> None:
