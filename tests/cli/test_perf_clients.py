@@ -80,7 +80,7 @@ def test_what_is_produced_is_consumed(columns: list[str], at: str, topic: str, c
     check_times(read["poll_ms"])
     check_times(read["record_age_ms"])
     assert (read["group"], read["join_ms"]) == (None, 0.0)
-    assert read["fetches"] > 0 and 0 < read["fetch_latency_avg_ms"] <= read["fetch_latency_max_ms"]
+    assert read["fetches"] > 0 and 0 <= read["fetch_latency_avg_ms"] <= read["fetch_latency_max_ms"]  # whole ms: 0 is possible
     assert read["record_age_ms"]["max"] < 600_000
 
 
