@@ -7,7 +7,7 @@ consumer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkacore.types import TopicPartition
@@ -45,11 +45,23 @@ class Chunks:
     """What a `for` loop has in hand, in its order. The first chunk stays until the loop asks for more: its last record is being worked on.
 
     Attributes:
-        chunks: to be extended by the owner in one step, which Ctrl+C cannot split.
+        chunks: to be extended by the owner in one step, which Ctrl+C cannot split, and only after `next` has returned None.
     """
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
+        self._by_partition: dict[TopicPartition, list[Chunk]] | None = None  # made when it is asked for, gone with every change
+
+    def _of(self, tp: TopicPartition) -> Sequence[Chunk]:
+        """The chunks of one partition. A commit asks about all partitions in a row: the chunks are walked once for it."""
+        found = self._by_partition
+        if found is None:
+            found = {}
+            for chunk in self.chunks:
+                found.setdefault(chunk.tp, []).append(chunk)
+            if found:
+                self._by_partition = found
+        return found.get(tp, ())
 
     def __bool__(self) -> bool:
         return bool(self.chunks)
@@ -61,13 +73,14 @@ class Chunks:
             if chunk.next_offset() is not None:
                 found: Iterator[ConsumerRecord] = chunk.iterator
                 return found
+            self._by_partition = None
             self.chunks.popleft()
         return None
 
     def next_offset(self, tp: TopicPartition) -> int | None:
         """Offset of the first record of a partition that the loop has not had yet; None when it has none in hand."""
-        for chunk in self.chunks:
-            if chunk.tp == tp and (offset := chunk.next_offset()) is not None:
+        for chunk in self._of(tp):
+            if (offset := chunk.next_offset()) is not None:
                 return offset
         return None
 
@@ -78,9 +91,8 @@ class Chunks:
 
     def working_on(self, tp: TopicPartition) -> int | None:
         """Offset of the first record of a partition that is not known to be processed; None when the loop has none of it in hand."""
-        for chunk in self.chunks:
-            if chunk.tp == tp:
-                return chunk.current_offset()
+        for chunk in self._of(tp):
+            return chunk.current_offset()
         return None
 
     def being_worked_on(self) -> dict[TopicPartition, int]:
@@ -107,6 +119,7 @@ class Chunks:
                 continue
             chunk.end()
             offsets.setdefault(chunk.tp, offset)
+        self._by_partition = None
         self.chunks = kept
         return offsets
 
@@ -114,4 +127,5 @@ class Chunks:
         """The loop ends."""
         for chunk in self.chunks:
             chunk.end()
+        self._by_partition = None
         self.chunks.clear()

@@ -1,0 +1,96 @@
+"""What a `for` loop has in hand: where it stands in each partition, also after some of it was taken away."""
+
+from collections import deque
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kafkacore.consumer.chunks import Chunk, Chunks
+from kafkacore.types import TopicPartition
+
+TPS = [TopicPartition(name, index) for name in ("t", "u") for index in range(3)]
+
+
+class Record(NamedTuple):
+    offset: int
+
+
+class Loop(RuleBasedStateMachine):
+    """A loop that is given records, reads some, and has some taken away; a model keeps the offsets in lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks = Chunks()
+        self.iterator = None
+        self.model: list[tuple[TopicPartition, list[int], list[int]]] = []  # read, unread
+        self.next_offsets = dict.fromkeys(TPS, 0)
+
+    @rule(counts=st.dictionaries(st.sampled_from(TPS), st.integers(1, 4), min_size=1))
+    def go_on(self, counts):
+        while self.model and not self.model[0][2]:
+            del self.model[0]
+        self.iterator = self.chunks.next()
+        assert (self.iterator is None) == (not self.model)
+        if self.iterator is None:
+            for tp, count in counts.items():
+                begin = self.next_offsets[tp]
+                self.next_offsets[tp] += count
+                self.model.append((tp, [], list(range(begin, begin + count))))
+            self.chunks.chunks.extend([Chunk(tp, [Record(o) for o in unread]) for tp, _, unread in self.model])
+            self.iterator = self.chunks.next()
+
+    @rule(count=st.integers(1, 5))
+    def read(self, count):
+        for _ in range(count):
+            record = None if self.iterator is None else next(self.iterator, None)
+            if record is None:
+                break
+            _, read, unread = self.model[0]
+            assert record.offset == unread[0]
+            read.append(unread.pop(0))
+
+    @rule(tps=st.none() | st.sets(st.sampled_from(TPS)))
+    def take_back(self, tps):
+        taken = [(tp, unread) for tp, _, unread in self.model if unread and (tps is None or tp in tps)]
+        assert self.chunks.take_back(tps) == {tp: unread[0] for tp, unread in taken}
+        self.model = [m for m in self.model if m[2] and tps is not None and m[0] not in tps]
+        self.iterator = self.chunks.next()
+
+    @rule()
+    def end(self):
+        self.chunks.end()
+        self.model.clear()
+        self.iterator = None
+
+    @invariant()
+    def it_stands_where_the_model_says(self):
+        for tp in TPS:
+            of = [m for m in self.model if m[0] == tp]
+            assert self.chunks.next_offset(tp) == next((unread[0] for _, _, unread in of if unread), None)
+            assert self.chunks.working_on(tp) == next(((read[-1:] or unread)[0] for _, read, unread in of), None)
+        assert self.chunks.being_worked_on() == {tp: self.chunks.working_on(tp) for tp, _, _ in self.model}
+
+
+TestLoop = Loop.TestCase
+
+
+class CountedDeque(deque):
+    """A deque that counts how often it is walked."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_asking_about_every_partition_walks_the_chunks_once():
+    chunks = Chunks()
+    chunks.chunks = CountedDeque()
+    tps = [TopicPartition("t", index) for index in range(300)]
+    assert [chunks.next_offset(tp) for tp in tps[:2]] == [None, None]
+    chunks.chunks.walks = 0
+    chunks.chunks.extend([Chunk(tp, [Record(tp.partition)]) for tp in tps])
+    assert [chunks.next_offset(tp) for tp in tps] == [chunks.working_on(tp) for tp in tps] == list(range(300))
+    assert chunks.chunks.walks == 1
