@@ -35,7 +35,7 @@ from kafkacore._codec import SampledStat
 from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
 from kafkacore.errors import Code
-from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo
+from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo, TopicInfo
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.protocol import FetchRequest, PartitionData
 from kafkacore.records import PartitionReader
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkacore.consumer")
 
 _ANSWERS_HELD_PER_PARTITION = 2
+_new_tuple = tuple.__new__          # a named tuple's own __new__ is a Python frame
+_FETCHING = FetchState.FETCHING     # a look at an enum's class costs more than what is decided with it
 _NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
 _OFFSET_BYTES = 1024                # until an answer has told better
 _TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is
@@ -303,25 +305,30 @@ class Fetcher:
     def _place(self, state: PartitionState, now_ms: int) -> None:
         """Brings a partition's place in the fetch sessions up to date."""
         target = None
+        tp = state.tp
         node_id = before = state.node_id
-        if state.assigned and state.state is FetchState.FETCHING and not state.paused and state.retry_at_ms <= now_ms:
-            node_id = self._node_for(state, now_ms)
+        if state.assigned and state.state is _FETCHING and not state.paused and state.retry_at_ms <= now_ms:
+            snapshot = self._metadata.snapshot
+            topic = snapshot.topics.get(tp[0])
+            info = None if topic is None else topic.partition(tp[1])
+            node_id = self._node_for(state, snapshot, info, now_ms)
             if node_id != _NO_NODE:
-                target = self._target(state)
+                target = self._target(state, topic, info)
         elif self._leaderless:
             self._leaderless.pop(state, None)
-        if before not in (node_id, _NO_NODE):
-            self._sessions[before].drop(state.tp, state)
-        state.node_id = node_id
+        if before != node_id:
+            state.node_id = node_id
+            if before != _NO_NODE:
+                self._sessions[before].drop(tp, state)
         if target is not None:
             session = self._sessions.get(node_id)
             if session is None:
                 session = self._sessions[node_id] = FetchSession(node_id)
-            session.want(state.tp, target)
+            session.want(tp, target)
         elif node_id != _NO_NODE and node_id in self._sessions:
-            self._sessions[node_id].drop(state.tp, state)
+            self._sessions[node_id].drop(tp, state)
 
-    def _target(self, state: PartitionState) -> FetchTarget | None:
+    def _target(self, state: PartitionState, topic: TopicInfo | None, info: PartitionInfo | None) -> FetchTarget | None:
         """What to ask of a partition that may be fetched; None while enough of it is held or wanted no more."""
         offset = state.offset
         held = state.held
@@ -333,32 +340,32 @@ class Fetcher:
                 return None  # an error, or data that its turn will drop
             offset = last.end_offset
         max_bytes = self._max_partition_bytes
-        tp = state.tp
         if state.fetch_end is not None:
             if offset >= state.fetch_end:
                 return None
-            max_bytes = min(max_bytes, self._bytes_up_to(tp.topic, state.fetch_end - offset))
-        snapshot = self._metadata.snapshot
-        if state.leader_epoch < 0:
-            state.leader_epoch = snapshot.leader_epoch(tp)
-        return FetchTarget(snapshot.topic_id(tp[0]) or ZERO_TOPIC_ID, offset, max_bytes, state.leader_epoch, state)
+            max_bytes = min(max_bytes, self._bytes_up_to(state.tp.topic, state.fetch_end - offset))
+        if state.leader_epoch < 0 and info is not None:
+            state.leader_epoch = info.leader_epoch
+        topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id or ZERO_TOPIC_ID
+        return _new_tuple(FetchTarget, (topic_id, offset, max_bytes, state.leader_epoch, state))
 
     def _bytes_up_to(self, topic: str, offsets: int) -> int:
         """What so many offsets of a topic are likely to take, and a little more."""
         return int(1.1 * offsets * self._offset_bytes.get(topic, _OFFSET_BYTES)) + _SPARE_BYTES
 
-    def _node_for(self, state: PartitionState, now_ms: int) -> int:
+    def _node_for(self, state: PartitionState, snapshot: ClusterSnapshot, info: PartitionInfo | None, now_ms: int) -> int:
         """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader, else none."""
+        nodes = snapshot.nodes
         if state.preferred_replica >= 0:
-            if state.preferred_replica in self._metadata.snapshot.nodes and now_ms < state.preferred_until_ms:
+            if state.preferred_replica in nodes and now_ms < state.preferred_until_ms:
                 return state.preferred_replica
             state.preferred_replica = -1
-        leader = self._metadata.snapshot.leader(state.tp)
-        if leader is None:
+        if info is None or info.leader not in nodes:
             self._leaderless[state] = None
             return _NO_NODE
-        self._leaderless.pop(state, None)
-        return leader.id
+        if self._leaderless:
+            self._leaderless.pop(state, None)
+        return info.leader
 
     def _send(self, node: Node, session: FetchSession, now_ms: int) -> None:
         plan = session.plan()
@@ -412,10 +419,11 @@ class Fetcher:
             return
         before_bytes = self.metrics.bytes
         hints: dict[TopicPartition, tuple[int, int]] = {}
-        for target, tp, data, topic_id in plan.answered:
-            self._take_answer(tp, target, topic_id, node_id, data)
-            if data.error_code in _HINTED and data.current_leader.leader_id >= 0:
-                hints[tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        for topic_id, targets, partitions in plan.answered:
+            for target, data in zip(targets, partitions, strict=True):
+                self._take_answer(target, topic_id, node_id, data)
+                if data.error_code and data.error_code in _HINTED and data.current_leader.leader_id >= 0:
+                    hints[target.owner.tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
         self.metrics.answer_bytes.record(self.metrics.bytes - before_bytes, now_ms)
         if hints:  # KIP-951: a broker that is no longer the leader says who is
             self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
@@ -423,8 +431,9 @@ class Fetcher:
     def _states_in(self, plan: FetchPlan) -> list[PartitionState]:
         return [target.owner for target in plan.targets.values()]
 
-    def _take_answer(self, tp: TopicPartition, target: FetchTarget, topic_id: bytes, node_id: int, data: PartitionData) -> None:
+    def _take_answer(self, target: FetchTarget, topic_id: bytes, node_id: int, data: PartitionData) -> None:
         state: PartitionState = target.owner
+        tp = state.tp
         code = data.error_code
         fetch_offset = target.fetch_offset
         if not state.assigned or target.leader_epoch != state.leader_epoch:
@@ -440,8 +449,9 @@ class Fetcher:
             state.high_watermark = data.high_watermark
             state.last_stable_offset = data.last_stable_offset
             state.log_start_offset = data.log_start_offset
-            if data.preferred_read_replica >= 0:
-                state.preferred_replica = data.preferred_read_replica
+            preferred = data.preferred_read_replica
+            if preferred >= 0:
+                state.preferred_replica = preferred
                 self._fresh_preferred.append(state)
                 state.preferred_until_ms = 0x7FFFFFFFFFFFFFFF
             payload = data.records
@@ -463,9 +473,10 @@ class Fetcher:
                 aborted=aborted,
                 max_decompressed_bytes=self._max_decompressed_bytes,
             )
-            size_bytes = payload.nbytes
-            if reader.end_offset - fetch_offset >= _TELLING_OFFSETS:
-                self._offset_bytes[tp.topic] = size_bytes / (reader.end_offset - fetch_offset)
+            size_bytes = len(payload)
+            offsets = reader.end_offset - fetch_offset
+            if offsets >= _TELLING_OFFSETS:
+                self._offset_bytes[tp[0]] = size_bytes / offsets
             self._hold(CompletedFetch(state, target, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
             state.fetched_bytes += size_bytes
@@ -504,10 +515,17 @@ class Fetcher:
         if self._queue.pop(fetch, fetch) is fetch:
             self._unpark(fetch)
         self._held_bytes -= fetch.size_bytes
-        self._note(state)
+        if held or not self._is_asked_for(state):
+            self._note(state)
         self.wants_fetch = True
         if not self._runs_ahead and self._held_bytes <= self._limits.max_bytes // 2:
             self._run_ahead(True)
+
+    def _is_asked_for(self, state: PartitionState) -> bool:
+        """Whether the next fetch asks for what follows the position already, so that releasing what lay before it changes nothing."""
+        session = self._sessions.get(state.node_id)
+        target = None if session is None else session.targets.get(state.tp)
+        return target is not None and target.fetch_offset == state.offset and target.owner is state and state.fetch_end is None
 
     def _unpark(self, fetch: CompletedFetch) -> None:
         parked = self._parked.get(fetch.state)
@@ -564,7 +582,9 @@ class Fetcher:
                 count = len(records)
                 if count:
                     tp = fetch.state.tp
-                    taken[tp] = taken[tp] + records if tp in taken else records
+                    before = taken.setdefault(tp, records)
+                    if before is not records:
+                        taken[tp] = before + records
                     left -= count
                     self.metrics.records += count
                     fetch.state.handed_records += count
@@ -597,10 +617,11 @@ class Fetcher:
                     self._current = None
                     continue
                 columns = fetch.reader.columns()  # type: ignore[union-attr]
-                if len(columns):
+                count = len(columns)
+                if count:
                     taken[fetch.state.tp] = columns
-                    self.metrics.records += len(columns)
-                    fetch.state.handed_records += len(columns)
+                    self.metrics.records += count
+                    fetch.state.handed_records += count
                 self._advance(fetch, ())
         except errors.KafkaError as error:
             if not taken:
@@ -660,10 +681,10 @@ class Fetcher:
         epoch = reader.leader_epoch
         if epoch != state.offset_epoch and epoch >= 0:
             state.enter_epoch(epoch, records)
-        state.offset = reader.next_offset
+        state.offset = next_offset = reader.next_offset
         if reader.exhausted:
             self._release(fetch)
-            if reader.next_offset == fetch.fetch_offset:
+            if next_offset == fetch.fetch_offset:
                 tp = state.tp
                 raise errors.RecordTooLarge(
                     f"the batch at this position is larger than the {fetch.size_bytes} bytes fetched: raise max_partition_fetch_bytes",
@@ -679,7 +700,7 @@ class Fetcher:
         current = self._current
         if current is not None:
             state = current.state
-            if state.state is FetchState.FETCHING and not state.paused and self._is_wanted(current):
+            if state.state is _FETCHING and not state.paused and self._is_wanted(current):
                 return current
             self._current = None
         if self._owed is not None:
@@ -694,7 +715,7 @@ class Fetcher:
             if not self._is_wanted(fetch):
                 self.metrics.stale_answers += 1
                 self._release(fetch)
-            elif state.paused or state.state is not FetchState.FETCHING:
+            elif state.paused or state.state is not _FETCHING:
                 self._parked.setdefault(state, []).append(fetch)
                 del queue[fetch]
             elif fetch.error_code:
@@ -709,7 +730,8 @@ class Fetcher:
         state = fetch.state
         if not state.assigned or fetch.leader_epoch != state.leader_epoch:
             return False
-        if fetch.position == state.offset:
+        reader = fetch.reader
+        if (fetch.fetch_offset if reader is None else reader.next_offset) == state.offset:
             return True
         # behind a held answer that is still wanted itself
         first = state.held[0]

@@ -64,7 +64,7 @@ class FetchPlan:
         targets: every partition that the broker will look at, told in this request or before; they change with the session's next plan.
         session_id, epoch: the session it belongs to.
         by_id: topics can be named by id, so versions 13 and up are allowed.
-        answered: after `FetchSession.handle_response`, what the answer says of which target.
+        answered: after `FetchSession.handle_response`, per topic of the answer its id, targets, and in their order what the answer says.
     """
 
     __slots__ = ("answered", "by_id", "epoch", "names", "session_id", "targets", "to_forget", "to_send")
@@ -86,7 +86,7 @@ class FetchPlan:
         self.epoch = epoch
         self.by_id = by_id
         self.names = names
-        self.answered: list[tuple[FetchTarget, TopicPartition, PartitionData, bytes]] = []
+        self.answered: list[tuple[bytes, list[FetchTarget], list[PartitionData]]] = []
 
     @property
     def is_full(self) -> bool:
@@ -96,8 +96,12 @@ class FetchPlan:
     def build(self, version: int, limits: FetchLimits) -> FetchRequest:
         """The request in one version."""
         topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+        name, topic_id, partitions = "", b"", []  # of the topic before: partitions mostly come topic by topic
         for tp, target in self.to_send.items():
-            topics.setdefault((tp[0], target.topic_id), []).append(
+            if tp[0] is not name or target.topic_id is not topic_id:
+                name, topic_id = tp[0], target.topic_id
+                partitions = topics.setdefault((name, topic_id), [])
+            partitions.append(
                 FetchPartition(
                     partition=tp[1],
                     current_leader_epoch=target.leader_epoch,
@@ -147,14 +151,19 @@ class FetchSession:
 
     def want(self, tp: TopicPartition, target: FetchTarget) -> None:
         """Fetches a partition from now on, as `target` says."""
-        before = self.targets.get(tp)
-        if before is not None:
+        targets = self.targets
+        before = targets.get(tp)
+        topic_id = target.topic_id
+        if before is None:
+            self._nameless += topic_id == ZERO_TOPIC_ID
+        else:
             if before == target:
                 return
-            del self.targets[tp]  # its new place is the end
-        self.targets[tp] = target
+            del targets[tp]  # its new place is the end
+            if before.topic_id is not topic_id:
+                self._nameless += (topic_id == ZERO_TOPIC_ID) - (before.topic_id == ZERO_TOPIC_ID)
+        targets[tp] = target
         self._changed[tp] = None
-        self._nameless += (target.topic_id == ZERO_TOPIC_ID) - (before is not None and before.topic_id == ZERO_TOPIC_ID)
 
     def drop(self, tp: TopicPartition, owner: object = None) -> None:
         """Fetches a partition no longer, unless it has another owner by now."""
@@ -219,21 +228,22 @@ class FetchSession:
         return None
 
     def _mismatch(self, plan: FetchPlan, response: FetchResponse, version: int) -> str | None:
-        answered = plan.answered
-        targets = plan.targets
+        targets: dict[Any, FetchTarget] = plan.targets  # by plain tuples: the same hash, cheaper to make
+        count = 0
         for topic in response.responses:
             topic_id = topic.topic_id if version >= 13 else b""
             name = plan.names.get(topic_id) if topic_id else topic.topic
             if name is None:
                 return f"the fetch answer names a topic id that was not asked for: {topic_id.hex()}"
-            for data in topic.partitions:
-                tp = TopicPartition(name, data.partition_index)
-                target = targets.get(tp)
-                if target is None:
-                    return f"the fetch answer names a partition that was not asked for: {name}-{data.partition_index}"
-                answered.append((target, tp, data, topic_id))
-        if plan.is_full and len(answered) < len(targets):
-            return f"the answer to a full fetch leaves out {len(targets) - len(answered)} of {len(targets)} partitions"
+            partitions = topic.partitions
+            try:
+                found = [targets[name, data.partition_index] for data in partitions]
+            except KeyError as missing:
+                return f"the fetch answer names a partition that was not asked for: {name}-{missing.args[0][1]}"
+            plan.answered.append((topic_id, found, partitions))
+            count += len(found)
+        if plan.is_full and count < len(targets):
+            return f"the answer to a full fetch leaves out {len(targets) - count} of {len(targets)} partitions"
         return None
 
     def handle_error(self) -> None:

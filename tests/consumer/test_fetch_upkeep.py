@@ -346,6 +346,19 @@ def test_a_poll_looks_at_the_partitions_it_read(many):
     assert sum(named(r) for r in many.fetches()[before:]) <= 2
 
 
+def test_a_partition_read_to_its_end_is_not_looked_at_again(many):
+    for log in many.cluster.logs.values():
+        log.append(b"new")
+    many.round()
+    many.fetcher.send_fetches(many.now_ms)
+    many.looks = 0
+    assert sum(map(len, many.fetcher.collect(MANY).values())) == MANY
+    many.cluster.deliver()  # with a fetch in flight to its broker nothing is looked at
+    assert not many.fetcher.in_flight
+    many.fetcher.send_fetches(many.now_ms)
+    assert many.looks == 0
+
+
 def test_metadata_that_say_the_same_cost_no_look(many):
     many.cluster.refresh()
     many.round()
