@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
@@ -49,6 +50,18 @@ log = logging.getLogger("kafkacore.consumer")
 T = TypeVar("T")
 
 _NEVER_MS = 2**62
+
+
+def _weakly(method: Callable[..., object]) -> Callable[..., None]:
+    """Calls a method of a consumer as long as it is there: what the background thread holds must not keep it alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: object) -> None:
+        found = reference()
+        if found is not None:
+            found(*args)
+
+    return call
 
 
 def _pair(partition: object) -> TopicPartition:
@@ -100,7 +113,7 @@ class KafkaConsumer:
             topics = topics[1:]
         self.config = ConsumerConfig.from_user(mapping, **settings)
         config = self.config
-        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=self._start_anew)
+        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=_weakly(self._start_anew))
         self._clock = self._driver.clock
         self._metadata = self._driver.metadata
         self._read_committed = config.isolation_level == "read_committed"
@@ -144,7 +157,7 @@ class KafkaConsumer:
                 self._driver,
                 self._subscription,
                 membership=self._make_membership,
-                assigned=self._assigned_by_group,
+                assigned=_weakly(self._assigned_by_group),
                 reached=self._unread.working_on,
             )
             self._positions.fetch_committed = self._group.commits.fetch
@@ -163,12 +176,13 @@ class KafkaConsumer:
         self._seen_snapshot = None
 
     def _make_membership(self, link: CoordinatorLink, settings: GroupSettings) -> Membership:
+        metadata = self._metadata
         if self.config.group_protocol == "consumer":
             return ConsumerMembership(
-                link, settings, self.config.group_remote_assignor, lambda: self._metadata.snapshot, self._ask_names_of_topic_ids
+                link, settings, self.config.group_remote_assignor, lambda: metadata.snapshot, _weakly(self._ask_names_of_topic_ids)
             )
         assignors = make_assignors(self.config.partition_assignment_strategy)
-        return ClassicMembership(link, settings, assignors, lambda: self._metadata.snapshot, self._want_topics_of_group)
+        return ClassicMembership(link, settings, assignors, lambda: metadata.snapshot, _weakly(self._want_topics_of_group))
 
     def _want_topics_of_group(self, topics: frozenset[str]) -> None:
         """As the leader of a group this consumer needs to know the topics of all members."""
@@ -254,16 +268,18 @@ class KafkaConsumer:
         with self._driver:
             self._rewind()
             if not tps:
-                self._subscription.unsubscribe()
-            else:
-                self._subscription.assign_manual(tps)
-                self._want_topics({tp.topic for tp in tps})
+                self.unsubscribe()
+                return
+            self._subscription.assign_manual(tps)
+            self._want_topics({tp.topic for tp in tps})
             self._fetcher.retain()
 
     def unsubscribe(self) -> None:
         """Reads nothing any more. A member commits what was processed, if it does so automatically, and leaves its group."""
         with self._driver:
             self._rewind()
+            if self._group is not None:
+                self._group.refuse_inside_listener("unsubscribe")
             try:
                 if self._group is not None:
                     self._group.finish()
@@ -354,10 +370,12 @@ class KafkaConsumer:
                 records = self._poll(lambda: self._fetcher.collect(limit), timeout)
                 if self._group is not None:
                     self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
+            return records
         except BaseException:
+            if records:
+                self._driver.interrupted()
             self._give_back(records)
             raise
-        return records
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
         """Everything fetched so far, as columns; the cheapest way to read.
@@ -422,6 +440,8 @@ class KafkaConsumer:
                 with self._driver:
                     found: list[Any] = self._wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
                     position = self._subscription.state_of(tp).offset
+                    if self._group is not None:
+                        self._group.hand_out({tp: before})
                 if not found and position == before:
                     raise errors.KafkaTimeoutError(
                         f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
@@ -517,6 +537,8 @@ class KafkaConsumer:
         driver.client.catch_up(now_ms)
         while True:
             try:
+                if group is not None:
+                    group.still_polling(now_ms)
                 self._step(now_ms)
                 if group is not None:
                     now_ms = self._take_part(group, now_ms)
@@ -569,6 +591,7 @@ class KafkaConsumer:
 
     def _enter_group(self, group: GroupMember, now_ms: int) -> None:
         """What was returned before is processed now; what went wrong in the background since is raised."""
+        group.refuse_inside_listener("poll")
         if self._background is None:
             self._background = BackgroundThread(self._driver, self, f"kafkacore-consumer-{group.group_id}")
         left_over, self._left_over = self._left_over, None
@@ -597,6 +620,14 @@ class KafkaConsumer:
             self._group.step(now_ms)
             self._fetcher.send_fetches(now_ms)
         return self._next_wake_ms(now_ms) - now_ms
+
+    def driving_failed(self, error: Exception) -> None:
+        """For the background thread: what ended its driving is raised by the next poll."""
+        if self._left_over is None:
+            if not isinstance(error, errors.KafkaError):
+                cause, error = error, errors.InternalError(f"the background thread failed: {error!r}")
+                error.__cause__ = cause
+            self._left_over = error
 
     def _step(self, now_ms: int) -> None:
         """Brings assignment, positions and fetches up to date; sends what can be sent."""
@@ -990,7 +1021,7 @@ class KafkaConsumer:
             errors.UsageError: there is no group.
         """
         with self._driver:
-            self._with_group("enforce_rebalance").membership.rejoin(reason)
+            self._with_group("enforce_rebalance").rejoin(reason)
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
@@ -1079,8 +1110,15 @@ class KafkaConsumer:
     def close(self, timeout: float = 30.0) -> None:
         """Ends fetch sessions and closes all connections; a `for` loop over the consumer ends. A second close does nothing.
 
+        A member commits what was processed, if it does so automatically, and leaves its group. Another thread may call it: the call that
+        is running ends with ClosedError first.
+
         Args:
             timeout: seconds; never waited longer than for the answers that are due.
+
+        Raises:
+            errors.KafkaTimeoutError: another thread was inside a call for all that time; the consumer is not closed.
+            Exception: what the rebalance listener raised; the consumer is closed all the same.
         """
         self._close(timeout, processed=True)
 
@@ -1089,7 +1127,10 @@ class KafkaConsumer:
         if driver.closed or driver.forked:
             driver.close()
             return
+        driver.take_for_close(round(timeout * 1000))
         with driver:
+            if self._group is not None:
+                self._group.refuse_inside_listener("close")
             try:
                 now_ms = self._clock.now_ms()
                 deadline_ms = now_ms + round(timeout * 1000)

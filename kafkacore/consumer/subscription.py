@@ -179,6 +179,13 @@ class PartitionState:
             return None
         return max(0, end - self.offset)
 
+    def epoch_before(self, offset: int) -> int:
+        """Leader epoch of the record before an offset that was handed out, -1 when it is not known any more."""
+        for begin, epoch in reversed(self.epochs):
+            if begin < offset:
+                return epoch
+        return -1
+
     def enter_epoch(self, epoch: int, records: Sequence[ConsumerRecord]) -> None:
         """Notes that the position moves on behind a batch of another leader epoch than `offset_epoch`.
 

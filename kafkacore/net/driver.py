@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from kafkacore import errors
 from kafkacore.clock import Clock, SystemClock
@@ -65,6 +66,8 @@ class CallerDriver:
         self._renewed = renewed
         self._exclusive = exclusive
         self._lock = threading.RLock()
+        self._closing = False
+        self._outer: FrameType | None = None
         self._callers = threading.RLock()  # beside a background thread, which holds _lock between calls
         self.entries = 0
         self.inside = 0
@@ -117,28 +120,44 @@ class CallerDriver:
             raise errors.ForkedClientError(f"this {self.what} was made in process {self._pid}; make a new one after the fork")
         if not self._callers.acquire(blocking=not self._exclusive):
             raise errors.IllegalStateError(f"this {self.what} is in use by another thread; only wakeup() may be called from there")
+        nested = self.inside
+        if nested and not self._outer_runs():
+            nested = 0  # Ctrl+C came between the end of that call and its giving back
+        if not nested:
+            self._outer = sys._getframe(1)
         try:
             if not self._lock.acquire(blocking=False):
                 self._take_back()
-        except BaseException:
-            self._callers.release()
-            raise
-        self.entries += 1
-        self.inside += 1
-        try:
+            self.entries += 1
+            self.inside = nested + 1
             if self.closed:
                 raise errors.ClosedError(f"this {self.what} is closed")
             if self._interrupted:
                 self._renew()
         except BaseException:
-            self._leave()
+            self._leave(nested)
             raise
         return self
 
-    def _leave(self) -> None:
-        self.inside -= 1
-        self._lock.release()
-        self._callers.release()
+    def _outer_runs(self) -> bool:
+        """True when the outermost call of this thread is still running."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame is not self._outer:
+            frame = frame.f_back
+        return frame is not None
+
+    def interrupted(self) -> None:
+        """Ctrl+C came on the way out of a call: the next one begins as after an interrupted call."""
+        self._interrupted = True
+
+    def _leave(self, nested: int) -> None:
+        """Ends a call; the outermost gives back whatever this thread holds: Ctrl+C may have come between a lock and its count."""
+        self.inside = nested
+        if nested == 0:
+            self._outer = None
+            for lock in (self._lock, self._callers):
+                while lock._is_owned():  # type: ignore[attr-defined]
+                    lock.release()
 
     def _take_back(self) -> None:
         """A background thread drives: its wait ends, and the lock is the caller's."""
@@ -152,7 +171,7 @@ class CallerDriver:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         if kind is not None and (not issubclass(kind, errors.KafkaError) or issubclass(kind, errors.InternalError)):
             self._interrupted = True
-        self._leave()
+        self._leave(self.inside - 1)
         if self.left is not None:
             self.left()
 
@@ -173,9 +192,38 @@ class CallerDriver:
             raise
         return True
 
-    def give_back(self) -> None:
-        """Ends what `take_over` began."""
+    def give_back(self, *, broken: bool = False) -> None:
+        """Ends what `take_over` began.
+
+        Args:
+            broken: driving ended with an error that is nobody's: what was under way is given up, as after an interrupted call.
+        """
+        if broken:
+            self._interrupted = True
         self._lock.release()
+
+    # -- closing from another thread ----------------------------------------------------------------------------------------------
+
+    def take_for_close(self, timeout_ms: int) -> None:
+        """Before a call that closes: a call under way in another thread ends with ClosedError first. The end of the call gives back
+        what is taken here.
+
+        Raises:
+            errors.KafkaTimeoutError: that call did not end in time, for example because the application is busy in a callback.
+        """
+        if self._callers.acquire(blocking=False):
+            return
+        self._closing = True
+        self.wakeup()
+        taken = False
+        try:
+            taken = self._callers.acquire(timeout=max(0, min(timeout_ms / 1000, threading.TIMEOUT_MAX)))
+            if not taken:
+                raise errors.KafkaTimeoutError(f"this {self.what} was not closed: another thread is still inside a call")
+        finally:
+            self._closing = False
+            if taken:
+                self._woken = False
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
@@ -187,7 +235,7 @@ class CallerDriver:
     def check_woken(self) -> None:
         """Raises WakeupError once after each `wakeup`, and ClosedError when another thread closed the client."""
         if self._woken:
-            if self.closed:
+            if self.closed or self._closing:
                 raise errors.ClosedError(f"this {self.what} was closed by another thread")
             self._woken = False
             raise errors.WakeupError

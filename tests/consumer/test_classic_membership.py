@@ -100,6 +100,7 @@ def test_a_heartbeat_refused_while_joining_sends_no_second_join() -> None:
     member.now_ms += 3_000
     member.step()
     member.engine.rejoin("a test")
+    member.poll()
     member.step()
     assert [f.api for f in member.client.flying] == [BEATS, JOINS]
     member.answer(Code.UNKNOWN_MEMBER_ID)

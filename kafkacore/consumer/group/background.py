@@ -28,6 +28,7 @@ log = logging.getLogger("kafkacore.consumer")
 _FIRST_LOOK_S = 0.01
 _LAST_LOOK_S = 0.2
 _ASLEEP_S = 3.0
+_PAUSE_S = 1.0
 _LONGEST_WAIT_MS = 60_000
 
 
@@ -36,6 +37,9 @@ class Driven(Protocol):
 
     def drive(self, now_ms: int) -> int | None:
         """Sends what is due; returns after how many ms at the latest it wants to be called again, None for when something arrives."""
+
+    def driving_failed(self, error: Exception) -> None:
+        """Driving ended with an error; the next call raises it."""
 
 
 class BackgroundThread:
@@ -49,7 +53,7 @@ class BackgroundThread:
 
     def __init__(self, driver: CallerDriver, driven: Driven, name: str) -> None:
         self._driver = driver
-        self._driven = weakref.ref(driven)
+        self._driven = weakref.ref(driven, self._collected)
         self._left = threading.Event()
         self._asleep = False
         self._closing = False
@@ -57,6 +61,12 @@ class BackgroundThread:
         driver.left = self._caller_left
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def _collected(self, _: object) -> None:
+        """Nobody refers to the consumer any more."""
+        self._closing = True
+        self._left.set()
+        self._driver.client.wakeup()
 
     def _caller_left(self) -> None:
         """A call has ended."""
@@ -74,11 +84,24 @@ class BackgroundThread:
         self._thread.join(timeout)
 
     def _run(self) -> None:
-        try:
-            while self._wait_until_away():
-                self._drive()
-        except Exception:
-            log.exception("the background thread of a consumer ended; heartbeats and commits are sent inside poll only")
+        goes_on = True
+        while goes_on:
+            try:
+                goes_on = self._wait_until_away()
+                if goes_on:
+                    self._drive()
+            except Exception as error:
+                if not isinstance(error, errors.KafkaError) or isinstance(error, errors.InternalError):
+                    log.exception("driving a consumer failed; heartbeats go on over new connections")
+                else:
+                    log.warning("a consumer's background thread: %s", error)
+                driven = self._driven()
+                if driven is not None:
+                    driven.driving_failed(error)
+                del driven
+                self._left.wait(_PAUSE_S)
+        if self._driven() is None:
+            self._driver.close()
 
     def _ended(self) -> bool:
         return self._closing or self._driver.closed or self._driven() is None
@@ -114,19 +137,19 @@ class BackgroundThread:
             return
         self.takeovers += 1
         driven: Any = None
+        broken = True
         try:
             clock = driver.clock
             while not driver.wanted and not self._closing:
                 driven = self._driven()
                 if driven is None:
-                    return
+                    break
                 now_ms = clock.now_ms()
                 wake_ms = driven.drive(now_ms)
                 driven = None
                 wait_ms = _LONGEST_WAIT_MS if wake_ms is None else min(wake_ms, _LONGEST_WAIT_MS)
                 driver.client.poll(max(0, wait_ms), now_ms)
-        except errors.KafkaError as error:
-            log.warning("a consumer's background thread: %s", error)
+            broken = False
         finally:
             del driven
-            driver.give_back()
+            driver.give_back(broken=broken)

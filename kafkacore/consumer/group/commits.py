@@ -1,8 +1,8 @@
 """Committed offsets: OffsetCommit and OffsetFetch.
 
 Rules:
-1. Commits go out in the order in which they were asked for, over one connection, and at most one is tried again at a time: a later commit
-   never overtakes an earlier one.
+1. Commits go out in the order in which they were asked for, over one connection. While a commit is under way that may be tried again,
+   nothing is sent behind it: a later commit never overtakes an earlier one.
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
    that has lost its generation commits nothing, since another member may have gone on from an earlier offset.
@@ -139,14 +139,13 @@ class OffsetCommits:
 
     def start_anew(self) -> None:
         """Another network client: what is under way is sent again, in order."""
-        self._waiting.extendleft(reversed(self._flying))
-        self._flying.clear()
+        self._waiting, self._flying = deque([*self._flying, *self._waiting]), deque()  # one step, which Ctrl+C cannot split
         self._asked.clear()
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for the coordinator."""
-        return not self._waiting and not self._flying and not self._queries
+        """No commit is under way."""
+        return not self._waiting and not self._flying
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -195,17 +194,24 @@ class OffsetCommits:
                 for query in queries:
                     query.error = refused
                     self._queries.remove(query)
+                self._link.failure = None  # whoever waited for these raises it
             return
-        while self._waiting and not (self._flying and self._flying[0].tries):
+        while self._waiting and not self._held and self._link.ready(now_ms):
             self._send(self._waiting.popleft(), now_ms)
         for query in queries:
-            self._send_query(query, now_ms)
+            if self._link.ready(now_ms):
+                self._send_query(query, now_ms)
+
+    @property
+    def _held(self) -> bool:
+        """The commit under way may be tried again."""
+        return bool(self._flying) and self._flying[-1].retried
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
         if self._failed_tries >= 0:
             return 0
-        if (not self._waiting and len(self._queries) == len(self._asked)) or (self._flying and self._flying[0].tries):
+        if len(self._queries) == len(self._asked) and (not self._waiting or self._held):
             return None
         if now_ms < self._retry_at_ms:
             return self._retry_at_ms - now_ms

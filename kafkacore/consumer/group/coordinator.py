@@ -149,6 +149,7 @@ class CoordinatorLink:
                 self.failure = cause
             return
         self._tries = 0
+        self.failure = None
         self.node = Node(_INT32_MAX - data.node_id, data.host, data.port)
         log.debug("group %s: broker %d (%s:%d) is the coordinator", self._group_id, data.node_id, data.host, data.port)
 

@@ -89,7 +89,10 @@ class GroupMember:
         self._next_commit_ms = _NEVER_MS
         self._committed: dict[TopicPartition, int] = {}
         self._auto: Commit | None = None
+        self._carrying: Change | None = None
         self._stage = 0
+        self._announced: frozenset[TopicPartition] = frozenset()
+        self._calling = ""
         self._raised: BaseException | None = None
         self._due_ms = 0
         self._seen_answers = -1
@@ -129,31 +132,39 @@ class GroupMember:
         """How long until `step` has something to do although no answer comes."""
         waits = [self.membership.next_wake_ms(now_ms)] if self.managed else []
         waits.append(self.commits.next_wake_ms(now_ms))
-        if self._config.enable_auto_commit and self._next_commit_ms < _NEVER_MS and self._auto is None:
+        if self._next_commit_ms < _NEVER_MS and self._auto is None:
             waits.append(max(0, self._next_commit_ms - now_ms))
         known = [w for w in waits if w is not None]
         return min(known) if known else None
 
     def _commit_automatically(self, now_ms: int) -> None:
-        if not self._config.enable_auto_commit or not self._subscription.partitions:
+        if not self._config.enable_auto_commit:
             return
         auto = self._auto
         if auto is not None and auto.done:
             self._auto = None
             if auto.error is None:
-                self._committed.update((tp, found.offset) for tp, found in auto.offsets.items())
+                self._note_committed(auto.offsets)
             elif auto.error.retriable:
                 self._next_commit_ms = now_ms + self._config.retry_backoff_ms
             else:
                 log.warning("group %s: auto-commit failed: %s", self.group_id, auto.error)
+        if not self._subscription.partitions or (self.managed and not self.membership.joined):
+            self._next_commit_ms = _NEVER_MS  # nothing to commit, or nobody who may
+            return
         if self._next_commit_ms == _NEVER_MS:
             self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
-        if now_ms < self._next_commit_ms or self._auto is not None or (self.managed and not self.membership.joined):
+        if now_ms < self._next_commit_ms or self._auto is not None:
             return
         self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
         offsets = self.processed()
         if offsets:
             self._auto = self.commits.commit(offsets, retried=False)
+
+    def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """What is committed by now, of what is still this member's: what it gave up meanwhile others may have committed."""
+        assigned = self._subscription.partitions
+        self._committed.update((tp, found.offset) for tp, found in offsets.items() if tp in assigned)
 
     def processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the application has processed and is not committed yet, as far as anybody can know."""
@@ -168,7 +179,7 @@ class GroupMember:
             if begun is None:
                 begun = handed.get(tp)
             if begun is not None and begun < offset:
-                offset, epoch = begun, -1
+                offset, epoch = begun, state.epoch_before(begun)
             if committed.get(tp) != offset:
                 found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
         return found
@@ -215,8 +226,29 @@ class GroupMember:
         if self.commits.answered:
             self.call_back()
         if self.managed:
-            self.membership.polled(now_ms)
             self.raise_failure()
+
+    def still_polling(self, now_ms: int) -> None:
+        """Before a step inside poll: whoever waits there for longer than max_poll_interval_ms has polled all the same."""
+        if self.managed:
+            self.membership.polled(now_ms)
+
+    def refuse_inside_listener(self, call: str) -> None:
+        """For calls that would change what is just being carried out.
+
+        Raises:
+            errors.IllegalStateError: the listener is being called.
+        """
+        if self._calling:
+            raise errors.IllegalStateError(
+                f"{call} inside {self._calling} of the rebalance listener of group {self.group_id}: the assignment is just being changed; "
+                "do it after poll has returned"
+            )
+
+    def rejoin(self, reason: str) -> None:
+        """Makes the group rebalance with the next poll."""
+        self.membership.rejoin(reason)
+        self._due_ms = 0
 
     def problems(self, now_ms: int) -> list[str]:
         """What is wrong with the membership, one sentence each."""
@@ -236,6 +268,8 @@ class GroupMember:
         """Raises what the coordinator refused for good, once."""
         failure = self.membership.failure or self.link.failure
         if failure is not None:
+            if (change := self.membership.change) is not None and change.lost:
+                self.carry_out()  # a failure that every poll raises: the application hears first what it has lost
             self.membership.failure = self.link.failure = None
             raise failure
 
@@ -247,47 +281,71 @@ class GroupMember:
                 commit.callback(commit.offsets, commit.error)
 
     def carry_out(self) -> None:
-        """Does what the membership wants to change.
+        """Does what the membership wants to change. An interrupt at any stage leaves the rest to the next poll; nothing is called twice.
 
         Raises:
             Exception: what the listener raised; the change is carried out all the same.
         """
-        change = self.membership.change
-        if change is None:
+        while (change := self.membership.change) is not None and not self._calling:
+            if self._carrying is not change:
+                self._take_up(change)
+                continue
+            if self._stage == 0:
+                if change.revoked and not change.lost:
+                    self._commit_before(change)
+                if self.membership.change is not change:  # the generation was lost meanwhile
+                    continue
+                self._stage = 1
+            if self._stage == 1:
+                revoked = change.revoked - self._announced
+                self._announced |= revoked
+                self._stage = 2
+                if revoked:
+                    self._call("on_partitions_lost" if change.lost else "on_partitions_revoked", revoked)
+            if self._stage == 2:
+                for tp in change.revoked | (change.added or frozenset()):
+                    self._committed.pop(tp, None)
+                self._subscription.set_assignment(change.assignment)
+                self._assigned()
+                self._stage = 3
+            if self._stage == 3:
+                self._stage = 4
+                if change.added is not None:
+                    self._call("on_partitions_assigned", change.added)
+            self._end_change(change)
+            raised, self._raised = self._raised, None
+            if raised is not None:
+                raise raised
+
+    def _take_up(self, change: Change) -> None:
+        """Begins with a change. Another one that was interrupted before counts as carried out if its assignment had been made."""
+        before = self._carrying
+        if before is not None and self._stage >= 3:
+            self._end_change(before)
             return
-        if self._stage == 0:
-            if change.revoked and not change.lost:
-                self._commit_before(change)
-            self._stage = 1
-        if self._stage == 1:
-            self._stage = 2
-            if change.revoked:
-                self._call("on_partitions_lost" if change.lost else "on_partitions_revoked", change.revoked)
-        if self._stage == 2:
-            for tp in change.revoked:
-                self._committed.pop(tp, None)
-            self._subscription.set_assignment(change.assignment)
-            self._assigned()
-            self._stage = 3
-        if self._stage == 3:
-            self._stage = 4
-            if change.added is not None:
-                self._call("on_partitions_assigned", change.added)
+        if before is None or self._stage < 2:
+            self._announced = frozenset()
         self._stage = 0
+        self._carrying = change
+
+    def _end_change(self, change: Change) -> None:
+        self._stage = 0
+        self._carrying = None
+        self._announced = frozenset()
         self.membership.carried_out(change, self._driver.clock.now_ms())
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
 
     def _call(self, method: str, partitions: Collection[TopicPartition]) -> None:
         """Calls the listener; what it raises comes after the change."""
         if self.listener is None:
             return
+        self._calling = method
         try:
             getattr(self.listener, method)(sorted(partitions))
         except Exception as error:
             log.exception("group %s: %s of the listener failed", self.group_id, method)
             self._raised = self._raised or error
+        finally:
+            self._calling = ""
 
     def _commit_before(self, change: Change) -> None:
         """Commits what was processed before partitions go to other members."""
@@ -315,7 +373,8 @@ class GroupMember:
         for tp, state in self._subscription.partitions.items():
             offset = unread(tp)
             if offset is not None:
-                found[tp] = OffsetAndMetadata(offset)
+                epoch = state.epoch_before(offset)
+                found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
             elif state.has_position:
                 found[tp] = OffsetAndMetadata(state.offset, leader_epoch=state.offset_epoch if state.offset_epoch >= 0 else None)
         return found
@@ -344,7 +403,7 @@ class GroupMember:
         self.call_back()
         if commit.error is not None:
             raise commit.error
-        self._committed.update((tp, found.offset) for tp, found in offsets.items())
+        self._note_committed(offsets)
 
     def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None) -> None:
         """Commits without waiting; the callback comes with a later poll, commit or close, in the order of the calls."""
@@ -424,7 +483,7 @@ class GroupMember:
             return
         clock = self._driver.clock
         deadline_ms = clock.now_ms() + timeout_ms
-        owned = frozenset(self._subscription.partitions)
+        owned = frozenset(self._subscription.partitions) - self._announced
         lost = not self.membership.joined
         try:
             if owned and not lost and self._config.enable_auto_commit and (offsets := self.processed()):
@@ -439,6 +498,8 @@ class GroupMember:
             self._committed.clear()
             self.handed = {}
             self._stage = 0
+            self._carrying = None
+            self._announced = frozenset()
         try:
             self._driver.run(self._advance, lambda: not self.membership.leaving, max(0, deadline_ms - now_ms))
         except errors.KafkaError as error:

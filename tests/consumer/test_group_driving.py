@@ -1,0 +1,380 @@
+"""Who drives a member: the calling thread and the background thread, and what ends or interrupts them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from interrupter import Interrupter
+
+from kafkacore import errors
+from kafkacore.clock import ManualClock
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.consumer.group.listener import RebalanceListener as Listener
+from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.group.membership import Change
+from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
+from kafkacore.net.driver import CallerDriver
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+
+PARTITIONS = 3
+RECORDS = 300
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    shared.create_topic(name, partitions=PARTITIONS)
+    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
+        producer.send_many(name, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
+    return name
+
+
+@pytest.fixture
+def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[Any] = []
+
+    def make(listener: RebalanceListener | None = None, **settings: object) -> KafkaConsumer:
+        given = {"bootstrap_servers": shared.bootstrap_servers, "group_id": f"g-{topic}", "auto_offset_reset": "earliest"}
+        consumer = KafkaConsumer(**{**given, **settings})
+        made.append(weakref.ref(consumer))
+        consumer.subscribe([topic], listener=listener)
+        return consumer
+
+    yield make
+    for reference in made:
+        if (consumer := reference()) is not None:
+            consumer.close()
+
+
+@pytest.fixture
+def sockets_may_be_dropped() -> Iterator[None]:
+    """Ctrl+C on a socket's way to the selector: the collector closes it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+def joined(consumer: KafkaConsumer) -> KafkaConsumer:
+    for _ in range(1000):
+        if consumer.assignment():
+            return consumer
+        consumer.poll(0.1, max_records=1)
+    raise AssertionError("it never joined")
+
+
+# -- the background thread ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
+    consumer = joined(member())
+    driver, thread = consumer._driver, consumer._background._thread
+    while consumer._background.takeovers == 0:
+        threading.Event().wait(0.001)
+    reference = weakref.ref(consumer)
+    del consumer
+    gc.collect()
+    assert reference() is None
+    thread.join(30)
+    assert not thread.is_alive()
+    assert driver.closed
+
+
+def test_a_failure_in_the_background_is_raised_and_heartbeats_go_on(member) -> None:
+    consumer = joined(member(heartbeat_interval_ms=50))
+    membership = consumer._group.membership
+    well = membership.step
+    failed = threading.Event()
+
+    def step(now_ms: int) -> None:
+        membership.step = well
+        failed.set()
+        raise RuntimeError("a bug")
+
+    membership.step = step
+    assert failed.wait(30)
+    beats = membership.heartbeats
+    while membership.heartbeats < beats + 3:  # nobody polls
+        threading.Event().wait(0.01)
+    with pytest.raises(errors.InternalError, match="a bug"):
+        consumer.poll(0)
+    generation = consumer.consumer_group_metadata()
+    consumer.poll(0)
+    assert consumer.consumer_group_metadata() == generation
+
+
+def test_close_from_another_thread_ends_a_running_poll(member, shared, topic) -> None:
+    consumer = joined(member(enable_auto_commit=False))
+    ended: list[BaseException] = []
+
+    def reads() -> None:
+        try:
+            while True:
+                consumer.poll(None)
+        except errors.ClosedError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+    while not consumer._driver.inside:
+        threading.Event().wait(0.001)
+    consumer.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "closed by another thread" in str(ended[0]) or "is closed" in str(ended[0])
+    with member() as second:  # it has left: the next member does not wait for a session to end
+        joined(second)
+        assert len(second.assignment()) == PARTITIONS
+
+
+def test_whoever_waits_in_poll_has_polled(member, topic) -> None:
+    """A wait longer than max_poll_interval_ms while nothing else is due."""
+    consumer = joined(member(max_poll_interval_ms=1_000, heartbeat_interval_ms=5_000, fetch_max_wait_ms=20_000))
+    while consumer.poll(0.5):
+        pass
+    generation = consumer.consumer_group_metadata()
+    consumer.poll(2.5)
+    assert consumer.poll(0) == {}
+    assert consumer.consumer_group_metadata() == generation
+
+
+# -- Ctrl+C -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("sockets_may_be_dropped")
+@pytest.mark.parametrize("call", ["commit", "committed", "commit_async", "position"])
+def test_ctrl_c_at_any_line_of_a_call(member, topic, call: str) -> None:
+    consumer = joined(member(enable_auto_commit=False))
+    tp = TopicPartition(topic, 0)
+    calls: dict[str, Callable[[], object]] = {
+        "commit": lambda: consumer.commit({tp: 7}),
+        "commit_async": lambda: consumer.commit_async({tp: 7}),
+        "committed": lambda: consumer.committed(tp),
+        "position": lambda: consumer.position(tp),
+    }
+    steps = 0
+    for at in range(0, 100_000, 31):
+        if not Interrupter(at).run(calls[call]):
+            break
+        steps += 1
+        consumer.paused()
+        consumer.health()
+        assert not consumer._driver._lock._is_owned(), "the background thread gets its turn"
+    assert steps >= 3
+    generation = consumer.consumer_group_metadata()
+    consumer.commit({tp: 9})
+    assert consumer.committed(tp).offset == 9
+    consumer.poll(0)
+    assert consumer.consumer_group_metadata() == generation
+
+
+def test_more_commits_than_may_be_in_flight(shared, topic) -> None:
+    heard: list[Any] = []
+    tp = TopicPartition(topic, 0)
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", enable_auto_commit=False) as consumer:
+        consumer.assign([tp])
+        for offset in range(30):  # the coordinator is not known yet
+            consumer.commit_async({tp: offset}, lambda offsets, error: heard.append((offsets[tp].offset, error)))
+        consumer.commit({(topic, 0): 99})
+        assert consumer.committed((topic, 0)).offset == 99
+    assert heard == [(offset, None) for offset in range(30)]
+
+
+@pytest.mark.usefixtures("sockets_may_be_dropped")
+def test_ctrl_c_at_any_line_of_close(member, topic) -> None:
+    for at in range(0, 100_000, 97):
+        consumer = joined(member(group_id=f"g-{topic}-{at}"))
+        interrupted = Interrupter(at).run(lambda c=consumer: c.close(5))
+        consumer.close(5)
+        assert consumer._driver.closed
+        if not interrupted:
+            return
+    raise AssertionError("no end")
+
+
+# -- the listener -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["poll", "poll_batch", "unsubscribe", "close", "next"])
+def test_calls_that_change_what_is_being_changed_are_refused_inside_a_listener(member, call: str) -> None:
+    class Nested(Listener):
+        def on_partitions_assigned(self, partitions):
+            if call == "next":
+                next(iter(consumer))
+            else:
+                getattr(consumer, call)()
+
+    consumer = member(Nested())
+    with pytest.raises(errors.IllegalStateError, match="inside on_partitions_assigned of the rebalance listener"):
+        joined(consumer)
+    assert len(consumer.assignment()) == PARTITIONS
+    consumer._group.listener = None
+    found = 0
+    while found < RECORDS:
+        found += sum(len(r) for r in consumer.poll(1).values())
+
+
+def test_a_fenced_member_hears_what_it_lost_and_stays_out(member) -> None:
+    calls: list[str] = []
+
+    class Notes(Listener):
+        def on_partitions_lost(self, partitions):
+            calls.append("lost")
+
+    first = joined(member(Notes(), group_instance_id="i", heartbeat_interval_ms=50))
+    second = joined(member(group_instance_id="i", heartbeat_interval_ms=50))
+    with pytest.raises(errors.FencedInstanceId):
+        for _ in range(1000):
+            first.poll(0.05)
+    assert calls == ["lost"]
+    assert first.assignment() == set()
+    for _ in range(3):
+        with pytest.raises(errors.FencedInstanceId):
+            first.poll(0.1)
+        second.poll(0.1)
+    assert len(second.assignment()) == PARTITIONS
+
+
+class Scripted:
+    """A membership that does nothing by itself."""
+
+    def __init__(self) -> None:
+        self.change: Change | None = None
+        self.done: list[Change] = []
+        self.joined = True
+        self.failure = None
+        self.breached = self.leaving = False
+        self.heartbeats = self.rebalances = self.failed_rebalances = 0
+        self.metadata = ConsumerGroupMetadata("g", 3, "m")
+
+    def step(self, now_ms: int) -> None: ...
+
+    def polled(self, now_ms: int) -> None: ...
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        return None
+
+    def carried_out(self, change: Change, now_ms: int) -> None:
+        self.done.append(change)
+        if self.change is change:
+            self.change = None
+
+
+class Carrying:
+    """A GroupMember without a network."""
+
+    def __init__(self, listener: Listener, **settings: Any) -> None:
+        config = ConsumerConfig.from_user(bootstrap_servers="127.0.0.1:1", group_id="g", **settings)
+        self.clock = ManualClock()
+        self.driver = CallerDriver(config, "test", exclusive=True, clock=self.clock)
+        self.subscription = SubscriptionState(ResetStrategy("earliest"))
+        self.subscription.subscribe_topics(["t"])
+        self.engine = Scripted()
+        self.member = GroupMember(
+            config,
+            self.driver,
+            self.subscription,
+            membership=lambda link, settings: self.engine,
+            assigned=lambda: None,
+            reached=lambda tp: None,
+        )
+        self.member.listener = listener
+
+
+ONE, TWO, THREE = (TopicPartition("t", i) for i in range(3))
+
+
+class Stubborn(Listener):
+    """Is interrupted in the calls that are named, once each."""
+
+    def __init__(self, *interrupted: str) -> None:
+        self.interrupted = list(interrupted)
+        self.calls: list[tuple[str, list[TopicPartition]]] = []
+
+    def note(self, name: str, partitions: Any) -> None:
+        self.calls.append((name, list(partitions)))
+        if name in self.interrupted:
+            self.interrupted.remove(name)
+            raise KeyboardInterrupt
+
+    def on_partitions_assigned(self, partitions):
+        self.note("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions):
+        self.note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions):
+        self.note("lost", partitions)
+
+
+@pytest.mark.parametrize("interrupted", [(), ("revoked",), ("assigned",), ("revoked", "assigned")])
+def test_ctrl_c_in_the_listener_leaves_the_rest_to_the_next_poll(interrupted: tuple[str, ...]) -> None:
+    listener = Stubborn(*interrupted)
+    carrying = Carrying(listener, enable_auto_commit=False)
+    carrying.subscription.set_assignment([ONE, TWO])
+    change = carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO, THREE}), frozenset({THREE}))
+    for _ in interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            carrying.member.carry_out()
+        assert not carrying.engine.done
+    carrying.member.carry_out()
+    assert listener.calls == [("revoked", [ONE]), ("assigned", [THREE])]
+    assert set(carrying.subscription.partitions) == {TWO, THREE}
+    assert carrying.engine.done == [change]
+
+
+def test_everything_is_lost_after_an_interrupt_in_the_listener() -> None:
+    """The change that takes the place of an interrupted one is carried out from its beginning, but nothing is announced twice."""
+    listener = Stubborn("revoked")
+    carrying = Carrying(listener, enable_auto_commit=False)
+    carrying.subscription.set_assignment([ONE, TWO])
+    carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO}), None)
+    with pytest.raises(KeyboardInterrupt):
+        carrying.member.carry_out()
+    carrying.engine.change = Change(frozenset({ONE, TWO}), True, frozenset(), None)
+    carrying.member.carry_out()
+    assert listener.calls == [("revoked", [ONE]), ("lost", [TWO])]
+    assert not carrying.subscription.partitions
+
+
+def test_an_interrupt_behind_the_assignment_counts_it_as_made() -> None:
+    listener = Stubborn("assigned")
+    carrying = Carrying(listener, enable_auto_commit=False)
+    first = carrying.engine.change = Change(frozenset(), False, frozenset({ONE}), frozenset({ONE}))
+    with pytest.raises(KeyboardInterrupt):
+        carrying.member.carry_out()
+    carrying.engine.change = None
+    second = Change(frozenset({ONE}), True, frozenset(), None)
+    carrying.engine.change = second
+    carrying.member.carry_out()
+    assert carrying.engine.done == [first, second]
+    assert listener.calls == [("assigned", [ONE]), ("lost", [ONE])]
+
+
+@pytest.mark.parametrize("joined_and_assigned", [(False, True), (True, False)])
+def test_auto_commit_is_no_busy_loop_when_there_is_nothing_to_commit(joined_and_assigned: tuple[bool, bool]) -> None:
+    carrying = Carrying(Listener())
+    carrying.subscription.set_assignment([ONE])
+    carrying.subscription.state_of(ONE).state = FetchState.INITIALIZING
+    carrying.member.step(0)
+    carrying.engine.joined, assigned = joined_and_assigned
+    if not assigned:
+        carrying.subscription.set_assignment([])
+    for now_ms in (5_000, 6_000):
+        carrying.member.step(now_ms)
+        assert carrying.member.next_wake_ms(now_ms) != 0
