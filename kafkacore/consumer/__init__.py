@@ -356,7 +356,7 @@ class KafkaConsumer:
             errors.CorruptDataError: the data at a position is broken; it names the offset, and `seek` behind it goes on without it.
             errors.DecompressedTooLarge: the batch at a position holds more than max_decompressed_bytes; a larger one reads it.
             errors.SerializationError: a deserializer failed; the position stands at that record.
-            errors.MaxPollExceeded: nobody polled for max_poll_interval_ms, so the member left its group; the next poll joins again.
+            errors.MaxPollExceeded: poll was not called for max_poll_interval_ms, so the member left its group; the next poll joins again.
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """
         limit = self.config.max_poll_records if max_records is None else max_records
@@ -709,7 +709,7 @@ class KafkaConsumer:
         for state in list(subscription.by_topic.get(info.name, {}).values()):
             if state.topic_id and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id):
                 tp = state.tp
-                log.warning("%s-%d: the topic was deleted and created again, offset %d counts no more", *tp, state.offset)
+                log.warning("%s-%d: the topic was deleted and created again, offset %d no longer counts", *tp, state.offset)
                 if indexes is None or tp.partition in indexes:
                     subscription.start_over(tp)
                 else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away
@@ -1158,7 +1158,7 @@ class KafkaConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        """Closes. After an error, what the last poll returned is not committed automatically: nobody knows how far it was processed."""
+        """Closes. After an error, what the last poll returned is not committed automatically: it is not known how far it was processed."""
         self._close(30.0, processed=kind is None)
 
     def __repr__(self) -> str:

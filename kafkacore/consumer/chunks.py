@@ -50,7 +50,7 @@ class Chunks:
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
-        self._by_partition: dict[TopicPartition, list[Chunk]] | None = None  # made when it is asked for, gone with every change
+        self._by_partition: dict[TopicPartition, list[Chunk]] | None = None  # made when it is asked for, dropped with every change
 
     def _of(self, tp: TopicPartition) -> Sequence[Chunk]:
         """The chunks of one partition. A commit asks about all partitions in a row: the chunks are walked once for it."""

@@ -34,7 +34,7 @@ class ConsumerHealth(NamedTuple):
 
 
 class StallWatch:
-    """Sees which partitions stand still, from one look to the next.
+    """Sees which partitions do not move, from one look to the next.
 
     Args:
         subscription: whose partitions.
@@ -47,7 +47,7 @@ class StallWatch:
         self._watched: dict[TopicPartition, tuple[int, int]] = {}
 
     def look(self, metadata: Metadata, client: NetworkClient, now_ms: int) -> tuple[list[str], list[TopicPartition]]:
-        """Returns what is wrong with partitions, one sentence each, and the partitions that stand still."""
+        """Returns what is wrong with partitions, one sentence each, and the partitions that do not move."""
         problems: list[str] = []
         stalled: list[TopicPartition] = []
         watched: dict[TopicPartition, tuple[int, int]] = {}

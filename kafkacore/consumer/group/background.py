@@ -7,7 +7,7 @@ caller that polls in a tight loop must not pay for that, so the thread takes ove
     waiting  the caller was here since the last look: looks again later, each time twice as late
     driving  the caller is away: drives the network until it comes back, which ends the wait in the selector
 
-The thread holds the consumer by a weak reference while it does not drive: a consumer that nobody refers to any more is collected, and its
+The thread holds the consumer by a weak reference while it does not drive: a consumer without references is collected, and its
 thread ends.
 
 Source: Kafka's HeartbeatThread (AbstractCoordinator) and ConsumerNetworkThread.
@@ -63,7 +63,7 @@ class BackgroundThread:
         self._thread.start()
 
     def _collected(self, _: object) -> None:
-        """Nobody refers to the consumer any more."""
+        """The consumer has no reference left."""
         self._closing = True
         self._left.set()
         self._driver.client.wakeup()

@@ -5,7 +5,8 @@
      +--> REVOKING --(carried out)---+  +-> ASSIGNING (the leader, until it knows the topics of all members)
 
     STABLE, ADOPTING and SYNCING go back to OUT when the group rebalances, the subscription changes, or the member is not known any more.
-    LEFT: nobody polled for max_poll_interval_ms; the next poll goes to OUT. Or another process has the same group_instance_id.
+    LEFT: the application did not poll for max_poll_interval_ms; the next poll goes to OUT.
+    Or another process has the same group_instance_id.
 
 Rules:
 1. Partitions are given up before JoinGroup is sent: all of them under the eager protocol, under the cooperative one those of topics that
@@ -14,11 +15,11 @@ Rules:
 2. A member that lost its generation (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, left) has lost its partitions:
    `Change.lost`.
 3. Heartbeats go out whenever there is a generation, also while the polling thread is busy with a change; not while JoinGroup is under way,
-   which stands for them.
-4. A JoinGroup or SyncGroup on its way is waited for, whatever changes meanwhile: the coordinator reads no second request of a connection
+   which takes their place.
+4. A JoinGroup or SyncGroup on its way is waited for, whatever changes until then: the coordinator reads no second request of a connection
    while it holds the first one back. A member that leaves does not wait, it takes another connection.
 5. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
-   out for ever.
+   out.
 
 Source: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-62, KIP-345 (static members), KIP-394 (member id required), KIP-429
 (cooperative), KIP-800 (reasons), KIP-814 (a static leader that comes back keeps the assignment).
@@ -59,7 +60,7 @@ from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 
 log = logging.getLogger("kafkacore.consumer")
 
-_JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance timeout is over: its answer still has to arrive
+_JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance timeout has passed: its answer still has to arrive
 _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
@@ -317,7 +318,7 @@ class ClassicMembership:
         return self._settings.request_timeout_ms if wait_ms is None else wait_ms
 
     def _breach(self, now_ms: int) -> None:
-        """Nobody has polled for too long: the partitions go to members that do. Who is no member yet has nothing to lose."""
+        """The application has not polled for too long: the partitions go to members that do. Who is no member yet has nothing to lose."""
         if self._generation >= 0:
             log.warning(
                 "group %s: poll was not called for %d ms (max_poll_interval_ms): the member leaves its group; shorten the work between two "
@@ -329,7 +330,7 @@ class ClassicMembership:
         self._go(now_ms, "poll was not called for max_poll_interval_ms")
 
     def _check_session(self, now_ms: int) -> None:
-        """No heartbeat was answered for the session timeout: the coordinator is gone, or cannot be reached."""
+        """No heartbeat was answered for the session timeout: the coordinator has failed, or cannot be reached."""
         if self.phase is not Phase.JOINING and now_ms - self._alive_ms >= self._settings.session_timeout_ms:
             self._link.lost(f"no heartbeat was answered for {now_ms - self._alive_ms} ms")
             self._alive_ms = now_ms
@@ -382,7 +383,7 @@ class ClassicMembership:
     def carried_out(self, change: Change, now_ms: int) -> None:
         """The polling thread has done what `change` says.
 
-        The member may have lost its generation meanwhile: then what it owns now is lost, too.
+        The member may have lost its generation during the change: then what it owns now is lost, too.
         """
         self.owned = change.assignment
         if self.change is not change:
@@ -493,7 +494,7 @@ class ClassicMembership:
         )
 
     def _forget_member(self, *, member_id: bool = True) -> None:
-        """This member is not in the group any more: its partitions may be somebody else's."""
+        """This member is not in the group any more: its partitions may belong to another member."""
         if member_id:
             self._member_id = ""
         self._generation = -1
@@ -708,7 +709,7 @@ class ClassicMembership:
             self._link.lost(cause)
             self._heartbeat_failed = True
         elif generation != self._generation or self.phase is Phase.JOINING:
-            return  # another generation has begun since, or the answer to JoinGroup will say it
+            return  # another generation has started since, or the answer to JoinGroup will say it
         elif code == Code.FENCED_INSTANCE_ID:
             log.error("group %s: %s", self._settings.group_id, cause)
             self._fence(cause)

@@ -5,7 +5,7 @@ Rules:
    nothing is sent behind it: a later commit never overtakes an earlier one.
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
-   that has lost its generation commits nothing, since another member may have gone on from an earlier offset.
+   that has lost its generation commits nothing, since another member may read on from an earlier offset.
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
 offsets).
@@ -165,7 +165,7 @@ class OffsetCommits:
         return commit
 
     def give_up(self, commit: Commit) -> None:
-        """Nobody waits for this commit any more."""
+        """The caller waits no longer for this commit."""
         commit.retried = False
         if commit in self._waiting:
             self._waiting.remove(commit)
@@ -194,7 +194,7 @@ class OffsetCommits:
                 for query in queries:
                     query.error = refused
                     self._queries.remove(query)
-                self._link.failure = None  # whoever waited for these raises it
+                self._link.failure = None  # the callers that wait for these raise it
             return
         while self._waiting and not self._held and self._link.ready(now_ms):
             self._send(self._waiting.popleft(), now_ms)
@@ -276,7 +276,7 @@ class OffsetCommits:
                     return
                 if code in _NO_MEMBER or code == Code.STALE_MEMBER_EPOCH:
                     now = self._member()
-                    if now.generation_id >= 0 and now != member:  # the group has rebalanced meanwhile, and this member is part of it
+                    if now.generation_id >= 0 and now != member:  # the group has rebalanced since, with this member
                         self._end(commit, self._rebalancing(cause))
                         return
                     self._end(commit, self._failed(cause))
@@ -327,7 +327,7 @@ class OffsetCommits:
         return query
 
     def forget(self, query: CommittedQuery) -> None:
-        """Nobody waits for this answer any more."""
+        """The caller waits no longer for this answer."""
         if query in self._queries:
             self._queries.remove(query)
         self._asked.pop(id(query), None)

@@ -33,7 +33,8 @@ class CoordinatorLink:
 
     Attributes:
         node: the coordinator, under its connection's own id; None while it is not known.
-        failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); whoever raises it takes it away.
+        failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); the caller that raises it
+            takes it away.
         attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
         changes: counts how often the coordinator became unknown.
         answers: counts what came in: a change means that a step has something to do.

@@ -1,10 +1,10 @@
 """The consumer's part in its group: membership, commits, and what the polling thread does for them.
 
-Whoever drives the network calls `step`: the polling thread inside a call, the background thread between two calls. Only the polling thread
-calls `enter_poll` and `carry_out`, which call the application.
+The thread that drives the network calls `step`: the polling thread inside a call, the background thread between two calls. Only the
+polling thread calls `enter_poll` and `carry_out`, which call the application.
 
 What is committed automatically is what the application has processed: the records of the poll before the one that is running. Between two
-polls the records of the last one are still being worked on, so `_handed` remembers where they began.
+polls the records of the last one are still being worked on, so `handed` remembers where they began.
 
 Source: Kafka's ConsumerCoordinator.
 """
@@ -111,7 +111,7 @@ class GroupMember:
         self.commits.start_anew()
         self._auto = None
 
-    # -- by whoever drives --------------------------------------------------------------------------------------------------------
+    # -- by the driving thread ----------------------------------------------------------------------------------------------------
 
     def step(self, now_ms: int) -> None:
         """Sends what is due: joins, heartbeats, commits. Calls no application code and raises nothing of theirs."""
@@ -150,7 +150,7 @@ class GroupMember:
             else:
                 log.warning("group %s: auto-commit failed: %s", self.group_id, auto.error)
         if not self._subscription.partitions or (self.managed and not self.membership.joined):
-            self._next_commit_ms = _NEVER_MS  # nothing to commit, or nobody who may
+            self._next_commit_ms = _NEVER_MS  # nothing to commit, or no member that may
             return
         if self._next_commit_ms == _NEVER_MS:
             self._next_commit_ms = now_ms + self._config.auto_commit_interval_ms
@@ -162,7 +162,7 @@ class GroupMember:
             self._auto = self.commits.commit(offsets, retried=False)
 
     def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """What is committed by now, of what is still this member's: what it gave up meanwhile others may have committed."""
+        """What is committed by now, of what is still this member's: what it gave up since then others may have committed."""
         assigned = self._subscription.partitions
         self._committed.update((tp, found.offset) for tp, found in offsets.items() if tp in assigned)
 
@@ -198,7 +198,7 @@ class GroupMember:
         """The application polls: what it was given before is processed.
 
         Raises:
-            errors.MaxPollExceeded: the member left its group since nobody polled; the next poll joins again.
+            errors.MaxPollExceeded: the member left its group since the application did not poll; the next poll joins again.
             errors.KafkaError: the coordinator refused for good; the next poll tries again.
         """
         self.handed = {}
@@ -229,7 +229,7 @@ class GroupMember:
             self.raise_failure()
 
     def still_polling(self, now_ms: int) -> None:
-        """Before a step inside poll: whoever waits there for longer than max_poll_interval_ms has polled all the same."""
+        """Before a step inside poll: a caller that waits there for longer than max_poll_interval_ms has polled all the same."""
         if self.managed:
             self.membership.polled(now_ms)
 
@@ -293,7 +293,7 @@ class GroupMember:
             if self._stage == 0:
                 if change.revoked and not change.lost:
                     self._commit_before(change)
-                if self.membership.change is not change:  # the generation was lost meanwhile
+                if self.membership.change is not change:  # the generation was lost during the change
                     continue
                 self._stage = 1
             if self._stage == 1:
@@ -503,7 +503,7 @@ class GroupMember:
         try:
             self._driver.run(self._advance, lambda: not self.membership.leaving, max(0, deadline_ms - now_ms))
         except errors.KafkaError as error:
-            log.warning("group %s: the coordinator was not told that this member leaves: %s", self.group_id, error)
+            log.warning("group %s: the coordinator has not heard that this member leaves: %s", self.group_id, error)
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised

@@ -60,9 +60,10 @@ class Membership(Protocol):
     Attributes:
         change: what the polling thread has to carry out, None for nothing.
         failure: what ended the last try to join; raised by the next poll, which takes it away. The engine tries again after its back-off.
-        breached: the member left because nobody polled for max_poll_interval_ms; the next poll raises MaxPollExceeded and takes it away.
+        breached: the member left because the application did not poll for max_poll_interval_ms; the next poll raises
+            MaxPollExceeded and takes it away.
         rebalances, failed_rebalances: how many rebalances ended well, and how many did not.
-        rebalance_began_ms: when the rebalance that is under way began, -1 when there is none.
+        rebalance_began_ms: when the rebalance that is under way began, -1 when no rebalance is under way.
         last_rebalance_ms, rebalance_ms_sum, rebalance_ms_max: how long the last one took; all together; the longest.
         heartbeats: sent so far.
         last_heartbeat_ms: when the last heartbeat that was answered well was sent, -1 before the first.
