@@ -189,7 +189,7 @@ def test_slow_work_keeps_the_member_in_its_group(servers: str, topic: str, start
     found = []
     while sum(": committed" in line for line in found) < PARTITIONS:
         found += lines(member, 1)
-    assert sum(line.endswith("done\n") for line in found) == 16
+    assert sum(line.count(": done") for line in found) == 16  # threads may write into one line
     assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), 4)
     send(servers, topic, ["more"] * 4)  # the partitions are not paused any more; Ctrl+C in the work finishes and commits it
     done = Counter(re.findall(r"-(\d) offset 4: done", "".join(lines(member, 1) + end(member))))

@@ -440,7 +440,7 @@ def test_an_answer_that_changes_nothing_runs_few_lines_per_topic() -> None:
         answered(case, message)
         return lines_run(lambda: answered(case, message))
 
-    assert lines(20, 50) == lines(20, 1)
+    assert lines(20, 50) - lines(20, 1) < 100  # 980 partitions more; the collector may run a finalizer
     assert lines(40, 1) - lines(20, 1) < 20 * 30
 
 
