@@ -2,7 +2,8 @@
 
     python -m tests.interop.group_member CLIENT SERVERS GROUP TOPIC STRATEGY
 
-It writes a line per record, `partition offset`, and commits when the lines are out. It leaves the group when its standard input ends.
+It writes a line per record, `partition offset`, and commits when the lines are out; a commit that failed is tried again after the next
+poll, with or without new records. It leaves the group when its standard input ends.
 STRATEGY is range, roundrobin, cooperative-sticky, or consumer for KIP-848.
 """
 
@@ -26,8 +27,10 @@ def watch_stdin() -> None:
 
 
 def hand_out(places: Iterable[tuple[int, int]]) -> None:
-    sys.stdout.write("".join(f"{partition} {offset}\n" for partition, offset in places))
-    sys.stdout.flush()
+    lines = "".join(f"{partition} {offset}\n" for partition, offset in places)
+    if lines:
+        sys.stdout.write(lines)
+        sys.stdout.flush()
 
 
 def ours(servers: str, group: str, topic: str, strategy: str) -> None:
@@ -43,12 +46,15 @@ def ours(servers: str, group: str, topic: str, strategy: str) -> None:
     with KafkaConsumer(
         topic, bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, **settings
     ) as consumer:
+        uncommitted = False
         while not ended.is_set():
             records = consumer.poll(0.1)
-            if records:
-                hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+            hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+            uncommitted = uncommitted or bool(records)
+            if uncommitted:
                 with contextlib.suppress(errors.CommitFailed, errors.RebalanceInProgress):
                     consumer.commit()
+                    uncommitted = False
 
 
 def confluent(servers: str, group: str, topic: str, strategy: str) -> None:
@@ -66,12 +72,15 @@ def confluent(servers: str, group: str, topic: str, strategy: str) -> None:
         | settings
     )
     consumer.subscribe([topic])
+    uncommitted = False
     while not ended.is_set():
         messages = [m for m in consumer.consume(100, timeout=0.1) if m.error() is None]
-        if messages:
-            hand_out((m.partition(), m.offset()) for m in messages)
+        hand_out((m.partition(), m.offset()) for m in messages)
+        uncommitted = uncommitted or bool(messages)
+        if uncommitted:
             with contextlib.suppress(confluent_kafka.KafkaException):
                 consumer.commit(asynchronous=False)
+                uncommitted = False
     consumer.close()
 
 
@@ -92,12 +101,15 @@ def kafka_python(servers: str, group: str, topic: str, strategy: str) -> None:
     )
     consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
+    uncommitted = False
     while not ended.is_set():
         records = consumer.poll(timeout_ms=100)
-        if records:
-            hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+        hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+        uncommitted = uncommitted or bool(records)
+        if uncommitted:
             with contextlib.suppress(KafkaError):
                 consumer.commit()
+                uncommitted = False
     consumer.close()
 
 
@@ -118,12 +130,15 @@ def aio_kafka(servers: str, group: str, topic: str, strategy: str) -> None:
             partition_assignment_strategy=[RangePartitionAssignor if strategy == "range" else RoundRobinPartitionAssignor],
         )
         await consumer.start()
+        uncommitted = False
         while not ended.is_set():
             records = await consumer.getmany(timeout_ms=100)
-            if records:
-                hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+            hand_out((tp.partition, record.offset) for tp, found in records.items() for record in found)
+            uncommitted = uncommitted or bool(records)
+            if uncommitted:
                 with contextlib.suppress(aiokafka.errors.KafkaError):
                     await consumer.commit()
+                    uncommitted = False
         await consumer.stop()
 
     asyncio.run(run())
