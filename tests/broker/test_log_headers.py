@@ -6,6 +6,7 @@ import pytest
 from brokering import T0, batch
 
 from kafkacore.broker.log.headers import HEADER_BYTES, NO_TIMESTAMP, Span, spans_in
+from kafkacore.broker.log.segment import MemorySegment
 from kafkacore.errors import CorruptDataError
 from kafkacore.records import BatchBuilder
 
@@ -45,11 +46,10 @@ def segment(*order: int) -> tuple[bytes, list[Span], list[int]]:
 
 
 @pytest.mark.parametrize(
-    "order", [(2,), (0,), (1,), (10,), (11,), (2, 2, 2), (0, 1, 2), (2, 10), (2, 11), (1, 0, 10), (10, 11, 10, 11, 2, 10)]
+    "order", [(2,), (0,), (1,), (10,), (11,), (2, 2, 2), (0, 1, 2), (2, 10), (2, 11), (1, 0, 10), (2, 10, 11), (10, 11, 10, 11, 2, 10)]
 )
 def test_spans_of_whole_and_cut_pieces(order):
-    """A v2 batch is known by its header. So is an old message while 61 bytes are left. With less left, an old message has to be whole, and
-    ends the piece: the caller goes on with what lies behind it."""
+    """A v2 batch is known by its header. So is an old message while 61 bytes are left. With less left, an old message has to be whole."""
     data, spans, formats = segment(*order)
     for end in range(len(data) + 1):
         expected = []
@@ -57,7 +57,7 @@ def test_spans_of_whole_and_cut_pieces(order):
             left = POSITION + end - span.position
             if left >= HEADER_BYTES or (form == 1 and left >= span.size_bytes):
                 expected.append(span)
-            if left < HEADER_BYTES:
+            else:
                 break
         assert list(spans_in(memoryview(data)[:end], POSITION)) == expected, end
         assert list(spans_in(data[:end], POSITION)) == expected, end
@@ -70,7 +70,17 @@ def test_the_shortest_batches_of_each_format():
     shortest = message(0, 7, b"")
     assert len(shortest) == EMPTY_V0_BYTES
     assert [span.base_offset for span in spans_in(shortest, 0)] == [7]
-    assert [span.base_offset for span in spans_in(shortest * 3, 0)] == [7, 7]  # and the last when it is asked for what is left
+    assert [span.base_offset for span in spans_in(shortest * 3, 0)] == [7, 7, 7]
+
+
+def test_a_log_in_memory_ends_behind_its_last_short_message():
+    data = b"".join(message(magic, 100 + nth, b"") for nth, magic in enumerate((0, 1, 0)))
+    segment = MemorySegment(100, 1 << 12, T0)
+    segment.write((data,), len(data))
+    assert [span.base_offset for span in segment.spans()] == [100, 101, 102]
+    assert segment.next_offset() == 103
+    assert segment.truncated(len(data) - EMPTY_V0_BYTES).next_offset() == 102
+    assert segment.max_timestamp(103).base_offset == 101
 
 
 @pytest.mark.parametrize(

@@ -67,10 +67,12 @@ def spans_in(buffer: memoryview | bytes, position: int) -> Iterator[Span]:
         else:
             raise CorruptDataError(f"there is no batch at position {position + at}", offset=position + at)
         at += length + PREFIX_BYTES
-    if end - at >= _LEGACY_BYTES and buffer[at + MAGIC_AT] in (0, 1):                # a last message shorter than a v2 header
+    while end - at >= _LEGACY_BYTES and buffer[at + MAGIC_AT] in (0, 1):             # the last messages, shorter than a v2 header
         base_offset, length, _, magic, _, timestamp_ms = _LEGACY.unpack_from(buffer, at)
-        if _LEGACY_MIN_BYTES - PREFIX_BYTES <= length <= end - at - PREFIX_BYTES:
-            yield Span(position + at, length + PREFIX_BYTES, base_offset, base_offset, timestamp_ms if magic else NO_TIMESTAMP, -1)
+        if not _LEGACY_MIN_BYTES - PREFIX_BYTES <= length <= end - at - PREFIX_BYTES:
+            return
+        yield Span(position + at, length + PREFIX_BYTES, base_offset, base_offset, timestamp_ms if magic else NO_TIMESTAMP, -1)
+        at += length + PREFIX_BYTES
 
 
 def walk(read: Callable[[int, int], memoryview | bytes], size: int) -> Iterator[tuple[int, Batch]]:
