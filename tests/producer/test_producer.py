@@ -392,6 +392,38 @@ def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_closes_leaves_the_failures_to_its_parent(cluster: Any) -> None:
+    cluster.create_topic("small-only", configs={"max.message.bytes": "500"})
+    done = run_script(
+        """
+        import logging, os, sys
+        from kafkacore.errors import DeliveryError
+        from kafkacore.producer import KafkaProducer
+        logging.basicConfig(format="%(process)d", stream=sys.stdout)
+        p = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=0)
+        p.send("small-only", b"x" * 1_000)
+        while not p._sender.counters["failed_records"]:
+            p.send("t", b"y").result(10)
+        child = os.fork()
+        if child == 0:
+            try:
+                with p:
+                    pass
+                p.close()
+            except DeliveryError:
+                os._exit(1)
+            os._exit(0)
+        ended = os.waitpid(child, 0)[1]
+        p.close()
+        print(ended, os.getpid())
+        """,
+        cluster.bootstrap_servers,
+    )
+    warnings, ended = done.stdout.split()[:-2], done.stdout.split()[-2:]
+    assert (ended[0], warnings, done.returncode) == ("0", ended[1:], 0), done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_future_of_the_parent_cannot_be_awaited_in_a_child(cluster: Any) -> None:
     done = run_script(
         """

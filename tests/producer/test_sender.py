@@ -52,6 +52,18 @@ def test_nothing_leaves_before_the_producer_id_is_known() -> None:
     assert all_memory_back(bench)
 
 
+def test_statistics_name_no_producer_before_there_is_an_id() -> None:
+    def named(transactions: TransactionManager) -> tuple[str, int, int]:
+        found = transactions.statistics()
+        return found["state"], found["producer_id"], found["producer_epoch"]
+
+    transactions = TransactionManager()
+    assert named(transactions) == ("UNINITIALIZED", -1, -1)
+    transactions.initializing()
+    transactions.initialized(7, 0)
+    assert named(transactions) == ("READY", 7, 0)
+
+
 def test_acks_0_is_done_when_sent() -> None:
     bench = Bench(acks=0)
     future = bench.send("t", b"x", partition=0)
