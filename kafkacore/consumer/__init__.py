@@ -7,34 +7,31 @@ Before records are returned, the next fetch is sent, so that it travels while th
 from __future__ import annotations
 
 import functools
-import logging
 import re
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from kafkacore import errors
-from kafkacore._codec import SampledStat
 from kafkacore.clock import Clock
-from kafkacore.config import ConsumerConfig, Deserializer, TopicDeserializer
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer.arguments import offset_of, partition_of
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunk, Chunks
 from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer
+from kafkacore.consumer.deserializers import Deserializers
 from kafkacore.consumer.fetcher import Fetcher
-from kafkacore.consumer.group.assignors import make_assignors
-from kafkacore.consumer.group.background import BackgroundThread
-from kafkacore.consumer.group.classic import ClassicMembership
-from kafkacore.consumer.group.coordinator import CoordinatorLink
+from kafkacore.consumer.group.engines import engines
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
-from kafkacore.consumer.group.membership import GroupSettings, Membership
 from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
 from kafkacore.consumer.offsets import PositionKeeper
-from kafkacore.consumer.sessions import ZERO_TOPIC_ID, FetchLimits
+from kafkacore.consumer.reading import ReadLoop
+from kafkacore.consumer.sessions import FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
-from kafkacore.metadata import ClusterSnapshot, TopicInfo
+from kafkacore.consumer.topics import TopicWatch
+from kafkacore.consumer.weakly import weakly
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
@@ -45,51 +42,6 @@ if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
 
 __all__ = ["ConsumerHealth", "KafkaConsumer", "RebalanceListener", "RecordBatches"]
-
-log = logging.getLogger("kafkacore.consumer")
-T = TypeVar("T")
-
-_NEVER_MS = 2**62
-
-
-def _weakly(method: Callable[..., object]) -> Callable[..., None]:
-    """Calls a method of a consumer as long as it is there: what the background thread holds must not keep it alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*args: object) -> None:
-        found = reference()
-        if found is not None:
-            found(*args)
-
-    return call
-
-
-def _pair(partition: object) -> TopicPartition:
-    """What the caller gave as a partition, checked."""
-    if not isinstance(partition, tuple) or len(partition) != 2:
-        raise errors.UsageError(f"not a (topic, partition) pair: {partition!r}")
-    topic, index = partition
-    if not isinstance(topic, str) or not topic or not isinstance(index, int) or index < 0:
-        raise errors.UsageError(f"not a (topic, partition) pair: {partition!r}")
-    return TopicPartition(topic, index)
-
-
-def _committable(partition: tuple[str, int], given: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    """What the caller wants to commit, checked."""
-    found = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-    if not isinstance(found.offset, int) or found.offset < 0:
-        raise errors.UsageError(f"an offset is a number from 0 on, not {found.offset!r}", topic=partition[0], partition=partition[1])
-    return found
-
-
-def _with_topic(deserializer: Deserializer | TopicDeserializer | None) -> Callable[[str, bytes], Any] | None:
-    """Both kinds of deserializer as a function of topic and data."""
-    if deserializer is None:
-        return None
-    if isinstance(deserializer, TopicDeserializer):
-        return deserializer.deserialize
-    plain = deserializer
-    return lambda _, data: plain(data)
 
 
 class KafkaConsumer:
@@ -113,7 +65,7 @@ class KafkaConsumer:
             topics = topics[1:]
         self.config = ConsumerConfig.from_user(mapping, **settings)
         config = self.config
-        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=_weakly(self._start_anew))
+        self._driver = CallerDriver(config, "KafkaConsumer", exclusive=True, clock=clock, renewed=weakly(self._start_anew))
         self._clock = self._driver.clock
         self._metadata = self._driver.metadata
         self._read_committed = config.isolation_level == "read_committed"
@@ -140,29 +92,25 @@ class KafkaConsumer:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
-        self._seen_snapshot: ClusterSnapshot | None = None
-        self._stale_snapshot: object = None  # from before a pattern was subscribed to: of some topics only
-        self._refused: dict[str, errors.KafkaError] = {}
-        self._owed: dict[str, errors.KafkaError] = {}
+        topics_ = self._topics = TopicWatch(
+            self._subscription, self._metadata, self._fetcher, self._clock, exclude_internal=config.exclude_internal_topics
+        )
         self._unread = Chunks()
-        self._polls = SampledStat()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._group: GroupMember | None = None
-        self._background: BackgroundThread | None = None
-        self._left_over: errors.KafkaError | None = None
-        self._matched: frozenset[str] = frozenset()
         if config.group_id is not None:
-            self._group = GroupMember(
+            self._group = topics_.group = GroupMember(
                 config,
                 self._driver,
                 self._subscription,
-                membership=self._make_membership,
-                assigned=_weakly(self._assigned_by_group),
+                membership=engines(config, self._metadata, weakly(topics_.want_of_group), weakly(topics_.ask_names_of_ids)),
+                assigned=weakly(topics_.assigned_by_group),
                 reached=self._unread.working_on,
             )
             self._positions.fetch_committed = self._group.commits.fetch
-        self._key_of, self._value_of = _with_topic(config.key_deserializer), _with_topic(config.value_deserializer)
-        self._deserializes = self._key_of is not None or self._value_of is not None
+        self._loop = ReadLoop(self._driver, self._subscription, topics_, self._positions, self._fetcher, self._group)
+        self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer, self._subscription, self._fetcher)
+        self._deserializes = bool(self._deserializers)
         if topics:
             self.subscribe([*topics])  # type: ignore[list-item]
 
@@ -173,35 +121,7 @@ class KafkaConsumer:
         if self._group is not None:
             self._group.start_anew(client)
         self._subscription.settle_anew()
-        self._seen_snapshot = None
-
-    def _make_membership(self, link: CoordinatorLink, settings: GroupSettings) -> Membership:
-        metadata = self._metadata
-        if self.config.group_protocol == "consumer":
-            return ConsumerMembership(
-                link, settings, self.config.group_remote_assignor, lambda: metadata.snapshot, _weakly(self._ask_names_of_topic_ids)
-            )
-        assignors = make_assignors(self.config.partition_assignment_strategy)
-        return ClassicMembership(link, settings, assignors, lambda: metadata.snapshot, _weakly(self._want_topics_of_group))
-
-    def _want_topics_of_group(self, topics: frozenset[str]) -> None:
-        """As the leader of a group this consumer needs to know the topics of all members."""
-        self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
-
-    def _ask_names_of_topic_ids(self) -> None:
-        """The coordinator assigned topics by ids that have no name yet."""
-        if self._subscription.mode is Mode.BROKER_PATTERN:
-            self._metadata.all_topics = True
-        self._metadata.request_update()
-
-    def _assigned_by_group(self) -> None:
-        """The assignment has changed. Under the broker's pattern the topics are known by it only."""
-        subscription = self._subscription
-        if subscription.mode is Mode.BROKER_PATTERN:
-            subscription.topics = frozenset(tp.topic for tp in subscription.partitions)
-            self._metadata.all_topics = False
-            self._want_topics(subscription.topics)
-        self._fetcher.retain()
+        self._topics.look_again()
 
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
@@ -242,18 +162,14 @@ class KafkaConsumer:
                 self._subscription.subscribe_broker_pattern()
                 membership.subscribe_pattern(pattern.pattern)
             elif pattern is not None:
-                self._subscription.subscribe_pattern(re.compile(pattern))
-                self._metadata.all_topics = True
-                self._metadata.request_update()
-                self._stale_snapshot = self._metadata.snapshot
+                self._topics.subscribe_pattern(re.compile(pattern))
             else:
-                self._subscription.subscribe_topics(names)
-                self._want_topics(self._subscription.topics)
+                self._topics.subscribe(names)
             if self._group is not None:
                 self._group.listener = listener
                 if pattern is None:  # what a pattern matches shows with the next metadata
                     self._group.membership.subscribe(self._subscription.topics)
-            self._seen_snapshot = None
+            self._topics.look_again()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads exactly these partitions; those that were assigned before keep their position.
@@ -264,14 +180,14 @@ class KafkaConsumer:
         Raises:
             errors.IllegalStateError: topics are subscribed to.
         """
-        tps = [_pair(p) for p in partitions]
+        tps = [partition_of(p) for p in partitions]
         with self._driver:
             self._rewind()
             if not tps:
                 self.unsubscribe()
                 return
             self._subscription.assign_manual(tps)
-            self._want_topics({tp.topic for tp in tps})
+            self._topics.want({tp.topic for tp in tps})
             self._fetcher.retain()
 
     def unsubscribe(self) -> None:
@@ -285,8 +201,7 @@ class KafkaConsumer:
                     self._group.finish()
                     self._group.leave("unsubscribed", self.config.default_api_timeout_ms)
             finally:
-                self._subscription.unsubscribe()
-                self._metadata.all_topics = False
+                self._topics.unsubscribe()
                 self._fetcher.retain()
 
     def assignment(self) -> set[TopicPartition]:
@@ -317,25 +232,9 @@ class KafkaConsumer:
         return set(self._subscription.paused())
 
     def _assigned(self, partition: tuple[str, int]) -> TopicPartition:
-        tp = _pair(partition)
+        tp = partition_of(partition)
         self._subscription.state_of(tp)
         return tp
-
-    def _want_topics(self, topics: Collection[str]) -> None:
-        self._metadata.set_topics(topics, self._clock.now_ms())
-        self._refused = self._refusals(topics)  # answers to earlier calls, which raised them
-        self._owed.clear()
-        if self._refused:
-            self._metadata.request_update()
-
-    def _refusals(self, topics: Iterable[str]) -> dict[str, errors.KafkaError]:
-        """The topics that the cluster refuses to describe, and why; a topic that may only not be known yet is none of them."""
-        known = self._metadata.snapshot.topics
-        return {
-            name: info.error
-            for name in topics
-            if (info := known.get(name)) is not None and info.error is not None and not info.error.retriable
-        }
 
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
@@ -367,14 +266,14 @@ class KafkaConsumer:
             with self._driver:
                 if self._unread:
                     self._rewind()
-                records = self._poll(lambda: self._fetcher.collect(limit), timeout)
+                records = self._poll(limit, timeout)
                 if self._group is not None:
                     self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
             return records
         except BaseException:
             if records:
                 self._driver.interrupted()
-            self._give_back(records)
+            self._loop.give_back(records)
             raise
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
@@ -394,12 +293,12 @@ class KafkaConsumer:
             with self._driver:
                 if self._unread:
                     self._rewind()
-                columns = self._wait(self._fetcher.collect_columns, timeout)
+                columns = self._loop.wait(self._fetcher.collect_columns, timeout)
                 if self._group is not None:
                     self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
             return RecordBatches(columns)
         except BaseException:
-            self._give_back(columns)
+            self._loop.give_back(columns)
             raise
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
@@ -422,7 +321,7 @@ class KafkaConsumer:
             errors.OffsetOutOfRange: an offset is not there, and auto_offset_reset is none.
             errors.KafkaError: as `poll`.
         """
-        tp = _pair(partition)
+        tp = partition_of(partition)
         if not 0 <= start <= end:
             raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
         wait_s = self._api_timeout_ms(timeout) / 1000
@@ -438,7 +337,7 @@ class KafkaConsumer:
             while position < end:
                 before = position
                 with self._driver:
-                    found: list[Any] = self._wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
+                    found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
                     position = self._subscription.state_of(tp).offset
                     if self._group is not None:
                         self._group.hand_out({tp: before})
@@ -474,10 +373,10 @@ class KafkaConsumer:
             while found is None:
                 polled: dict[TopicPartition, list[ConsumerRecord]] = {}
                 try:
-                    polled = self._poll(lambda: self._fetcher.collect(self.config.max_poll_records), None)
+                    polled = self._poll(self.config.max_poll_records, None)
                     chunks = [Chunk(tp, records) for tp, records in polled.items()]
                 except BaseException:
-                    self._give_back(polled)
+                    self._loop.give_back(polled)
                     raise
                 self._unread.chunks.extend(chunks)
                 found = self._unread.next()
@@ -491,279 +390,17 @@ class KafkaConsumer:
         if back:
             self._fetcher.retain()
 
-    def _poll(
-        self, collect: Callable[[], dict[TopicPartition, list[ConsumerRecord]]], timeout: float | None
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        records = self._wait(collect, timeout)
+    def _poll(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        records = self._loop.wait(lambda: self._fetcher.collect(limit), timeout)
         if records and self._deserializes:
             try:
-                return self._deserialize(records)
+                return self._deserializers.run(records)
             except errors.SerializationError:
                 raise
             except BaseException:  # Ctrl+C in a deserializer
-                self._give_back(records)
+                self._loop.give_back(records)
                 raise
         return records
-
-    def _wait(self, collect: Callable[[], T], timeout: float | None) -> T:
-        """Collects, polling the network until there is something; before it is returned the next fetch is sent."""
-        driver, group = self._driver, self._group
-        driver.check_woken()
-        now_ms = self._clock.now_ms()
-        self._polls.mark(now_ms)
-        if group is not None:
-            self._enter_group(group, now_ms)
-        owes = bool(self._owed) or self._metadata.unraised is not None
-        if (
-            not owes
-            and not self._subscription.unsettled
-            and self._metadata.snapshot is self._seen_snapshot
-            and (group is None or not group.due(now_ms))
-        ):
-            found = self._collect(collect)
-            if found:
-                try:
-                    if self._fetcher.wants_fetch:
-                        self._send_ahead()
-                except BaseException:
-                    self._give_back(found)
-                    raise
-                return found
-        if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
-            raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
-        metadata, fetcher, clock = self._metadata, self._fetcher, self._clock
-        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
-        polled = False
-        driver.client.catch_up(now_ms)
-        while True:
-            try:
-                if group is not None:
-                    group.still_polling(now_ms)
-                self._step(now_ms)
-                if group is not None:
-                    now_ms = self._take_part(group, now_ms)
-                if owes:
-                    owes = False
-                    self._raise_owed()
-            except errors.KafkaError:
-                self._go_on()
-                raise
-            found = self._collect(collect)
-            if found:
-                try:
-                    if fetcher.wants_fetch:
-                        self._send_ahead()
-                except BaseException:
-                    self._give_back(found)
-                    raise
-                return found
-            if self._owed:
-                self._go_on()
-                self._raise_owed()
-            if fetcher.wants_fetch:
-                fetcher.send_fetches(now_ms)
-            wake_ms = min(deadline_ms, self._next_wake_ms(now_ms))
-            while True:  # a large answer comes in many pieces: only what changes something is worth a full round
-                if polled and now_ms >= deadline_ms:
-                    return found
-                driver.poll(wake_ms - now_ms, now_ms)
-                polled = True
-                now_ms = clock.now_ms()
-                if (
-                    fetcher.wants_fetch
-                    or fetcher.waits_for_nodes
-                    or now_ms >= wake_ms
-                    or self._subscription.unsettled
-                    or metadata.snapshot is not self._seen_snapshot
-                    or (group is not None and group.due(now_ms))
-                ):
-                    break
-
-    def _next_wake_ms(self, now_ms: int) -> int:
-        """When the next step is due although nothing arrives."""
-        waits = [self._positions.next_wake_ms(now_ms), self._fetcher.next_wake_ms(now_ms)]
-        if self._group is not None:
-            waits.append(self._group.next_wake_ms(now_ms))
-        known = [w for w in waits if w is not None]
-        return now_ms + min(known) if known else _NEVER_MS
-
-    # -- the group ----------------------------------------------------------------------------------------------------------------
-
-    def _enter_group(self, group: GroupMember, now_ms: int) -> None:
-        """What was returned before is processed now; what went wrong in the background since is raised."""
-        group.refuse_inside_listener("poll")
-        if self._background is None:
-            self._background = BackgroundThread(self._driver, self, f"kafkacore-consumer-{group.group_id}")
-        left_over, self._left_over = self._left_over, None
-        group.enter_poll(now_ms)
-        if left_over is not None:
-            raise left_over
-
-    def _take_part(self, group: GroupMember, now_ms: int) -> int:
-        """Carries out what a rebalance changes. Returns the time, which calls of the application have moved on."""
-        group.poll_on(now_ms)
-        if group.membership.change is None:
-            return now_ms
-        group.carry_out()
-        now_ms = self._clock.now_ms()
-        self._step(now_ms)
-        return now_ms
-
-    def drive(self, now_ms: int) -> int | None:
-        """For the background thread: sends what is due while the application works. What goes wrong is raised by the next poll."""
-        if self._left_over is None:
-            try:
-                self._step(now_ms)
-            except errors.KafkaError as error:
-                self._left_over = error
-        elif self._group is not None:
-            self._group.step(now_ms)
-            self._fetcher.send_fetches(now_ms)
-        return self._next_wake_ms(now_ms) - now_ms
-
-    def driving_failed(self, error: Exception) -> None:
-        """For the background thread: what ended its driving is raised by the next poll."""
-        if self._left_over is None:
-            if not isinstance(error, errors.KafkaError):
-                cause, error = error, errors.InternalError(f"the background thread failed: {error!r}")
-                error.__cause__ = cause
-            self._left_over = error
-
-    def _step(self, now_ms: int) -> None:
-        """Brings assignment, positions and fetches up to date; sends what can be sent."""
-        snapshot = self._metadata.snapshot
-        if snapshot is not self._seen_snapshot:
-            self._take_snapshot(snapshot)
-        if self._group is not None:
-            self._group.step(now_ms)
-        self._positions.step(now_ms, self._clock.wall_ms())
-        self._fetcher.send_fetches(now_ms)
-
-    def _collect(self, collect: Callable[[], T]) -> T:
-        try:
-            return collect()
-        except errors.KafkaError:
-            self._go_on()
-            raise
-
-    def _go_on(self) -> None:
-        """Before an error is raised: what it is not about goes on, however often it is raised."""
-        now_ms = self._clock.now_ms()
-        self._fetcher.send_fetches(now_ms)
-        self._driver.client.poll(0, now_ms)
-
-    def _raise_owed(self) -> None:
-        """Raises what the last metadata answer refused, or why an attempt to connect failed; each once."""
-        if self._owed:
-            owed = list(self._owed.values())
-            self._owed.clear()
-            raise errors.joined(owed)
-        self._driver.raise_failure()
-
-    def _send_ahead(self) -> None:
-        """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
-        now_ms = self._clock.now_ms()
-        self._driver.client.catch_up(now_ms)
-        if self._fetcher.send_fetches(now_ms):
-            self._driver.client.poll(0, now_ms)
-
-    def _give_back(self, found: Any) -> None:
-        """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
-        by_partition = {TopicPartition(c.topic, c.partition): c for c in found if c is not None} if not isinstance(found, dict) else found
-        self._fetcher.give_back(by_partition)
-
-    def _take_snapshot(self, snapshot: ClusterSnapshot) -> None:
-        """New metadata: topics it refuses are owed to the caller, once, and asked for again; a subscription follows the partitions."""
-        before, self._seen_snapshot = self._seen_snapshot, snapshot
-        self._fetcher.wants_fetch = True
-        subscription = self._subscription
-        if subscription.mode is Mode.PATTERN:
-            self._match(snapshot)
-        topics = subscription.topics or subscription.by_topic.keys()
-        now, known_before = snapshot.topics, {} if before is None else before.topics
-        changed = [name for name in topics if (info := now.get(name)) is not None and info is not known_before.get(name)]
-        refused = self._refusals([*changed, *(name for name in self._refused if name in topics)])
-        if refused:
-            self._owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
-            self._metadata.request_update()
-        self._refused = refused
-        follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self._group is None  # a group says what its members read
-        if follows and (before is None or subscription.mode is Mode.PATTERN):  # else the topics are those of the snapshot before
-            for name in [name for name in subscription.by_topic if name not in topics]:
-                subscription.remove([state.tp for state in subscription.by_topic[name].values()])
-        for name in sorted(changed):
-            info, known = now[name], known_before.get(name)
-            if info.error is None and (known is None or known.error is not None or known.topic_id != info.topic_id):
-                self._start_topic_over(info, follows)
-            if follows and (known is None or known.partitions != info.partitions):
-                have = subscription.by_topic.get(name, {})
-                added = [TopicPartition(name, p.index) for p in info.partitions if p.index not in have]
-                if added:  # all of a partition added later was written after the subscription
-                    subscription.add(added, EARLIEST if have else None)
-        self._fetcher.retain()
-
-    def _start_topic_over(self, info: TopicInfo, follows: bool) -> None:
-        """Where a topic was deleted and created again, nothing known of its partitions counts."""
-        subscription = self._subscription
-        indexes = {partition.index for partition in info.partitions} if follows else None
-        for state in list(subscription.by_topic.get(info.name, {}).values()):
-            if state.topic_id and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id):
-                tp = state.tp
-                log.warning("%s-%d: the topic was deleted and created again, offset %d no longer counts", *tp, state.offset)
-                if indexes is None or tp.partition in indexes:
-                    subscription.start_over(tp)
-                else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away
-                    subscription.remove([tp])
-
-    def _match(self, snapshot: Any) -> None:
-        """The topics that the pattern matches by now."""
-        subscription = self._subscription
-        pattern = subscription.pattern
-        if pattern is None or snapshot.is_bootstrap or snapshot is self._stale_snapshot:
-            return
-        internal = self.config.exclude_internal_topics
-        subscription.topics = frozenset(
-            name for name, info in snapshot.topics.items() if pattern.fullmatch(name) and not (internal and info.is_internal)
-        )
-        if self._group is not None:
-            self._group.membership.subscribe(subscription.topics)
-
-    def _deserialize(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Runs the deserializers; on a failure the records before it are handed out first, the next poll raises."""
-        key_of, value_of = self._key_of, self._value_of
-        done: dict[TopicPartition, list[ConsumerRecord]] = {}
-        failed: errors.SerializationError | None = None
-        for tp, records in polled.items():
-            if failed is not None:
-                self._subscription.rewind(tp, records[0].offset)
-                continue
-            topic = tp.topic
-            ready: list[ConsumerRecord] = []
-            for record in records:
-                try:
-                    key, value = record.key, record.value
-                    if key_of is not None and key is not None:
-                        key = key_of(topic, key)
-                    if value_of is not None and value is not None:
-                        value = value_of(topic, value)
-                    ready.append(record.replace(key=key, value=value))
-                except Exception as error:
-                    failed = errors.SerializationError(
-                        f"a deserializer failed: {error!r}; seek past the record to go on without it",
-                        topic=topic,
-                        partition=tp.partition,
-                        offset=record.offset,
-                    )
-                    failed.__cause__ = error
-                    self._subscription.rewind(tp, record.offset)
-                    break
-            if ready:
-                done[tp] = ready
-        if failed is not None:
-            self._fetcher.retain()
-            if not done:
-                raise failed
-        return done
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 
@@ -784,8 +421,8 @@ class KafkaConsumer:
 
     def _assigned_after_metadata(self, partition: tuple[str, int]) -> TopicPartition:
         """With a subscription to topics the assignment follows the metadata: what it already says counts."""
-        if self._subscription.mode is Mode.TOPICS and self._metadata.snapshot is not self._seen_snapshot:
-            self._take_snapshot(self._metadata.snapshot)
+        if self._subscription.mode is Mode.TOPICS and self._topics.behind:
+            self._topics.follow()
         return self._assigned(partition)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -824,8 +461,8 @@ class KafkaConsumer:
             state_of = self._subscription.state_of  # a topic that is created again has other states
 
             def step(now_ms: int) -> int | None:
-                self._step(now_ms)
-                if not found() and (refusal := self._owed.pop(tp.topic, None)) is not None:
+                self._loop.step(now_ms)
+                if not found() and (refusal := self._topics.owed.pop(tp.topic, None)) is not None:
                     raise refusal
                 return self._positions.next_wake_ms(now_ms)
 
@@ -834,8 +471,10 @@ class KafkaConsumer:
 
             if not found() and not self._driver.run(step, found, self._api_timeout_ms(timeout)):
                 raise errors.KafkaTimeoutError(
-                    "no position found in time", topic=tp.topic, partition=tp.partition, attempts=self._positions.attempts(tp)
-                    or self._driver.topic_attempts(tp.topic)
+                    "no position found in time",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    attempts=self._positions.attempts(tp) or self._driver.topic_attempts(tp.topic),
                 )
             return state_of(tp).offset
 
@@ -858,7 +497,7 @@ class KafkaConsumer:
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
         """
-        found = self._list_offsets({_pair(p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
+        found = self._list_offsets({partition_of(p): EARLIEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
 
     def end_offsets(self, partitions: Iterable[tuple[str, int]], timeout: float | None = None) -> dict[TopicPartition, int]:
@@ -871,7 +510,7 @@ class KafkaConsumer:
         Raises:
             errors.KafkaTimeoutError: not all leaders answered in time.
         """
-        found = self._list_offsets({_pair(p): LATEST_TIMESTAMP for p in partitions}, timeout)
+        found = self._list_offsets({partition_of(p): LATEST_TIMESTAMP for p in partitions}, timeout)
         return {tp: o.offset for tp, o in found.items()}
 
     def offsets_for_times(
@@ -892,7 +531,7 @@ class KafkaConsumer:
         for tp, ms in timestamps_ms.items():
             if ms < 0:
                 raise errors.UsageError(f"a timestamp is not negative: {ms}", topic=tp[0], partition=tp[1])
-        found = self._list_offsets({_pair(p): ms for p, ms in timestamps_ms.items()}, timeout)
+        found = self._list_offsets({partition_of(p): ms for p, ms in timestamps_ms.items()}, timeout)
         return {tp: OffsetAndTimestamp(o.offset, o.timestamp_ms, o.leader_epoch) if o.offset >= 0 else None for tp, o in found.items()}
 
     def _list_offsets(self, timestamps_ms: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, ListedOffset]:
@@ -980,7 +619,7 @@ class KafkaConsumer:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
             return group.consumed(self._unread.next_offset)
-        return {_pair(p): _committable(p, found) for p, found in offsets.items()}
+        return {partition_of(p): offset_of(p, found) for p, found in offsets.items()}
 
     def committed(self, partitions: tuple[str, int] | Iterable[tuple[str, int]], timeout: float | None = None) -> Any:
         """What the group has committed.
@@ -997,7 +636,7 @@ class KafkaConsumer:
             errors.UsageError: there is no group.
         """
         one = isinstance(partitions, tuple) and len(partitions) == 2 and isinstance(partitions[0], str)
-        tps = [_pair(partitions)] if one else [_pair(p) for p in partitions]
+        tps = [partition_of(partitions)] if one else [partition_of(p) for p in partitions]
         with self._driver:
             found = self._with_group("committed").committed(tps, self._api_timeout_ms(timeout))
         return found[tps[0]] if one else found
@@ -1085,7 +724,7 @@ class KafkaConsumer:
                 NetworkStats.of(self._driver.client),
                 self._fetcher.metrics,
                 self._subscription.partitions,
-                self._polls,
+                self._loop.polls,
                 None if group is None else GroupCounts(group.membership, group.stats, group.commits.latency_ms),
                 self._unread.next_offsets(),
                 self._clock.now_ms(),
@@ -1149,9 +788,7 @@ class KafkaConsumer:
                     driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
                     now_ms = self._clock.now_ms()
             finally:
-                background, self._background = self._background, None
-                if background is not None:
-                    background.close()
+                self._loop.end()
                 driver.close()
 
     def __enter__(self) -> Self:

@@ -98,17 +98,17 @@ def given_back(consumer, tp):
     """Ctrl+C between the fetcher and the application."""
     read_to(consumer, tp, 20)
     consumer.seek(tp, 14)
-    send_ahead = consumer._send_ahead
+    send_ahead = consumer._loop._send_ahead
 
     def interrupted():
         raise KeyboardInterrupt
 
-    consumer._send_ahead = interrupted
+    consumer._loop._send_ahead = interrupted
     consumer._fetcher.wants_fetch = True
     with pytest.raises(KeyboardInterrupt):
         while True:
             consumer.poll(0.2)
-    consumer._send_ahead = send_ahead
+    consumer._loop._send_ahead = send_ahead
     read_to(consumer, tp, 20)
 
 

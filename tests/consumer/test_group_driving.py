@@ -83,8 +83,8 @@ def joined(consumer: KafkaConsumer) -> KafkaConsumer:
 
 def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
     consumer = joined(member())
-    driver, thread = consumer._driver, consumer._background._thread
-    while consumer._background.takeovers == 0:
+    driver, thread = consumer._driver, consumer._loop.background._thread
+    while consumer._loop.background.takeovers == 0:
         threading.Event().wait(0.001)
     reference = weakref.ref(consumer)
     del consumer

@@ -129,7 +129,7 @@ def test_what_was_handed_out_last_is_not_committed_before_the_next_poll(member, 
     consumer = member(auto_commit_interval_ms=1, max_poll_records=7)
     records = read(consumer, 1)
     tp = TopicPartition(topic, records[0].partition)
-    background = consumer._background
+    background = consumer._loop.background
     seen = background.takeovers
     while background.takeovers < seen + 1:  # the background thread commits what is processed, which is nothing
         threading.Event().wait(0.001)

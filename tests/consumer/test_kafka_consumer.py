@@ -19,6 +19,7 @@ from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.subscription import SubscriptionState
+from kafkacore.consumer.topics import TopicWatch
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
@@ -527,7 +528,7 @@ def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, monkeyp
         produce(broker.address, "t", index, numbered(0, 10))
     consumer.assign([A, B])
     while len(consumer._fetcher._queue) < 2:
-        consumer._step(consumer._clock.now_ms())
+        consumer._loop.step(consumer._clock.now_ms())
         consumer._driver.poll(100, consumer._clock.now_ms())
     turns = iter([consumer._fetcher._next_fetch])
 
@@ -661,23 +662,24 @@ def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
     denied = TopicInfo("t7", error=errors.TopicAuthorization("no", topic="t7"))
     nodes = {1: Node(1, "127.0.0.1", 1)}
     looked = []
-    looks = KafkaConsumer._refusals
+    looks = TopicWatch._refusals
     with KafkaConsumer(bootstrap_servers="127.0.0.1:1") as reader:
-        monkeypatch.setattr(reader, "_refusals", lambda names: looks(reader, looked.append(sorted(names)) or looked[-1]))
-        monkeypatch.setattr(reader, "_start_topic_over", lambda info, follows: looked.append(info.name))
+        watch = reader._topics
+        monkeypatch.setattr(watch, "_refusals", lambda names: looks(watch, looked.append(sorted(names)) or looked[-1]))
+        monkeypatch.setattr(watch, "_start_topic_over", lambda info, follows: looked.append(info.name))
         reader.subscribe(infos)
         for topics in (infos, {**infos, "t7": denied}, {**infos, "t7": denied}, infos, {**infos, "t9": infos["t9"]._replace()}):
             del looked[:]
             reader._metadata.snapshot = ClusterSnapshot(nodes, topics=topics)
-            reader._take_snapshot(reader._metadata.snapshot)
-            if topics is infos and reader._owed:
+            watch.follow()
+            if topics is infos and watch.owed:
                 assert looked == [["t7", "t7"], "t7"]  # changed, and refused before
-                reader._owed.clear()
+                watch.owed.clear()
             elif topics is infos:
                 assert len(looked[0]) == 40
             elif topics["t7"] is denied:
                 assert looked == [["t7"]]
-                assert reader._owed == {"t7": denied.error}
+                assert watch.owed == {"t7": denied.error}
             else:
                 assert looked == [["t9"]]
         assert len(reader.assignment()) == 40

@@ -1,0 +1,244 @@
+"""The loop of a call that reads, and what goes on between two calls.
+
+    wait(collect)   step: metadata -> group -> positions -> fetches sent; then collect, or wait for the network and again
+    drive()         the same step, by the background thread while no call is running
+
+Rules:
+1. Records that are there already are returned without a step. Before any are returned, the next fetch is sent.
+2. Before an error is raised, what it is not about goes on: fetches are sent, so that a caller that polls on is served.
+3. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
+4. An error between the fetcher and the caller gives the records back.
+
+Source: Kafka's KafkaConsumer.poll and ConsumerNetworkThread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kafkacore import errors
+from kafkacore._codec import SampledStat
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.group.background import BackgroundThread
+from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.offsets import PositionKeeper
+from kafkacore.consumer.subscription import Mode, SubscriptionState
+from kafkacore.consumer.topics import TopicWatch
+from kafkacore.net.driver import CallerDriver
+from kafkacore.types import TopicPartition
+
+T = TypeVar("T")
+
+_NEVER_MS = 2**62
+
+
+class ReadLoop:
+    """Drives a consumer until there is something to return; the background thread drives it between two calls.
+
+    Args:
+        driver: of the network.
+        subscription: what is read and where it stands.
+        topics: follows the metadata.
+        positions: finds positions.
+        fetcher: fetches.
+        group: this consumer's part in its group, None without one.
+
+    Attributes:
+        polls: when the application polled, for the metrics.
+        background: the thread that drives between two calls; None before the first poll, and without a group.
+    """
+
+    def __init__(
+        self,
+        driver: CallerDriver,
+        subscription: SubscriptionState,
+        topics: TopicWatch,
+        positions: PositionKeeper,
+        fetcher: Fetcher,
+        group: GroupMember | None,
+    ) -> None:
+        self._driver = driver
+        self._clock = driver.clock
+        self._metadata = driver.metadata
+        self._subscription = subscription
+        self._topics = topics
+        self._positions = positions
+        self._fetcher = fetcher
+        self._group = group
+        self.polls = SampledStat()
+        self.background: BackgroundThread | None = None
+        self._left_over: errors.KafkaError | None = None
+
+    # -- a call -------------------------------------------------------------------------------------------------------------------
+
+    def wait(self, collect: Callable[[], T], timeout: float | None) -> T:
+        """Collects, polling the network until there is something; before it is returned the next fetch is sent.
+
+        Args:
+            collect: what is false while there is nothing.
+            timeout: seconds; None for no limit.
+        """
+        driver, group, topics = self._driver, self._group, self._topics
+        driver.check_woken()
+        now_ms = self._clock.now_ms()
+        self.polls.mark(now_ms)
+        if group is not None:
+            self._enter_group(group, now_ms)
+        owes = bool(topics.owed) or self._metadata.unraised is not None
+        if not owes and not self._subscription.unsettled and not topics.behind and (group is None or not group.due(now_ms)):
+            found = self._collect(collect)
+            if found:
+                try:
+                    if self._fetcher.wants_fetch:
+                        self._send_ahead()
+                except BaseException:
+                    self.give_back(found)
+                    raise
+                return found
+        if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
+            raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
+        fetcher, clock = self._fetcher, self._clock
+        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
+        polled = False
+        driver.client.catch_up(now_ms)
+        while True:
+            try:
+                if group is not None:
+                    group.still_polling(now_ms)
+                self.step(now_ms)
+                if group is not None:
+                    now_ms = self._take_part(group, now_ms)
+                if owes:
+                    owes = False
+                    self._raise_owed()
+            except errors.KafkaError:
+                self._go_on()
+                raise
+            found = self._collect(collect)
+            if found:
+                try:
+                    if fetcher.wants_fetch:
+                        self._send_ahead()
+                except BaseException:
+                    self.give_back(found)
+                    raise
+                return found
+            if topics.owed:
+                self._go_on()
+                self._raise_owed()
+            if fetcher.wants_fetch:
+                fetcher.send_fetches(now_ms)
+            wake_ms = min(deadline_ms, self._next_wake_ms(now_ms))
+            while True:  # a large answer comes in many pieces: only what changes something is worth a full round
+                if polled and now_ms >= deadline_ms:
+                    return found
+                driver.poll(wake_ms - now_ms, now_ms)
+                polled = True
+                now_ms = clock.now_ms()
+                if (
+                    fetcher.wants_fetch
+                    or fetcher.waits_for_nodes
+                    or now_ms >= wake_ms
+                    or self._subscription.unsettled
+                    or topics.behind
+                    or (group is not None and group.due(now_ms))
+                ):
+                    break
+
+    def give_back(self, found: Any) -> None:
+        """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
+        by_partition = {TopicPartition(c.topic, c.partition): c for c in found if c is not None} if not isinstance(found, dict) else found
+        self._fetcher.give_back(by_partition)
+
+    def _collect(self, collect: Callable[[], T]) -> T:
+        try:
+            return collect()
+        except errors.KafkaError:
+            self._go_on()
+            raise
+
+    def _go_on(self) -> None:
+        """Before an error is raised: what it is not about goes on, however often it is raised."""
+        now_ms = self._clock.now_ms()
+        self._fetcher.send_fetches(now_ms)
+        self._driver.client.poll(0, now_ms)
+
+    def _raise_owed(self) -> None:
+        """Raises what the last metadata answer refused, or why an attempt to connect failed; each once."""
+        self._topics.raise_owed()
+        self._driver.raise_failure()
+
+    def _send_ahead(self) -> None:
+        """Sends the next fetches and lets the network move without waiting, while the caller has records to work on."""
+        now_ms = self._clock.now_ms()
+        self._driver.client.catch_up(now_ms)
+        if self._fetcher.send_fetches(now_ms):
+            self._driver.client.poll(0, now_ms)
+
+    # -- what is due --------------------------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> None:
+        """Brings assignment, positions and fetches up to date; sends what can be sent."""
+        if self._topics.behind:
+            self._topics.follow()
+        if self._group is not None:
+            self._group.step(now_ms)
+        self._positions.step(now_ms, self._clock.wall_ms())
+        self._fetcher.send_fetches(now_ms)
+
+    def _next_wake_ms(self, now_ms: int) -> int:
+        """When the next step is due although nothing arrives."""
+        waits = [self._positions.next_wake_ms(now_ms), self._fetcher.next_wake_ms(now_ms)]
+        if self._group is not None:
+            waits.append(self._group.next_wake_ms(now_ms))
+        known = [w for w in waits if w is not None]
+        return now_ms + min(known) if known else _NEVER_MS
+
+    # -- the group ----------------------------------------------------------------------------------------------------------------
+
+    def _enter_group(self, group: GroupMember, now_ms: int) -> None:
+        """What was returned before is processed now; what went wrong in the background since is raised."""
+        group.refuse_inside_listener("poll")
+        if self.background is None:
+            self.background = BackgroundThread(self._driver, self, f"kafkacore-consumer-{group.group_id}")
+        left_over, self._left_over = self._left_over, None
+        group.enter_poll(now_ms)
+        if left_over is not None:
+            raise left_over
+
+    def _take_part(self, group: GroupMember, now_ms: int) -> int:
+        """Carries out what a rebalance changes. Returns the time, which calls of the application have moved on."""
+        group.poll_on(now_ms)
+        if group.membership.change is None:
+            return now_ms
+        group.carry_out()
+        now_ms = self._clock.now_ms()
+        self.step(now_ms)
+        return now_ms
+
+    def drive(self, now_ms: int) -> int | None:
+        """For the background thread: sends what is due while the application works. What goes wrong is raised by the next poll."""
+        if self._left_over is None:
+            try:
+                self.step(now_ms)
+            except errors.KafkaError as error:
+                self._left_over = error
+        elif self._group is not None:
+            self._group.step(now_ms)
+            self._fetcher.send_fetches(now_ms)
+        return self._next_wake_ms(now_ms) - now_ms
+
+    def driving_failed(self, error: Exception) -> None:
+        """For the background thread: what ended its driving is raised by the next poll."""
+        if self._left_over is None:
+            if not isinstance(error, errors.KafkaError):
+                cause, error = error, errors.InternalError(f"the background thread failed: {error!r}")
+                error.__cause__ = cause
+            self._left_over = error
+
+    def end(self) -> None:
+        """The consumer is closed."""
+        background, self.background = self.background, None
+        if background is not None:
+            background.close()

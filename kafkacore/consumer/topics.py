@@ -1,0 +1,188 @@
+"""What metadata say about the topics that a consumer reads: refusals, partitions added, topics created again, matches of a pattern.
+
+Rules:
+1. A snapshot is looked at once (`follow`), and of it the topics alone that differ from the snapshot before.
+2. A refusal of the cluster is raised once (`raise_owed`), and the topic is asked for again.
+3. In a group the group says what its members read: here only topics are subscribed to, and positions of deleted topics started over.
+
+Source: Kafka's ConsumerCoordinator (maybeUpdateSubscriptionMetadata) and SubscriptionState.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable
+
+from kafkacore import errors
+from kafkacore.clock import Clock
+from kafkacore.consumer.fetcher import Fetcher
+from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.sessions import ZERO_TOPIC_ID
+from kafkacore.consumer.subscription import EARLIEST, Mode, SubscriptionState
+from kafkacore.metadata import ClusterSnapshot, Metadata, TopicInfo
+from kafkacore.types import TopicPartition
+
+log = logging.getLogger("kafkacore.consumer")
+
+
+class TopicWatch:
+    """Brings a consumer's subscription up to date with the cluster's metadata.
+
+    Args:
+        subscription: what is read.
+        metadata: what is known of the cluster.
+        fetcher: hears when what is to be fetched may have changed.
+        clock: the time.
+        exclude_internal: a pattern does not match the brokers' own topics.
+
+    Attributes:
+        group: this consumer's part in its group, None without one.
+        owed: refusals of topics that no call has raised yet.
+    """
+
+    def __init__(
+        self, subscription: SubscriptionState, metadata: Metadata, fetcher: Fetcher, clock: Clock, *, exclude_internal: bool
+    ) -> None:
+        self._subscription = subscription
+        self._metadata = metadata
+        self._fetcher = fetcher
+        self._clock = clock
+        self._exclude_internal = exclude_internal
+        self.group: GroupMember | None = None
+        self.owed: dict[str, errors.KafkaError] = {}
+        self._refused: dict[str, errors.KafkaError] = {}
+        self._seen: ClusterSnapshot | None = None
+        self._stale: object = None  # from before a pattern was subscribed to: of some topics only
+
+    # -- what is wanted -----------------------------------------------------------------------------------------------------------
+
+    def want(self, topics: Collection[str]) -> None:
+        """These are the topics to be asked for."""
+        self._metadata.set_topics(topics, self._clock.now_ms())
+        self._refused = self._refusals(topics)  # answers to earlier calls, which raised them
+        self.owed.clear()
+        if self._refused:
+            self._metadata.request_update()
+
+    def subscribe(self, names: Iterable[str]) -> None:
+        """Reads these topics."""
+        self._subscription.subscribe_topics(names)
+        self.want(self._subscription.topics)
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        """Reads the topics whose whole names match; they show with the next metadata, which are about all topics."""
+        self._subscription.subscribe_pattern(pattern)
+        self._metadata.all_topics = True
+        self._metadata.request_update()
+        self._stale = self._metadata.snapshot
+
+    def unsubscribe(self) -> None:
+        """Reads nothing."""
+        self._subscription.unsubscribe()
+        self._metadata.all_topics = False
+
+    # -- for the group's engine ---------------------------------------------------------------------------------------------------
+
+    def want_of_group(self, topics: frozenset[str]) -> None:
+        """As the leader of a group this consumer needs to know the topics of all members."""
+        self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
+
+    def ask_names_of_ids(self) -> None:
+        """The coordinator assigned topics by ids that have no name yet."""
+        if self._subscription.mode is Mode.BROKER_PATTERN:
+            self._metadata.all_topics = True
+        self._metadata.request_update()
+
+    def assigned_by_group(self) -> None:
+        """The assignment has changed. Under the broker's pattern the topics are known by it only."""
+        subscription = self._subscription
+        if subscription.mode is Mode.BROKER_PATTERN:
+            subscription.topics = frozenset(tp.topic for tp in subscription.partitions)
+            self._metadata.all_topics = False
+            self.want(subscription.topics)
+        self._fetcher.retain()
+
+    # -- following ----------------------------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """There are metadata that `follow` has not looked at."""
+        return self._metadata.snapshot is not self._seen
+
+    def look_again(self) -> None:
+        """The next `follow` looks at all topics."""
+        self._seen = None
+
+    def raise_owed(self) -> None:
+        """Raises what the last metadata answer refused, once."""
+        if self.owed:
+            owed = list(self.owed.values())
+            self.owed.clear()
+            raise errors.joined(owed)
+
+    def follow(self) -> None:
+        """New metadata: topics it refuses are owed to the caller, once, and asked for again; a subscription follows the partitions."""
+        snapshot = self._metadata.snapshot
+        before, self._seen = self._seen, snapshot
+        self._fetcher.wants_fetch = True
+        subscription = self._subscription
+        if subscription.mode is Mode.PATTERN:
+            self._match(snapshot)
+        topics = subscription.topics or subscription.by_topic.keys()
+        now, known_before = snapshot.topics, {} if before is None else before.topics
+        changed = [name for name in topics if (info := now.get(name)) is not None and info is not known_before.get(name)]
+        refused = self._refusals([*changed, *(name for name in self._refused if name in topics)])
+        if refused:
+            self.owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
+            self._metadata.request_update()
+        self._refused = refused
+        follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self.group is None  # a group says what its members read
+        if follows and (before is None or subscription.mode is Mode.PATTERN):  # else the topics are those of the snapshot before
+            for name in [name for name in subscription.by_topic if name not in topics]:
+                subscription.remove([state.tp for state in subscription.by_topic[name].values()])
+        for name in sorted(changed):
+            info, known = now[name], known_before.get(name)
+            if info.error is None and (known is None or known.error is not None or known.topic_id != info.topic_id):
+                self._start_topic_over(info, follows)
+            if follows and (known is None or known.partitions != info.partitions):
+                have = subscription.by_topic.get(name, {})
+                added = [TopicPartition(name, p.index) for p in info.partitions if p.index not in have]
+                if added:  # all of a partition added later was written after the subscription
+                    subscription.add(added, EARLIEST if have else None)
+        self._fetcher.retain()
+
+    def _refusals(self, topics: Iterable[str]) -> dict[str, errors.KafkaError]:
+        """The topics that the cluster refuses to describe, and why; a topic that may only not be known yet is none of them."""
+        known = self._metadata.snapshot.topics
+        return {
+            name: info.error
+            for name in topics
+            if (info := known.get(name)) is not None and info.error is not None and not info.error.retriable
+        }
+
+    def _start_topic_over(self, info: TopicInfo, follows: bool) -> None:
+        """Where a topic was deleted and created again, nothing known of its partitions counts."""
+        subscription = self._subscription
+        indexes = {partition.index for partition in info.partitions} if follows else None
+        for state in list(subscription.by_topic.get(info.name, {}).values()):
+            if state.topic_id and info.topic_id not in (ZERO_TOPIC_ID, state.topic_id):
+                tp = state.tp
+                log.warning("%s-%d: the topic was deleted and created again, offset %d no longer counts", *tp, state.offset)
+                if indexes is None or tp.partition in indexes:
+                    subscription.start_over(tp)
+                else:  # it has fewer partitions now; metadata that briefly leave one out take nothing away
+                    subscription.remove([tp])
+
+    def _match(self, snapshot: ClusterSnapshot) -> None:
+        """The topics that the pattern matches by now."""
+        subscription = self._subscription
+        pattern = subscription.pattern
+        if pattern is None or snapshot.is_bootstrap or snapshot is self._stale:
+            return
+        internal = self._exclude_internal
+        subscription.topics = frozenset(
+            name for name, info in snapshot.topics.items() if pattern.fullmatch(name) and not (internal and info.is_internal)
+        )
+        if self.group is not None:
+            self.group.membership.subscribe(subscription.topics)
