@@ -577,6 +577,14 @@ class Partition:
         if kept != self.isr:
             self._propose(kept)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether time alone changes nothing: the replicas of the ISR have everything, and it is committed."""
+        end_offset, remotes = self.log.end_offset, self.remotes
+        return self.high_watermark >= end_offset and all(
+            node == self.node_id or (node in remotes and remotes[node].log_end_offset == end_offset) for node in self.isr
+        )
+
     def _propose(self, isr: tuple[int, ...]) -> None:
         self.pending_isr = isr  # first: the answer may come within the call
         self._owner.propose_isr(self, isr)

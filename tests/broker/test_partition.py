@@ -165,10 +165,10 @@ def test_a_follower_that_has_caught_up_is_waited_for_before_it_is_in_the_isr(sta
     stage.ineligible.clear()
     stage.write()
     stage.fetch(2, 1)
-    assert stage.hw == 0
+    assert (stage.hw, stage.partition.is_at_rest) == (0, False)
     stage.now_ms += LAG_MS + 1
     assert stage.partition.look_again(stage.now_ms)  # it has not come: nobody waits longer than the lag time
-    assert stage.hw == 1
+    assert (stage.hw, stage.partition.is_at_rest) == (1, True)
 
 
 def test_below_min_isr_nothing_is_committed():
