@@ -199,6 +199,35 @@ def headline() -> str:
     return " · ".join(str(v) for v in machine().values())
 
 
+def plot(tables: Sequence[Table], path: Path) -> None:
+    """Draws a chart a table into a PNG: a group of bars a row, a bar a case."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(2, len(tables))
+    rows = -(-len(tables) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(8 * columns, 4.5 * rows), layout="constrained", squeeze=False)
+    for axis in axes.flat[len(tables) :]:
+        axis.set_visible(False)
+    for axis, table in zip(axes.flat, tables, strict=False):
+        names = list(dict.fromkeys(name for timings in table.rows.values() for name in timings))
+        width = 0.8 / len(names)
+        for nth, name in enumerate(names):
+            bars = [(at, timings[name].median_ns) for at, timings in enumerate(table.rows.values()) if name in timings]
+            axis.bar([at + (nth - (len(names) - 1) / 2) * width for at, _ in bars], [value for _, value in bars], width, label=name)
+        axis.set_xticks(range(len(table.rows)), list(table.rows), rotation=20, ha="right", fontsize=8)
+        axis.set_ylabel(table.unit)
+        axis.set_yscale("symlog")
+        axis.set_title(table.title, fontsize=9)
+        axis.grid(axis="y", alpha=0.3)
+        axis.legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def report(tables: Sequence[Table], *, as_json: bool) -> None:
     """Prints the tables for people, or one JSON document with the machine and the commit."""
     if as_json:

@@ -1,8 +1,9 @@
 /* nullbroker: a Kafka broker that costs almost nothing, so the client is the bottleneck.
  *   Produce  record data is dropped inside the kernel (recv MSG_TRUNC); --verify reads it and checks every CRC32C
  *   Fetch    serves DIR/<topic>.batch (one v2 batch, any codec) again and again, only the base offset is patched
+ *   others   DIR/KEY-VERSION.answer is the body that every request of that API is answered with; no version but that is offered
  * usage: nullbroker PORT PARTITIONS DIR HIGH_WATERMARK [--verify]
- * SIGUSR1 prints one JSON line: requests, batches, records, bytes, cpu seconds so far.  Thread per connection. */
+ * SIGUSR1 prints one JSON line: requests, batches, records, bytes, cpu seconds, answers out of files by API so far.  Thread per connection. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <dirent.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -63,8 +65,21 @@ static int sendall(int fd, struct iovec *v, int n) {
     }
     return 0;
 }
-static const struct { int16_t k, lo, hi; } API[] = {{0,3,7},{1,4,11},{2,1,2},{3,1,5},{10,0,1},{18,0,3},{22,0,1},{8,0,2},{9,0,2}};
-#define NAPI ((int)(sizeof API / sizeof *API))
+enum { BUILT_IN = 7, MAX_API = 32 };
+static struct { int16_t k, lo, hi; uint8_t *answer; size_t n; atomic_llong count; } API[MAX_API] = {{0,3,7},{1,4,11},{2,1,2},{3,1,5},{10,0,1},{18,0,3},{22,0,1}};
+static int NAPI = BUILT_IN;
+static int load_answers(void) {
+    DIR *d = opendir(dir); struct dirent *e; int key, ver, end;
+    while (d && (e = readdir(d))) {
+        end = 0; if (sscanf(e->d_name, "%d-%d.answer%n", &key, &ver, &end) != 2 || !end || e->d_name[end]) continue;
+        char path[800]; snprintf(path, sizeof path, "%s/%s", dir, e->d_name); FILE *f = fopen(path, "rb");
+        if (!f || NAPI == MAX_API) return -1;
+        API[NAPI].k = key; API[NAPI].lo = API[NAPI].hi = ver; API[NAPI].answer = malloc(1 << 20); API[NAPI].n = fread(API[NAPI].answer, 1, 1 << 20, f);
+        fclose(f); NAPI++;
+    }
+    if (d) closedir(d);
+    return 0;
+}
 static void h_versions(W *w, int ver) {
     w16(w, ver > 3 ? 35 : 0); if (ver > 3) ver = 0;
     if (ver >= 3) w8(w, NAPI + 1); else w32(w, NAPI);
@@ -171,7 +186,10 @@ static void *conn(void *arg) {
         case 10: if (ver >= 1) w32(w, 0); w16(w, 0); if (ver >= 1) wstr(w, NULL); w32(w, 1); wstr(w, "127.0.0.1"); w32(w, port); break;
         case 18: h_versions(w, ver); break;
         case 22: w32(w, 0); w16(w, 0); w64(w, 1000); w16(w, 0); break;
-        default: r->dead = 1; fprintf(stderr, "api %d v%d not supported\n", key, ver);
+        default: {                                    /* the body does not depend on the request */
+            int i = BUILT_IN; while (i < NAPI && (API[i].k != key || API[i].lo != ver)) i++;
+            if (i < NAPI) { wb(w, API[i].answer, API[i].n); API[i].count++; } else { r->dead = 1; fprintf(stderr, "api %d v%d not supported\n", key, ver); }
+        }
         }
         if (r->dead) break;
         if (r->left > 0) skip(r, r->left);
@@ -183,15 +201,17 @@ static void *stats(void *arg) {
     sigset_t *s = arg; int sig;
     for (;;) {
         sigwait(s, &sig); struct rusage u; getrusage(RUSAGE_SELF, &u);
-        printf("{\"req\":%lld,\"fetch\":%lld,\"batches\":%lld,\"records\":%lld,\"bytes\":%lld,\"badcrc\":%lld,\"cpu\":%.6f}\n", (long long)st_req, (long long)st_fetch, (long long)st_batch, (long long)st_rec,
+        printf("{\"req\":%lld,\"fetch\":%lld,\"batches\":%lld,\"records\":%lld,\"bytes\":%lld,\"badcrc\":%lld,\"cpu\":%.6f", (long long)st_req, (long long)st_fetch, (long long)st_batch, (long long)st_rec,
                (long long)st_bytes, (long long)st_bad, u.ru_utime.tv_sec + u.ru_stime.tv_sec + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6);
-        fflush(stdout);
+        for (int i = BUILT_IN; i < NAPI; i++) printf(",\"api%d\":%lld", API[i].k, (long long)API[i].count);
+        puts("}"); fflush(stdout);
     }
     return NULL;
 }
 int main(int c, char **v) {
     if (c < 5) { fprintf(stderr, "usage: nullbroker PORT PARTITIONS DIR HIGH_WATERMARK [--verify]\n"); return 2; }
     port = atoi(v[1]); nparts = atoi(v[2]); dir = v[3]; hw = atoll(v[4]); verify = c > 5;
+    if (load_answers()) { perror("answers"); return 1; }
     static sigset_t s; sigemptyset(&s); sigaddset(&s, SIGUSR1); pthread_sigmask(SIG_BLOCK, &s, NULL);
     pthread_t th; pthread_create(&th, NULL, stats, &s);
     int l = socket(AF_INET, SOCK_STREAM, 0), one = 1; setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

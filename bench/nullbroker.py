@@ -13,6 +13,7 @@ import subprocess
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -36,6 +37,29 @@ def binary() -> Path:
     return directory / "nullbroker"
 
 
+def group_answers(topic: str, partitions: int) -> dict[tuple[int, int], bytes]:
+    """What a coordinator says to the one member of a classic group: it gets all partitions by range, nothing is committed yet."""
+    from kafkacore import TopicPartition
+    from kafkacore import protocol as p
+    from kafkacore.consumer.group.assignor import MemberAssignment, encode_assignment
+    from kafkacore.protocol import group as g
+
+    indexes = range(partitions)
+    assignment = encode_assignment(MemberAssignment(tuple(TopicPartition(topic, index) for index in indexes)))
+    fetched = [g.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="") for index in indexes]
+    committed = [g.OffsetCommitResponsePartition(partition_index=index) for index in indexes]
+    answers: list[tuple[Any, int, Any]] = [
+        # the newest versions that all clients know
+        (p.JoinGroupRequest, 5, p.JoinGroupResponse(generation_id=1, protocol_name="range", leader="another", member_id="member")),
+        (p.SyncGroupRequest, 3, p.SyncGroupResponse(assignment=assignment)),
+        (p.HeartbeatRequest, 3, p.HeartbeatResponse()),
+        (p.LeaveGroupRequest, 1, p.LeaveGroupResponse()),
+        (p.OffsetFetchRequest, 3, p.OffsetFetchResponse(topics=[g.OffsetFetchResponseTopic(name=topic, partitions=fetched)])),
+        (p.OffsetCommitRequest, 3, p.OffsetCommitResponse(topics=[g.OffsetCommitResponseTopic(name=topic, partitions=committed)])),
+    ]
+    return {(api.API_KEY, version): b"".join(bytes(part) for part in body.encode(version)) for api, version, body in answers}
+
+
 class NullBroker:
     """A running null broker.
 
@@ -44,15 +68,23 @@ class NullBroker:
         batches: topic name -> the one record batch that its fetches are answered with, again and again.
         high_watermark: end offset of every partition.
         verify: read and check the CRC of every produced batch instead of dropping it in the kernel.
+        answers: (API key, version) -> the body that its requests are answered with; see `group_answers`.
     """
 
     def __init__(
-        self, partitions: int = 4, batches: dict[str, bytes] | None = None, high_watermark: int = 1 << 40, verify: bool = False
+        self,
+        partitions: int = 4,
+        batches: dict[str, bytes] | None = None,
+        high_watermark: int = 1 << 40,
+        verify: bool = False,
+        answers: dict[tuple[int, int], bytes] | None = None,
     ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="nullbroker-"))
         atexit.register(self.close)
         for topic, batch in (batches or {}).items():
             (self._directory / f"{topic}.batch").write_bytes(batch)
+        for (key, version), body in (answers or {}).items():
+            (self._directory / f"{key}-{version}.answer").write_bytes(body)
         command = [str(binary()), "0", str(partitions), str(self._directory), str(high_watermark), *(["--verify"] if verify else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -60,7 +92,7 @@ class NullBroker:
         self.pid = self._process.pid
 
     def counters(self) -> dict[str, float]:
-        """What it counted so far: requests, batches, records, bytes, bad CRCs and its CPU seconds."""
+        """What it counted so far: requests, batches, records, bytes, bad CRCs, its CPU seconds; requests by `answers` as "apiKEY"."""
         self._process.send_signal(signal.SIGUSR1)
         assert self._process.stdout is not None
         counted: dict[str, float] = json.loads(self._process.stdout.readline())

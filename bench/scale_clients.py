@@ -154,15 +154,28 @@ def assigned(cluster: ClusterProcess, partitions: int) -> KafkaConsumer:
     return consumer
 
 
+def only_member(cluster: ClusterProcess, partitions: int, group: str) -> KafkaConsumer:
+    """A member that a group of its own has given all partitions, with automatic commits."""
+    consumer = KafkaConsumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers, group_id=group, auto_offset_reset="earliest")
+    deadline = time.monotonic() + 60
+    while len(consumer.assignment()) < partitions:
+        consumer.poll(0.1, 1)
+        if time.monotonic() > deadline:
+            raise SystemExit(f"group {group}: no assignment of {partitions} partitions")
+    consumer.seek_to_beginning(*consumer.assignment())
+    return consumer
+
+
 @contextmanager
-def reading(partitions: int, quick: bool, *, brokers: int) -> Iterator[Sample]:
+def reading(partitions: int, quick: bool, *, brokers: int, grouped: bool = False) -> Iterator[Sample]:
     """ns of CPU per record that is read, every partition with the same share of the data, in batches of 100 records."""
     batches_each = max(1, (100 if quick else 2_000) // partitions)
     total = partitions * batches_each * BATCH_RECORDS
     with ClusterProcess(brokers) as cluster:
         cluster.create_topic(TOPIC, partitions)
         fill(cluster, TOPIC, partitions, batches_each, batch(BATCH_RECORDS, RECORD_BYTES))
-        with assigned(cluster, partitions) as objects, assigned(cluster, partitions) as columns:
+        consumers = [only_member(cluster, partitions, how) if grouped else assigned(cluster, partitions) for how in ("poll", "poll_batch")]
+        with consumers[0] as objects, consumers[1] as columns:
             polls: dict[str, tuple[KafkaConsumer, Callable[[], int]]] = {
                 "poll": (objects, lambda: sum(map(len, objects.poll(1.0, 500).values()))),
                 "poll_batch": (columns, lambda: sum(map(len, columns.poll_batch(1.0)))),
@@ -341,6 +354,7 @@ def taking_over(topics: int, quick: bool) -> Iterator[Sample]:
 PER_RECORD = "ns of CPU per record"
 SENDING_GOALS = {(size, part): KeepsRate(share) for size, share in ((1_000, 0.8), (10_000, 0.6)) for part in (THREAD, PROCESS)}
 READING_GOALS = {(size, part): KeepsRate(share) for size, share in ((1_000, 0.8), (10_000, 0.5)) for part in ("poll", "poll_batch")}
+GROUP_GOALS = {(size, part): KeepsRate(0.7) for size in (1_000, 10_000) for part in ("poll", "poll_batch")}
 MANY_GOALS = {(size, part): AtMost(60) for size in TENS for part in ("columns", "list")}
 SENDING_PARTS = (THREAD, PROCESS)
 
@@ -372,6 +386,10 @@ TABLES = [
     Growth(
         "consumer.three", "consumer: poll() of 500 records, poll_batch(); three brokers", PER_RECORD, "partitions", READ, READ[:2],
         partial(reading, brokers=3), READING_GOALS, parts=("poll", "poll_batch"),
+    ),
+    Growth(
+        "consumer.group", "consumer: poll() of 500 records, poll_batch() by a member of a group; three brokers", PER_RECORD, "partitions",
+        READ, READ[:2], partial(reading, brokers=3, grouped=True), GROUP_GOALS, parts=("poll", "poll_batch"),
     ),
     Growth(
         "consumer.trickle", "consumer: a record comes to one of the assigned partitions", "us of CPU per record", "partitions",

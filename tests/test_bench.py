@@ -31,6 +31,7 @@ QUICK = {
     "consumer": {
         "consumer: poll() of 500 records, poll_batch(); one broker": (READ, ("poll", "poll_batch")),
         "consumer: poll() of 500 records, poll_batch(); three brokers": (READ, ("poll", "poll_batch")),
+        "consumer: poll() of 500 records, poll_batch() by a member of a group; three brokers": (READ, ("poll", "poll_batch")),
         "consumer: a record comes to one of the assigned partitions": (READ, ()),
         "consumer: idle, nothing comes": (READ, ()),
     },

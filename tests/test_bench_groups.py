@@ -1,0 +1,98 @@
+"""The benchmarks of consumer groups still run, and their arithmetic holds: once each, small, without Java."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / "bench"
+COMPILER = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+BOTH = ["kafkacore", "confluent"]
+MS = 1_000_000
+
+
+def quick(script: str, *options: str) -> Any:
+    pytest.importorskip("confluent_kafka")
+    command = [sys.executable, str(BENCH / f"{script}.py"), "--quick", "--json", *options]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)["tables"]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
+
+
+@pytest.mark.slow
+def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None:
+    pytest.importorskip("aiokafka")
+    pytest.importorskip("kafka")
+    if shutil.which(COMPILER) is None:
+        pytest.skip("the null broker needs a C compiler")
+    tables = quick("consumer", "--only", "null,own", "--plot", str(tmp_path / "consumer.png"))
+    assert [table["title"].rpartition("from ")[2] for table in tables] == ["the null broker", "kafkacore's broker"]
+    cases = ["kafkacore poll(500)", "kafkacore poll_batch()", "confluent consume(500)", "aiokafka getmany(500)", "kafka-python poll(500)"]
+    for table in tables:
+        assert list(table["rows"]["100 B"]) == cases
+        assert all(timing["median_ns"] > 0 for timing in table["rows"]["100 B"].values())
+        assert list(table["goals"]["100 B"]) == cases[:2]
+    assert (tmp_path / "consumer.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_requests_of_idle_members_are_counted() -> None:
+    requests, cpu = quick("consumer", "--only", "idle")
+    for protocol in ("classic", "consumer"):
+        assert {client: requests["rows"][f"{protocol}, all"][client]["median_ns"] > 0 for client in BOTH} == dict.fromkeys(BOTH, True)
+        assert list(cpu["rows"][protocol]) == BOTH
+
+
+@pytest.mark.slow
+def test_latency_is_measured_for_every_pair_of_clients() -> None:
+    (table,) = quick("latency")
+    assert list(table["rows"]) == [f"linger {linger_ms} ms, {rank}" for linger_ms in (0, 5) for rank in ("p50", "p99")]
+    for row in table["rows"].values():
+        assert list(row) == [*BOTH, "kafkacore to confluent", "confluent to kafkacore"]
+        assert all(timing["median_ns"] >= timing["best_ns"] > 0 for timing in row.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["eager", "cooperative", "KIP-848"])
+def test_gaps_of_changing_groups_are_measured(protocol: str) -> None:
+    (table,) = quick("churn", "--only", protocol)
+    assert table["title"].startswith(f"{protocol}: ")
+    assert list(table["rows"]) == [f"{what}, {rank}" for what in ("all gaps", "longest gap") for rank in ("p50", "p99", "max")]
+    for row in table["rows"].values():
+        assert list(row) == [*BOTH, "no group"]
+
+
+def test_a_gap_ends_with_a_record_behind_all_before_it(bench: Any) -> None:
+    gaps_ms = bench("churn").gaps_ms
+
+    def gaps(*events: tuple[int, int, int]) -> list[list[float]]:
+        array = np.array([(ms * MS, partition, offset) for ms, partition, offset in events], np.int64).reshape(-1, 3)
+        found: list[list[float]] = gaps_ms(array, 2, 1_000 * MS, 2_000 * MS, 200 * MS)
+        return found
+
+    assert gaps() == [[800.0], [800.0]]
+    steady = [(ms, 0, ms // 100) for ms in range(900, 2_200, 100)]
+    assert gaps(*steady) == [[], [800.0]]
+    assert gaps(*reversed([event for event in steady if not 1_200 < event[0] < 1_600])) == [[200.0], [800.0]]
+    # the new owner of partition 1 begins again at offset 5: no progress before offset 8
+    again = [(1_000, 1, 5), (1_150, 1, 6), (1_300, 1, 7), (1_400, 1, 5), (1_500, 1, 6), (1_600, 1, 7), (1_700, 1, 8), (1_900, 1, 9)]
+    assert gaps(*steady, *again) == [[], [200.0]]
