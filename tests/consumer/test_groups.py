@@ -339,3 +339,117 @@ def test_topics_that_the_brokers_pattern_matches_later(shared, topic):
         assert consumer.subscription() == {topic, f"{topic}-more"}
         assert set(consumer._metadata.topics) == consumer.subscription()
         assert not consumer._metadata.all_topics
+
+
+SLOW_HEARTBEATS = {
+    "group_consumer_heartbeat_interval_ms": 900_000,
+    "group_consumer_session_timeout_ms": 1_800_000,
+    "group_max_session_timeout_ms": 1_800_000,
+}
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[EmbeddedCluster]:
+    """A cluster where nobody hears of anything by a heartbeat."""
+    with EmbeddedCluster(config=SLOW_HEARTBEATS) as cluster:
+        yield cluster
+
+
+def refuse_commits(cluster: EmbeddedCluster, code: int, times: int = 1) -> list[int]:
+    """Answers the next commits with an error; the answers that are left."""
+    left = [code] * times
+
+    def refuse(request):
+        if not left:
+            return None
+        code = left.pop()
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=t.name,
+                    partitions=[OffsetCommitResponsePartition(partition_index=q.partition_index, error_code=code) for q in t.partitions],
+                )
+                for t in request.topics
+            ]
+        )
+
+    cluster.control("OffsetCommit", refuse)
+    return left
+
+
+@pytest.mark.parametrize(
+    ("group_protocol", "code"),
+    [
+        ("classic", Code.UNKNOWN_MEMBER_ID),
+        ("classic", Code.ILLEGAL_GENERATION),
+        ("classic", Code.REBALANCE_IN_PROGRESS),
+        ("consumer", Code.UNKNOWN_MEMBER_ID),
+        ("consumer", Code.FENCED_MEMBER_EPOCH),
+    ],
+)
+@pytest.mark.parametrize("automatic", [False, True])
+def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_for(slow, group_protocol, code, automatic):
+    name = f"ended-{group_protocol}-{int(code)}-{automatic}"
+    slow.create_topic(name, partitions=2)
+    heartbeats = {"heartbeat_interval_ms": 900_000, "session_timeout_ms": 1_800_000} if group_protocol == "classic" else {}
+    instance = "i" if code == Code.UNKNOWN_MEMBER_ID else None  # else the coordinator waits for the old member, which it still has
+    heard = Noted()
+    with KafkaConsumer(
+        bootstrap_servers=slow.bootstrap_servers,
+        group_id=name,
+        group_protocol=group_protocol,
+        auto_offset_reset="earliest",
+        group_instance_id=instance,
+        enable_auto_commit=automatic,
+        auto_commit_interval_ms=1,
+        **heartbeats,
+    ) as consumer:
+        consumer.subscribe([name], listener=heard)
+        until(lambda: len(consumer.assignment()) == 2, consumer)
+        until(lambda: consumer._group.membership.rebalances == 1, consumer)
+        before = consumer.consumer_group_metadata()
+        left = refuse_commits(slow, code)
+        try:
+            if automatic:
+                with KafkaProducer(bootstrap_servers=slow.bootstrap_servers) as producer:
+                    producer.send(name, b"x").result(10)
+                until(lambda: not left, consumer)
+            else:
+                rebalancing = code == Code.REBALANCE_IN_PROGRESS
+                with pytest.raises(errors.RebalanceInProgress if rebalancing else errors.CommitFailed):
+                    consumer.commit({(name, 0): 0})
+            until(lambda: consumer._group.membership.rebalances == 2, consumer)
+        finally:
+            slow.control("OffsetCommit", None)
+        after = consumer.consumer_group_metadata()
+        assert after.generation_id != before.generation_id or after.member_id != before.member_id or group_protocol == "consumer"
+        gone = "revoked" if code == Code.REBALANCE_IN_PROGRESS else "lost"
+        assert heard.calls == [("assigned", [0, 1]), (gone, [0, 1]), ("assigned", [0, 1])]
+        consumer.commit({(name, 0): 0})
+
+
+def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
+    """The coordinator has moved on, and the heartbeat that would say so is a quarter of an hour away."""
+    slow.create_topic("stale", partitions=2)
+    slow.create_topic("other", partitions=2)
+    settings = {"bootstrap_servers": slow.bootstrap_servers, "group_id": "stale", "group_protocol": "consumer"}
+    with KafkaConsumer("stale", **settings) as first, KafkaConsumer("other", **settings) as second:
+        until(lambda: len(first.assignment()) == 2 and first._group.membership.rebalances == 1, first)
+        epoch = first.consumer_group_metadata().generation_id
+        until(lambda: second.consumer_group_metadata().generation_id > epoch, second)
+        asked: list[int] = []
+        left = [Code.STALE_MEMBER_EPOCH]
+
+        def refuse(request):
+            asked.append(request.generation_id_or_member_epoch)
+            if request.generation_id_or_member_epoch > epoch:
+                return None
+            partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=left[0])]
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="stale", partitions=partitions)])
+
+        slow.control("OffsetCommit", refuse)
+        try:
+            first.commit({("stale", 0): 0}, timeout=30)
+        finally:
+            slow.control("OffsetCommit", None)
+        assert asked[0] == epoch < asked[-1]

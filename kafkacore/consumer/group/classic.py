@@ -710,21 +710,37 @@ class ClassicMembership:
             self._heartbeat_failed = True
         elif generation != self._generation or self.phase is Phase.JOINING:
             return  # another generation has started since, or the answer to JoinGroup will say it
-        elif code == Code.FENCED_INSTANCE_ID:
+        elif not self._ends_with(cause):
+            if not cause.retriable:
+                self._fail(cause)
+            self._heartbeat_failed = True
+
+    def _ends_with(self, cause: errors.KafkaError) -> bool:
+        """Takes in an error about this member's generation; False when it says nothing of that."""
+        code = cause.code
+        if code == Code.FENCED_INSTANCE_ID:
             log.error("group %s: %s", self._settings.group_id, cause)
             self._fence(cause)
-        elif code in _LOST:
-            log.warning("group %s: %s", self._settings.group_id, cause)
-            self._forget_member(member_id=code != Code.ILLEGAL_GENERATION)
-            if self.phase is Phase.REVOKING:
-                self.change = Change(self.owned, True, _NONE, None)
-            elif self.phase is not Phase.OUT:
-                self._move(Phase.OUT)
-        elif cause.retriable:
-            self._heartbeat_failed = True
+            return True
+        if code not in _LOST:
+            return False
+        log.warning("group %s: %s", self._settings.group_id, cause)
+        self._forget_member(member_id=code != Code.ILLEGAL_GENERATION)
+        if self.phase is Phase.REVOKING:
+            self.change = Change(self.owned, True, _NONE, None)
+        elif self.phase is not Phase.OUT:
+            self._move(Phase.OUT)
+        return True
+
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
+        """A commit was answered with an error about this member: the member joins again now, not after the next heartbeat."""
+        if self._generation < 0 or sent_as != self.metadata or self.phase is Phase.JOINING:
+            return
+        if cause.code == Code.REBALANCE_IN_PROGRESS:
+            if self.phase is Phase.STABLE:
+                self.rejoin("the group is rebalancing")
         else:
-            self._fail(cause)
-            self._heartbeat_failed = True
+            self._ends_with(cause)
 
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, 
 _EPOCH_ENDED = frozenset({Code.STALE_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID})
 _NO_MEMBER = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_MEMBER_EPOCH})
 
+_OF_MEMBER = _NO_MEMBER | {Code.STALE_MEMBER_EPOCH, Code.FENCED_INSTANCE_ID, Code.REBALANCE_IN_PROGRESS}
+
 
 class Commit:
     """One commit on its way.
@@ -106,6 +108,7 @@ class OffsetCommits:
         member: gives the group's name, generation and member as commits name them.
         retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
         names_member: OffsetFetch names member and epoch, as KIP-848 members do.
+        refused: hears of an error about the member, and whom the commit named.
 
     Attributes:
         answered: commits with an answer whose callback is still to be called, in order.
@@ -121,11 +124,13 @@ class OffsetCommits:
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
         names_member: bool = False,
+        refused: Callable[[errors.KafkaError, ConsumerGroupMetadata], None] = lambda cause, sent_as: None,
     ) -> None:
         self._link = link
         self._names_member = names_member
         self._group_id = group_id
         self._member = member
+        self._refused = refused
         self._backoff_ms = retry_backoff_ms
         self._backoff_max_ms = retry_backoff_max_ms
         self._waiting: deque[Commit] = deque()
@@ -271,8 +276,10 @@ class OffsetCommits:
                     self._link.lost(cause)
                     self._again(commit, cause)
                     return
+                if code in _OF_MEMBER:
+                    self._refused(cause, member)
                 if code == Code.STALE_MEMBER_EPOCH and self._member().generation_id >= 0:
-                    self._again(commit, cause)  # a member still: its next heartbeat brings the epoch, if it has not done so
+                    self._again(commit, cause)  # a member still: the next heartbeat brings the epoch, if it is not here yet
                     return
                 if code in _NO_MEMBER or code == Code.STALE_MEMBER_EPOCH:
                     now = self._member()

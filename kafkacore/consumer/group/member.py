@@ -82,7 +82,14 @@ class GroupMember:
             config.client_rack,
         )
         self.membership = membership(self.link, settings)
-        self.commits = OffsetCommits(self.link, group_id, self.identity, **backoff, names_member=config.group_protocol == "consumer")
+        self.commits = OffsetCommits(
+            self.link,
+            group_id,
+            self.identity,
+            **backoff,
+            names_member=config.group_protocol == "consumer",
+            refused=self.membership.commit_refused,
+        )
         self.stats = GroupStats()
         self.listener: RebalanceListener | None = None
         self.handed: dict[TopicPartition, int] = {}
@@ -145,7 +152,7 @@ class GroupMember:
             self._auto = None
             if auto.error is None:
                 self._note_committed(auto.offsets)
-            elif auto.error.retriable:
+            elif auto.error.retriable or isinstance(auto.error, errors.StaleMemberEpoch):
                 self._next_commit_ms = now_ms + self._config.retry_backoff_ms
             else:
                 log.warning("group %s: auto-commit failed: %s", self.group_id, auto.error)

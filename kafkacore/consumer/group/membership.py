@@ -107,6 +107,14 @@ class Membership(Protocol):
     def rejoin(self, reason: str) -> None:
         """Begins a rebalance with the next step (enforce_rebalance)."""
 
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
+        """A commit was answered with an error about this member: it counts as the answer of a heartbeat does, at once.
+
+        Args:
+            cause: what the coordinator answered.
+            sent_as: whom the commit named. What is said of an earlier generation changes nothing.
+        """
+
     def leave(self, now_ms: int, reason: str) -> None:
         """Leaves the group; the request is sent at once if the coordinator can be reached, and no answer changes anything."""
 

@@ -568,6 +568,19 @@ class ConsumerMembership:
                 self._release = code != Code.FENCED_INSTANCE_ID
                 self._unreleased = None
 
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
+        """A commit was answered with an error about this member: a stale epoch asks for a heartbeat now, an ended one joins again."""
+        if self.phase not in _MEMBER or sent_as != self.metadata:
+            return
+        if cause.code == Code.STALE_MEMBER_EPOCH:
+            self._heartbeat_at_ms = 0
+        elif cause.code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID):
+            log.warning("group %s: the member joins again: %s", self._settings.group_id, cause)
+            self._lose()
+        elif cause.code == Code.FENCED_INSTANCE_ID:
+            self._refuse(cause)
+            self._lose()
+
     def _error(self, code: int, message: str | None, response: ClientResponse) -> errors.KafkaError:
         return errors.from_code(
             code,
