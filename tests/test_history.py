@@ -236,7 +236,7 @@ def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
     made.history.assert_clean()
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in (Kind.UNOWNED, Kind.UNPROCESSED, Kind.UNFENCED)])  # those of groups
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(0, 30))
 def test_every_planted_fault_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
     made = scene(rng, steps)

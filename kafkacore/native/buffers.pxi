@@ -10,16 +10,13 @@ from libc.stdlib cimport free, malloc, realloc
 cdef extern from * nogil:
     """
     #include <stdlib.h>
-    #if defined(__SANITIZE_ADDRESS__)
-    #include <sanitizer/asan_interface.h>
-    #else
-    #define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-    #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-    #endif
     /* a cache line, so that the CRC's 64-byte loads do not straddle two */
     static void *kc_block_alloc(size_t n) { void *p; return posix_memalign(&p, 64, n) ? NULL : p; }
     """
     void* kc_block_alloc(size_t n)
+
+
+cdef extern from "poison.h" nogil:
     void ASAN_POISON_MEMORY_REGION(void* p, size_t n)
     void ASAN_UNPOISON_MEMORY_REGION(void* p, size_t n)
 

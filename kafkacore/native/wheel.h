@@ -26,9 +26,12 @@
 #ifndef KAFKACORE_WHEEL_H
 #define KAFKACORE_WHEEL_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "poison.h"
 
 #define KW_MAX_LEVELS 62                 /* size 2, tick 1: 2^61 */
 #define KW_NONE (-1)
@@ -74,6 +77,25 @@ static inline int64_t kw_floor(int64_t value, int64_t step) {
     return value - (rest < 0 ? rest + step : rest);
 }
 
+/* ASAN reports who touches more of a free node than its generation, its state and the next free node, and whoever goes beyond `used`. */
+static inline void kw_hide(kw_node *n) {
+    ASAN_POISON_MEMORY_REGION(&n->prev, sizeof n->prev);
+    ASAN_POISON_MEMORY_REGION(&n->expiration, sizeof(kw_node) - offsetof(kw_node, expiration));
+}
+
+static inline void kw_show(kw_node *n, size_t count) { ASAN_UNPOISON_MEMORY_REGION(n, count * sizeof(kw_node)); }
+
+/* The slab has moved. */
+static void kw_hide_all(kw_wheel *w) {
+#if KC_ASAN
+    int32_t i;
+    for (i = 0; i < w->used; i++) {
+        if (w->nodes[i].state == KW_FREE) kw_hide(&w->nodes[i]);
+    }
+#endif
+    ASAN_POISON_MEMORY_REGION(w->nodes + w->used, (size_t)(w->capacity - w->used) * sizeof(kw_node));
+}
+
 /* Room for `more` nodes beyond `used`; 0, or -1 without memory. */
 static int kw_reserve(kw_wheel *w, int64_t more) {
     int64_t wanted = (int64_t)w->used + more, capacity = w->capacity ? w->capacity : 64;
@@ -86,17 +108,20 @@ static int kw_reserve(kw_wheel *w, int64_t more) {
     if (nodes == NULL) return -1;
     w->nodes = nodes;
     w->capacity = (int32_t)capacity;
+    kw_hide_all(w);
     return 0;
 }
 
 static inline int32_t kw_new_node(kw_wheel *w) {
     int32_t i = w->free_head;
     if (i != KW_NONE) {
+        kw_show(&w->nodes[i], 1);
         w->free_head = w->nodes[i].next;
         return i;
     }
     if (w->used == w->capacity && kw_reserve(w, 1) < 0) return KW_NONE;
     i = w->used++;
+    kw_show(&w->nodes[i], 1);
     w->nodes[i].generation = 0;
     return i;
 }
@@ -108,6 +133,7 @@ static inline void kw_free_node(kw_wheel *w, int32_t i) {
     n->generation = (n->generation + 1) & 0x7fffffff;
     n->next = w->free_head;
     w->free_head = i;
+    kw_hide(n);
 }
 
 static inline void kw_link(kw_wheel *w, int32_t ring, int32_t i) {
@@ -146,6 +172,7 @@ static int kw_new_level(kw_wheel *w, int64_t tick, int64_t now) {
     if (kw_reserve(w, w->size) < 0) return -1;
     first = w->used;
     w->used += w->size;
+    kw_show(&w->nodes[first], (size_t)w->size);
     for (i = first; i < first + w->size; i++) {
         w->nodes[i].next = w->nodes[i].prev = i;
         w->nodes[i].generation = 0;

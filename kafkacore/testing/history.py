@@ -36,7 +36,7 @@ import enum
 import threading
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from kafkacore.errors import UsageError
@@ -60,6 +60,9 @@ class Kind(enum.StrEnum):
     PRECOMMITTED_READ = "a committed reader was shown a transaction before its commit"
     TORN = "a committed reader was shown a part of a transaction"
     NON_MONOTONIC = "offsets of a reader went back without a jump"
+    UNOWNED = "a member of a group was shown a record of a partition that it did not own"
+    UNPROCESSED = "a group went past a record that no member had processed"
+    UNFENCED = "a commit was taken from a member whose partition another one had"
 
 
 class Finding(NamedTuple):
@@ -90,7 +93,7 @@ class Transaction:
 
     def commit(self) -> None:
         """Notes that the commit is about to be called."""
-        self.commit_called_at = self._history._tick()
+        self.commit_called_at = self._history.tick()
 
     def committed(self) -> None:
         """Notes that the commit succeeded.
@@ -102,7 +105,7 @@ class Transaction:
             raise UsageError(
                 f"transaction {self.name}: committed, but " + ("aborted before" if self.aborted_at else "commit was not called")
             )
-        self.committed_at = self._history._tick()
+        self.committed_at = self._history.tick()
 
     def aborted(self) -> None:
         """Notes that the transaction surely was aborted (an abort that succeeded, or a commit that was refused for good).
@@ -112,7 +115,7 @@ class Transaction:
         """
         if self.committed_at is not None:
             raise UsageError(f"transaction {self.name}: aborted, but committed before")
-        self.aborted_at = self._history._tick()
+        self.aborted_at = self._history.tick()
 
     @property
     def may_be_visible(self) -> bool:
@@ -135,7 +138,7 @@ class Send:
         self.value = value
         self.partition = partition
         self.transaction = transaction
-        self.sent_at = history._tick()
+        self.sent_at = history.tick()
         self.acked_at: int | None = None
         self.failed_at: int | None = None
         self.offset = -1
@@ -157,7 +160,7 @@ class Send:
             raise UsageError(f"{self.value!r} was sent to partition {self.partition} and acknowledged for {partition}")
         self.partition = partition
         self.offset = offset
-        self.acked_at = self._history._tick()
+        self.acked_at = self._history.tick()
 
     def failed(self) -> None:
         """Notes that the record surely is not in the log (rule 2).
@@ -166,7 +169,7 @@ class Send:
             UsageError: the outcome was noted before.
         """
         self._settle()
-        self.failed_at = self._history._tick()
+        self.failed_at = self._history.tick()
 
     def _settle(self) -> None:
         if self.acked_at is not None or self.failed_at is not None:
@@ -208,7 +211,7 @@ class Writer:
         self._transaction = None
 
 
-class _Run:
+class Run:
     """What one reader was shown between two jumps in one partition: all that lies in [start, end)."""
 
     __slots__ = ("at", "committed", "end", "offsets", "reader", "start", "values")
@@ -233,17 +236,25 @@ class Reader:
         self._history = history
         self.name = name
         self.read_committed = read_committed
-        self._runs: dict[Place, _Run] = {}
+        self._runs: dict[Place, Run] = {}
 
-    def positioned(self, topic: str, partition: int, offset: int | None = None) -> None:
+    def positioned(self, topic: str, partition: int, offset: int | None = None) -> Run:
         """Notes a jump: an assignment, a seek, a reset.
 
         Args:
             topic: which topic.
             partition: which partition.
             offset: where to; None if only the next poll will show it.
+
+        Returns:
+            What it is shown from there on.
         """
-        self._runs[topic, partition] = self._history._run((topic, partition), _Run(self.name, self.read_committed, offset))
+        run = self._runs[topic, partition] = self._history._run((topic, partition), Run(self.name, self.read_committed, offset))
+        return run
+
+    def left(self, topic: str, partition: int) -> None:
+        """Notes that it reads the partition no more."""
+        self._runs.pop((topic, partition), None)
 
     def polled(self, topic: str, partition: int, records: Iterable[tuple[int, Hashable]]) -> None:
         """Notes what a poll returned.
@@ -256,7 +267,7 @@ class Reader:
         if (topic, partition) not in self._runs:
             self.positioned(topic, partition)
         run = self._runs[topic, partition]
-        at = self._history._tick()
+        at = self._history.tick()
         for offset, value in records:
             if run.start is None:
                 run.start = offset
@@ -279,7 +290,7 @@ class Reader:
         if run.start is None:
             run.start = end_offset
         run.end = max(run.end, end_offset)
-        self._history._ends[topic, partition].append((run.start, self._history._tick()))
+        self._history._ends[topic, partition].append((run.start, self._history.tick()))
 
 
 class History:
@@ -289,9 +300,10 @@ class History:
         self._lock = threading.Lock()
         self._time = 0
         self._sends: dict[tuple[str, Hashable], Send] = {}
-        self._shown: dict[Place, list[_Run]] = defaultdict(list)
+        self._shown: dict[Place, list[Run]] = defaultdict(list)
         self._ends: dict[Place, list[tuple[int, int]]] = defaultdict(list)  # where the reader came from, and when it was there
         self._names: set[str] = set()
+        self._judges: list[Callable[[], list[Finding]]] = []
 
     def writer(self, name: str) -> Writer:
         """A recorder for one producer instance; a restarted producer is another one.
@@ -311,13 +323,18 @@ class History:
         self._take(name)
         return Reader(self, name, read_committed)
 
+    def judge(self, findings: Callable[[], list[Finding]]) -> None:
+        """Has `check` ask for the findings of another checker, too."""
+        self._judges.append(findings)
+
     def _take(self, name: str) -> None:
         with self._lock:
             if name in self._names:
                 raise UsageError(f"there is a client {name!r} in this history already")
             self._names.add(name)
 
-    def _tick(self) -> int:
+    def tick(self) -> int:
+        """The number of the next event."""
         with self._lock:
             self._time += 1
             return self._time
@@ -328,7 +345,7 @@ class History:
                 raise UsageError(f"{send.value!r} is sent to {send.topic!r} twice: values must tell records apart")
         return send
 
-    def _run(self, place: Place, run: _Run) -> _Run:
+    def _run(self, place: Place, run: Run) -> Run:
         with self._lock:
             self._shown[place].append(run)
         return run
@@ -352,7 +369,7 @@ class History:
                 by_place[send.topic, send.partition].append(send)
         for place in sorted(by_place.keys() | self._shown.keys()):
             found += _Checker(place, by_place[place], self._shown.get(place, []), self._sends, self._ends.get(place, [])).findings()
-        return found + self._torn()
+        return found + self._torn() + [finding for judge in self._judges for finding in judge()]
 
     def _torn(self) -> list[Finding]:
         """Transactions of which committed readers that passed the whole were shown a part."""
@@ -361,7 +378,7 @@ class History:
             if send.transaction is not None and send.transaction.may_be_visible and send.acked_at is not None and send.offset >= 0:
                 members[send.transaction].append(send)
         shown: dict[str, set[tuple[str, Hashable]]] = defaultdict(set)
-        covered: dict[str, list[tuple[Place, _Run]]] = defaultdict(list)
+        covered: dict[str, list[tuple[Place, Run]]] = defaultdict(list)
         for place, runs in self._shown.items():
             for run in runs:
                 if run.committed:
@@ -403,7 +420,7 @@ class _Checker:
     """The findings of one partition."""
 
     def __init__(
-        self, place: Place, sends: list[Send], runs: list[_Run], known: dict[tuple[str, Hashable], Send], ends: list[tuple[int, int]]
+        self, place: Place, sends: list[Send], runs: list[Run], known: dict[tuple[str, Hashable], Send], ends: list[tuple[int, int]]
     ) -> None:
         self.topic, self.partition = place
         self.sends = sends
@@ -425,7 +442,7 @@ class _Checker:
         self._order()
         return self.found
 
-    def _walk(self, run: _Run) -> None:
+    def _walk(self, run: Run) -> None:
         """Each record that a reader was shown, by itself and against what others were shown at its offset."""
         last = -1 if run.start is None else run.start - 1
         for offset, value, at in zip(run.offsets, run.values, run.at, strict=True):
@@ -438,7 +455,7 @@ class _Checker:
             self.offsets_of[value].add(offset)
             self._origin(run, offset, value, at)
 
-    def _origin(self, run: _Run, offset: int, value: Hashable, at: int) -> None:
+    def _origin(self, run: Run, offset: int, value: Hashable, at: int) -> None:
         send = self.known.get((self.topic, value))
         if send is None or send.partition not in (None, self.partition):
             sent = "nobody sent it" if send is None else f"it was sent to partition {send.partition}"
@@ -486,7 +503,7 @@ class _Checker:
                 continue
             self._coverage(send, bool(places), [(run, offsets) for run, offsets in shown_by if self._owes(run, send)])
 
-    def _coverage(self, send: Send, shown: bool, owing: list[tuple[_Run, set[int]]]) -> None:
+    def _coverage(self, send: Send, shown: bool, owing: list[tuple[Run, set[int]]]) -> None:
         missed = [run for run, offsets in owing if send.offset not in offsets]
         if shown:
             for run in missed:
@@ -496,7 +513,7 @@ class _Checker:
             self._report(Kind.LOST, send.offset, send.value, f"acknowledged to {send.writer}; {readers} came past")
 
     @staticmethod
-    def _owes(run: _Run, send: Send) -> bool:
+    def _owes(run: Run, send: Send) -> bool:
         """Whether this reader came past the record and must have been shown it."""
         if not run.covers(send.offset):
             return False
