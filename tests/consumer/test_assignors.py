@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import PartitionAssignor, RebalanceProtocol, errors
+from kafkacore.consumer.group import balance
 from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, decode_subscription, encode_subscription
 from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor, make_assignors
 from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
-from kafkacore.metadata import ClusterSnapshot
-from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
+from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
 
 ALL = [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor]
 STICKY = [StickyAssignor, CooperativeStickyAssignor]
@@ -100,6 +101,34 @@ def test_racks_come_after_balance_and_before_what_members_have(seed):
     assert group.worth(found, owned) == group.best(owned)
 
 
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_sharing_out_between_groups_of_members_ends_as_sharing_out_between_members(seed):
+    """Many members of few racks and few sets of topics: the short cut is taken, and what comes out is worth as much as without it."""
+    rng = random.Random(seed)
+    few = make_group(rng, members=4, topics=3, partitions=60, racks=True, static=False)
+    members = rng.randint(40, 90)
+    kinds = [*few.subscriptions.values()]
+    group = few._replace(subscriptions={f"m{at:03}": rng.choice(kinds) for at in range(members)})
+    owned: dict[str, list[TopicPartition]] = {member: [] for member in group.subscriptions}
+    if rng.random() < 0.5:
+        owned = {**owned, **partitions_by_member(Whole().assign(group.cluster, group.subscriptions))}
+        leavers = {*rng.sample([*owned], members // 3)}
+        owned = {member: mine for member, mine in owned.items() if member not in leavers}
+        group = group._replace(subscriptions={m: s for m, s in group.subscriptions.items() if m not in leavers})
+    group = with_owners(Whole, group, owned)
+    taken = []
+    short_cut = balance._Flow._fill_groups
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(balance._Flow, "_fill_groups", lambda self, free: taken.append(short_cut(self, free)) or taken[-1])
+        found = partitions_by_member(Whole().assign(group.cluster, group.subscriptions))
+        patch.setattr(balance._Flow, "_fill_groups", lambda self, free: False)
+        general = partitions_by_member(Whole().assign(group.cluster, group.subscriptions))
+    assert all(taken)
+    assert sorted(tp for mine in found.values() for tp in mine) == group.partitions
+    assert group.worth(found, owned) == group.worth(general, owned)
+
+
 @given(seeds, st.booleans())
 def test_cooperative_hands_out_nothing_that_another_still_has(seed, racks):
     rng = random.Random(seed)
@@ -124,6 +153,26 @@ def test_the_newest_generation_has_a_partition_that_two_claim(kind):
     both = (TopicPartition("t", 0), TopicPartition("t", 1))
     found = kind().assign(cluster, {"a": joining(kind, wants, both, 4), "b": joining(kind, wants, both[:1], 5)})
     assert partitions_by_member(found) == {"a": both[1:], "b": both[:1]}
+
+
+@pytest.mark.parametrize("kind", STICKY)
+def test_a_topic_with_holes_in_its_numbering_is_known_by_its_numbers(kind):
+    """And a claim of what is not there is none."""
+    numbers = (0, 2, 3, 7)
+    indexes = {"a": numbers, "b": (0, 1)}
+    topics = {name: TopicInfo(name, partitions=[PartitionInfo(i, 0, 0, [0]) for i in mine]) for name, mine in indexes.items()}
+    cluster = ClusterSnapshot({0: Node(0, "h", 1)}, topics=topics)
+    wants = MemberSubscription(("a", "b"))
+    had = {
+        "x": [TopicPartition("a", 7), TopicPartition("a", 1), TopicPartition("b", -1), TopicPartition("b", 1), TopicPartition("c", 0)],
+        "y": [TopicPartition("a", 2), TopicPartition("a", 0), TopicPartition("b", 2), TopicPartition("a", -1)],
+    }
+    found = partitions_by_member(kind().assign(cluster, {member: joining(kind, wants, mine, 1) for member, mine in had.items()}))
+    assert {*found["x"]} >= {TopicPartition("a", 7), TopicPartition("b", 1)}
+    assert {*found["y"]} >= {TopicPartition("a", 2), TopicPartition("a", 0)}
+    assert sorted(tp for mine in found.values() for tp in mine) == sorted(
+        [*(TopicPartition("a", i) for i in numbers), TopicPartition("b", 0), TopicPartition("b", 1)]
+    )
 
 
 def test_of_two_in_one_generation_neither_has_it_and_both_give_it_up():

@@ -8,9 +8,10 @@ order of aims, is the flow of least cost:
     2. racks: as many partitions as can be lie in the rack of their member;
     3. as many as can be stay where they are.
 
-It begins with what members have and gives the rest to those that have least, then shortens chains from the fullest members until there are
-none (aim 1), then turns cycles along which partitions change places at a gain (aims 2 and 3). Where there is neither chain nor cycle, no
-better flow exists. Kafka's own assignor tries single moves in one order; what it finds is never better.
+It begins with what members have and gives the rest to those that have least, shared out between groups of members alike first. Then it
+shortens chains from the fullest members until there are none (aim 1), then turns cycles along which partitions change places at a gain
+(aims 2 and 3). Where there is neither chain nor cycle, no better flow exists. Kafka's own assignor tries single moves in one order; what it
+finds is never better.
 
 Source: AbstractStickyAssignor.GeneralAssignmentBuilder says what is wanted; Harvey, Ladner, Lovasz, Tamir: Semi-matchings for bipartite
 graphs and load balancing (2006), for why chains are enough; Klein (1967) for cycles.
@@ -19,7 +20,7 @@ graphs and load balancing (2006), for why chains are enough; Klein (1967) for cy
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 
 from kafkacore.consumer.group.subscribed import Racks
 
@@ -51,22 +52,29 @@ def balance(
     return _Flow(wanted, begins, total, owned, member_racks, partition_racks).best()
 
 
+_MAX_ROUNDS = 30
+_MEMBER, _NEAR, _FAR = range(3)
+_NOWHERE: Racks = frozenset()
+
+
 class _Kind:
     """Partitions that are alike: the same members may get them, and they lie in the same racks.
 
     Attributes:
-        members: that may get them.
+        members: that may get them, rising.
         far: those of `members` that run elsewhere.
+        near: those that do not.
         partitions: of this kind.
         had: the partitions that a member had before.
         counts: how many a member has now.
     """
 
-    __slots__ = ("counts", "far", "had", "members", "partitions")
+    __slots__ = ("counts", "far", "had", "members", "near", "partitions")
 
     def __init__(self, members: tuple[int, ...], far: frozenset[int]) -> None:
         self.members = members
         self.far = far
+        self.near = tuple(m for m in members if m not in far) if far else members
         self.partitions: list[int] = []
         self.had: dict[int, list[int]] = {}
         self.counts: dict[int, int] = {}
@@ -88,13 +96,16 @@ class _Flow:
         self._far_cost = total + 1  # a partition in the wrong rack is worse than any number of moves
         self._loads = [0] * len(owned)
         self._kinds: list[_Kind] = []
+        self._is_changed = False  # some member lost a partition, or has a far one
         kind_of = self._sort_partitions(wanted, begins, member_racks, partition_racks)
         may = {id(kind.members): frozenset(kind.members) for kind in self._kinds}
         for member, mine in enumerate(owned):
             for partition in mine:
                 kind = kind_of[partition]
-                if member in may[id(kind.members)]:
-                    kind.had.setdefault(member, []).append(partition)
+                if member in kind.had:
+                    kind.had[member].append(partition)
+                elif member in may[id(kind.members)]:
+                    kind.had[member] = [partition]
 
     def _sort_partitions(
         self,
@@ -108,20 +119,25 @@ class _Flow:
         Returns:
             The kind of each partition.
         """
-        found: dict[tuple[int, Racks], _Kind] = {}
+        found: dict[int, dict[Racks, _Kind]] = {}
         kind_of: list[_Kind] = []
-        nowhere: Racks = frozenset()
         for members, begin, end in zip(wanted, begins, [*begins[1:], self._total], strict=True):
-            for partition in range(begin, end):
-                racks = partition_racks[partition] if partition_racks else nowhere
-                kind = found.get((id(members), racks))
-                if kind is None:
+            alike = found.setdefault(id(members), {})
+            if not partition_racks:
+                kind = alike.setdefault(_NOWHERE, _Kind(members, frozenset()))
+                kind.partitions += range(begin, end)
+                kind_of += [kind] * (end - begin)
+                continue
+            for partition, racks in enumerate(partition_racks[begin:end], begin):
+                if racks not in alike:
                     far = frozenset(m for m in members if (rack := member_racks[m]) is not None and rack not in racks)
-                    kind = found[id(members), racks] = _Kind(members, far if partition_racks else frozenset())
+                    alike[racks] = _Kind(members, far)
+                kind = alike[racks]
                 kind.partitions.append(partition)
                 kind_of.append(kind)
         # those that few members may get come first: the others can make up for them
-        self._kinds = sorted(found.values(), key=lambda kind: (len(kind.members), kind.partitions[0]))
+        kinds = [kind for alike in found.values() for kind in alike.values() if kind.partitions]
+        self._kinds = sorted(kinds, key=lambda kind: (len(kind.near) or len(kind.members), kind.partitions[0]))
         return kind_of
 
     def best(self) -> list[list[int]]:
@@ -135,39 +151,105 @@ class _Flow:
 
     def _begin(self) -> None:
         loads = self._loads
+        free: list[int] = []
         for kind in self._kinds:
-            some_near = len(kind.far) < len(kind.members)
-            for member, mine in kind.had.items():
-                if not (some_near and member in kind.far):
-                    kind.counts[member] = len(mine)
-                    loads[member] += len(mine)
-        for kind in self._kinds:
-            free = len(kind.partitions) - sum(kind.counts.values())
-            if free:
-                near = [m for m in kind.members if m not in kind.far] if kind.far else kind.members
-                self._fill(kind, near or kind.members, free)
+            if kind.far and kind.near:
+                kept = {member: len(mine) for member, mine in kind.had.items() if member not in kind.far}
+                self._is_changed = self._is_changed or len(kept) < len(kind.had)
+            else:
+                kept = {member: len(mine) for member, mine in kind.had.items()}
+                self._is_changed = self._is_changed or bool(kind.far)
+            kind.counts = kept
+            for member, count in kept.items():
+                loads[member] += count
+            free.append(len(kind.partitions) - sum(kept.values()))
+        if sum(free) < len(loads) or not self._fill_groups(free):
+            for kind, count in zip(self._kinds, free, strict=True):
+                if count:
+                    self._fill(kind, kind.near or kind.members, count)
+
+    def _fill_groups(self, free: Sequence[int]) -> bool:
+        """Gives what is free to groups of members that are near to the same kinds, so that all groups have as much, and in each group to
+        those that have least. That leaves few chains to find.
+
+        A kind after the other is shared out again, given the shares of the others, until nothing changes: what is minimized is convex, so
+        that this comes to its minimum.
+
+        Args:
+            free: how many partitions of each kind.
+
+        Returns:
+            False, and nothing is given, where there are few members in a group.
+        """
+        loads = self._loads
+        near_to: list[list[int]] = [[] for _ in loads]
+        for number, kind in enumerate(self._kinds):
+            for member in kind.near or kind.members:
+                near_to[member].append(number)
+        found: dict[tuple[int, ...], list[int]] = {}
+        for member, numbers in enumerate(near_to):
+            found.setdefault(tuple(numbers), []).append(member)
+        if len(found) * 8 > len(loads):
+            return False
+        groups = [*found.values()]
+        sizes = [*map(len, groups)]
+        totals: list[float] = [sum(map(loads.__getitem__, group)) for group in groups]
+        open_to = [[nth for nth, numbers in enumerate(found) if number in numbers] for number in range(len(self._kinds))]
+        shares: list[list[float]] = [[0.0] * len(those) for those in open_to]
+        for _ in range(_MAX_ROUNDS):
+            most = 0.0
+            for those, count, before in zip(open_to, free, shares, strict=True):
+                for nth, share in zip(those, before, strict=True):
+                    totals[nth] -= share
+                level = _level_of([(totals[nth] / sizes[nth], sizes[nth]) for nth in those], count)
+                for at, nth in enumerate(those):
+                    share = max(0.0, level * sizes[nth] - totals[nth])
+                    most = max(most, abs(share - before[at]))
+                    before[at] = share
+                    totals[nth] += share
+            if most < 0.5:
+                break
+        for kind, those, count, wanted in zip(self._kinds, open_to, free, shares, strict=True):
+            given, due = 0, 0.0
+            for nth, share in zip(those, wanted, strict=True):
+                due += share
+                part = round(due) - given if nth != those[-1] else count - given
+                given += part
+                if part:
+                    self._fill(kind, groups[nth], part)
+        return True
 
     def _fill(self, kind: _Kind, members: Sequence[int], count: int) -> None:
         """Gives each of `count` partitions to the member that has least."""
         loads, counts = self._loads, kind.counts
-        heap = [(loads[member], member) for member in members]
-        heapify(heap)
-        for _ in range(count):
-            load, member = heap[0]
-            heapreplace(heap, (load + 1, member))
-            counts[member] = counts.get(member, 0) + 1
-        for load, member in heap:
-            loads[member] = load
+        ordered = sorted(members, key=loads.__getitem__)
+        has, filled = 0, 0
+        for filled, member in enumerate(ordered):  # the first `filled` come to the load of this one
+            if filled and loads[member] * filled - has >= count:
+                break
+            has += loads[member]
+        else:
+            filled = len(ordered)
+        level, more = divmod(has + count, filled)
+        for member in ordered[:filled]:
+            load = level + 1 if more > 0 else level
+            more -= 1
+            if load > loads[member]:
+                counts[member] = counts.get(member, 0) + load - loads[member]
+                loads[member] = load
 
     # -- aim 1: chains from full members to members with at least two fewer --------------------------------------------------------
 
     def _level(self) -> None:
         """Shortens chains until no chain is left, beginning with the fullest member.
 
-        When no chain leaves a member, none will: what can be reached from it has hardly less, and cannot be left. It is not looked at
-        again.
+        When no chain leaves a member, none will: what can be reached from it has hardly less, and cannot be left. It and the kinds on its
+        ways are not looked at again.
         """
         loads = self._loads
+        least = min(loads, default=0)
+        if max(loads, default=0) < least + 2:
+            return
         holds: list[set[int]] = [set() for _ in loads]
         for number, kind in enumerate(self._kinds):
             for member, count in kind.counts.items():
@@ -177,7 +259,6 @@ class _Flow:
         closed_kinds = bytearray(len(self._kinds))
         heap = [(-load, member) for member, load in enumerate(loads)]
         heapify(heap)
-        least = min(loads, default=0)
         while heap:
             load, member = heap[0]
             if closed[member] or -load != loads[member]:
@@ -185,36 +266,51 @@ class _Flow:
                 continue
             if -load < least + 2:
                 return
-            chain, seen = self._find_chain(member, holds, closed, closed_kinds)
+            chain, entered = self._find_chain(member, holds, closed, closed_kinds)
             if chain:
                 self._shift(chain, holds)
                 for changed in (member, chain[-1][2]):
                     heappush(heap, (-loads[changed], changed))
             else:
-                for reached in seen:
-                    closed[reached] = 1
-                    for number in holds[reached]:
-                        closed_kinds[number] = 1
+                closed[member] = 1
+                for number in entered:
+                    closed_kinds[number] = 1
 
     def _find_chain(
         self, start: int, holds: Sequence[set[int]], closed: bytearray, closed_kinds: bytearray
     ) -> tuple[list[tuple[int, int, int]], Iterable[int]]:
         """The cheapest chain from a member to a member with at least two fewer; of equal ones, that to the emptiest.
 
+        Members of a kind are looked at only when no chain has ended at their cost, and only those that lead to further kinds.
+
         Returns:
-            The chain as (giver, kind, receiver); without such a chain, the members that were reached.
+            The chain as (giver, kind, receiver); without such a chain, the kinds that were entered.
         """
         loads, kinds, far_cost = self._loads, self._kinds, self._far_cost
         enough = loads[start] - 2
         reached_by: dict[int, tuple[int, int]] = {}
-        done: set[int] = set()
         entered: dict[tuple[int, bool], int] = {}  # the least cost at which a kind was entered, from a member near to it and from a far one
-        heap: list[tuple[int, int, int, int, int]] = [(0, loads[start], start, -1, -1)]
+        # cost, what is looked at; of a member: its load, itself, and the kind and giver that lead to it; of a kind's members: kind, giver
+        heap: list[tuple[int, int, int, int, int, int]] = [(0, _MEMBER, loads[start], start, -1, -1)]
         while heap:
-            cost, load, member, number, giver = heappop(heap)
-            if member in done:
+            cost, what, load, member, number, giver = heappop(heap)
+            if what != _MEMBER:
+                kind = kinds[number]
+                later = cost + 1
+                further = {
+                    n
+                    for n, other in enumerate(kinds)
+                    if not closed_kinds[n]
+                    and entered.get((n, True), later) > cost
+                    and (other.far or entered.get((n, False), later) > cost)
+                }
+                if further:
+                    for receiver in kind.near if what == _NEAR else kind.far:
+                        if not closed[receiver] and receiver not in reached_by and not further.isdisjoint(holds[receiver]):
+                            heappush(heap, (cost, _MEMBER, loads[receiver], receiver, number, giver))
                 continue
-            done.add(member)
+            if member in reached_by:
+                continue
             reached_by[member] = (number, giver)
             if load <= enough:
                 chain = []
@@ -232,11 +328,13 @@ class _Flow:
                 if there >= entered.get((number, True), there + 1) or there >= entered.get((number, is_far), there + 1):
                     continue
                 entered[number, is_far] = there
-                for other in kind.members:
-                    if other not in done and not closed[other]:
-                        further = there + far_cost if not is_far and other in kind.far else there
-                        heappush(heap, (further, loads[other], other, number, member))
-        return [], done
+                for what, members, at in ((_NEAR, kind.near, there), (_FAR, kind.far, there if is_far else there + far_cost)):
+                    if members:
+                        receiver = min(members, key=loads.__getitem__)
+                        if loads[receiver] <= enough:
+                            heappush(heap, (at, _MEMBER, loads[receiver], receiver, number, member))
+                        heappush(heap, (at, what, 0, 0, number, member))
+        return [], [number for number, _ in entered]
 
     def _shift(self, chain: Sequence[tuple[int, int, int]], holds: Sequence[set[int]]) -> None:
         """Moves partitions along a chain, as many as may go at the same cost and bring its ends to the average at most."""
@@ -260,6 +358,7 @@ class _Flow:
 
     def _move(self, giver: int, number: int, receiver: int, amount: int) -> None:
         counts = self._kinds[number].counts
+        self._is_changed = True
         counts[giver] -= amount
         counts[receiver] = counts.get(receiver, 0) + amount
 
@@ -283,6 +382,8 @@ class _Flow:
 
     def _may_gain(self) -> bool:
         """Some member lost a partition that it had, or has a partition of another rack."""
+        if not self._is_changed:
+            return False
         for kind in self._kinds:
             counts = kind.counts
             if any(counts.get(member, 0) < len(mine) for member, mine in kind.had.items()):
@@ -294,24 +395,49 @@ class _Flow:
     def _partitions_of_members(self) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in self._loads]
         for kind in self._kinds:
-            kept: set[int] = set()
+            kept: list[int] = []
             missing: list[tuple[int, int]] = []
-            for member in sorted(kind.counts):
-                count = kind.counts[member]
-                mine = sorted(kind.had.get(member, ()))[:count]
-                kept.update(mine)
+            for member, count in kind.counts.items():
+                mine = kind.had.get(member, [])
+                if count < len(mine):
+                    mine = sorted(mine)[:count]
                 found[member] += mine
+                kept += mine
                 if count > len(mine):
                     missing.append((member, count - len(mine)))
-            free = iter([p for p in kind.partitions if p not in kept] if kept else kind.partitions)
-            while missing:
-                still = []
-                for (member, count), partition in zip(missing, free, strict=False):
-                    found[member].append(partition)
-                    if count > 1:
-                        still.append((member, count - 1))
-                missing = still
+            if missing:
+                is_kept = {*kept}
+                _deal(missing, [p for p in kind.partitions if p not in is_kept] if kept else kind.partitions, found)
         return found
+
+
+def _deal(missing: list[tuple[int, int]], free: Sequence[int], found: Sequence[list[int]]) -> None:
+    """In turn to each member, as many as it misses."""
+    at = 0
+    while missing:
+        turns, count = min(n for _, n in missing), len(missing)
+        dealt = free[at : at + turns * count]
+        at += turns * count
+        for nth, (member, _) in enumerate(missing):
+            found[member] += dealt[nth::count]
+        missing = [(member, n - turns) for member, n in missing if n > turns]
+
+
+def _level_of(groups: Sequence[tuple[float, int]], count: float) -> float:
+    """How high water stands when so much is poured over these grounds.
+
+    Args:
+        groups: height and width of each.
+        count: how much.
+    """
+    width, held, level = 0, 0.0, 0.0
+    for height, more in sorted(groups):
+        if width and height * width - held >= count:
+            break
+        width += more
+        held += height * more
+        level = (held + count) / width
+    return level
 
 
 class _Search:

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import chain, compress
 from typing import NamedTuple
 
 from kafkacore import errors
 from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, PartitionAssignor, RebalanceProtocol, by_topic
 from kafkacore.consumer.group.balance import balance
 from kafkacore.consumer.group.subscribed import (
+    Places,
     Racks,
     assignments,
     partitions_of,
@@ -36,8 +37,6 @@ from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 log = logging.getLogger("kafkacore.consumer")
 
 DEFAULT_GENERATION = -1
-_NOBODY = -1
-_CONTESTED = -2
 
 
 class MemberData(NamedTuple):
@@ -45,6 +44,18 @@ class MemberData(NamedTuple):
 
     partitions: Sequence[tuple[str, int]]
     generation: int
+
+
+class Owners(NamedTuple):
+    """Who has what, by places.
+
+    Attributes:
+        owned: what each member has, no partition twice.
+        contested: what several say that they have: none of them does.
+    """
+
+    owned: list[list[int]]
+    contested: set[int]
 
 
 class AbstractStickyAssignor(PartitionAssignor):
@@ -64,8 +75,7 @@ class AbstractStickyAssignor(PartitionAssignor):
             begins.append(len(partitions))
             partitions += partitions_of(cluster, topic)
         claims = [self.member_data(subscriptions[member]) for member in members]
-        places = dict(zip(partitions, range(len(partitions)), strict=True)) if any(claim.partitions for claim in claims) else {}
-        owners, owned = _settle_claims(members, claims, places, partitions)
+        owners = _settle_claims(members, claims, Places([*wanted], begins, partitions), partitions)
         member_racks = racks_of_members(members, subscriptions)
         partition_racks: list[Racks] = []
         if any(member_racks):
@@ -74,18 +84,18 @@ class AbstractStickyAssignor(PartitionAssignor):
                 partition_racks = []
         alike = {id(places): places for places in wanted.values()}
         if not partition_racks and all(len(places) == len(members) for places in alike.values()):
-            given = _Constrained(partitions, owned).assign()
+            given = _Constrained(partitions, owners.owned).assign()
         else:
-            given = balance([*wanted.values()], begins, len(partitions), owned, member_racks, partition_racks)
+            given = balance([*wanted.values()], begins, len(partitions), owners.owned, member_racks, partition_racks)
         given = self.hand_out(given, owners)
         return assignments(members, [map(partitions.__getitem__, mine) for mine in given])
 
-    def hand_out(self, given: list[list[int]], owners: Sequence[int]) -> list[list[int]]:
+    def hand_out(self, given: list[list[int]], owners: Owners) -> list[list[int]]:
         """What members get at once of what they are to have.
 
         Args:
             given: the partitions of each member.
-            owners: the member that has a partition, negative for none that is known.
+            owners: who has what.
         """
         return given
 
@@ -127,8 +137,7 @@ class StickyAssignor(AbstractStickyAssignor):
             except errors.CorruptDataError as error:
                 log.debug("user data of a sticky member, tried as version %d: %s", version, error)
                 continue
-            owned = [pair for topic in found.previous_assignment for pair in zip(repeat(topic.topic), topic.partitions, strict=False)]
-            return MemberData(owned, found.generation)
+            return MemberData([(topic.topic, p) for topic in found.previous_assignment for p in topic.partitions], found.generation)
         return MemberData((), DEFAULT_GENERATION)
 
 
@@ -165,47 +174,44 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
                 log.debug("user data of a cooperative-sticky member: %s", error)
         return MemberData(subscription.owned_partitions, generation)
 
-    def hand_out(self, given: list[list[int]], owners: Sequence[int]) -> list[list[int]]:
+    def hand_out(self, given: list[list[int]], owners: Owners) -> list[list[int]]:
         """Leaves out what another member has still to give up, or several say that they have."""
-        return [[p for p in mine if (owner := owners[p]) == member or owner == _NOBODY] for member, mine in enumerate(given)]
+        moving = {*owners.contested}
+        for mine, had in zip(given, owners.owned, strict=True):
+            if mine[: len(had)] != had:  # most members keep all, in the order in which they said it
+                moving.update({*had}.difference(mine))
+        return [mine if moving.isdisjoint(mine) else [p for p in mine if p not in moving] for mine in given] if moving else given
 
 
 def _settle_claims(
-    members: Sequence[str], claims: Sequence[MemberData], places: Mapping[TopicPartition, int], partitions: Sequence[TopicPartition]
-) -> tuple[list[int], list[list[int]]]:
-    """Who has what. A partition that several claim belongs to the member of the newest generation; to no member if there are two of it.
-
-    Returns:
-        By partition its owner (_NOBODY, _CONTESTED); by member what it owns.
-    """
-    owners = [_NOBODY] * len(partitions)
-    owned: list[list[int]] = []
-    disputed: dict[int, list[int]] = {}
-    for member, claim in enumerate(claims):
-        mine = [p for p in map(places.get, claim.partitions) if p is not None]  # type: ignore[arg-type]
-        for partition in mine:
-            owner = owners[partition]
-            if owner == _NOBODY:
-                owners[partition] = member
-            elif owner == member:
-                mine = [*dict.fromkeys(mine)]
-            else:
-                disputed.setdefault(partition, [owners[partition]]).append(member)
-        owned.append(mine)
-    for partition, claimants in disputed.items():
-        newest = max(claims[member].generation for member in claimants)
-        winners = {member for member in claimants if claims[member].generation == newest}
-        owners[partition] = winners.pop() if len(winners) == 1 else _CONTESTED
-        log.warning(
-            "%s is claimed by %s; %s",
-            partitions[partition],
-            ", ".join(f"{members[m]} (generation {claims[m].generation})" for m in claimants),
-            f"{members[owners[partition]]} has it" if owners[partition] >= 0 else "none of them has it",
-        )
-    for member, mine in enumerate(owned):
-        if disputed:
-            mine[:] = [p for p in mine if owners[p] == member]
-    return owners, owned
+    members: Sequence[str], claims: Sequence[MemberData], places: Places, partitions: Sequence[TopicPartition]
+) -> Owners:
+    """Who has what. A partition that several claim belongs to the member of the newest generation; to no member if there are two of it."""
+    owned = [places.of(claim.partitions) if claim.partitions else [] for claim in claims]
+    claimants: dict[int, list[int]] = {}
+    contested: set[int] = set()
+    if len({*chain.from_iterable(owned)}) < sum(map(len, owned)):
+        for member, mine in enumerate(owned):
+            for partition in dict.fromkeys(mine):
+                claimants.setdefault(partition, []).append(member)
+    losers: dict[int, set[int]] = {}
+    for partition, those in claimants.items():
+        if len(those) > 1:
+            newest = max(claims[member].generation for member in those)
+            winners = [member for member in those if claims[member].generation == newest]
+            if len(winners) > 1:
+                contested.add(partition)
+            for member in those if len(winners) > 1 else {*those}.difference(winners):
+                losers.setdefault(member, set()).add(partition)
+            log.warning(
+                "%s is claimed by %s; %s",
+                partitions[partition],
+                ", ".join(f"{members[m]} (generation {claims[m].generation})" for m in those),
+                f"{members[winners[0]]} has it" if len(winners) == 1 else "none of them has it",
+            )
+    if claimants:
+        owned = [[p for p in dict.fromkeys(mine) if p not in losers.get(member, ())] for member, mine in enumerate(owned)]
+    return Owners(owned, contested)
 
 
 class _Constrained:
@@ -240,7 +246,12 @@ class _Constrained:
             The partitions that no member keeps, in the order of topics and numbers.
         """
         low, partitions = self.low, self._partitions
-        taken = bytearray(len(partitions))
+        if not any(self._owned):
+            self.given = [[] for _ in self._owned]
+            self.below = [*range(len(self._owned))] if low else []
+            self.at_quota = [] if low else [*range(len(self._owned))]
+            return [*range(len(partitions))]
+        free = bytearray(b"\1" * len(partitions))
         at_quota = []
         for member, mine in enumerate(self._owned):
             if len(mine) < low:
@@ -256,10 +267,10 @@ class _Constrained:
                 # the lowest numbers of all topics, so that what is given up comes from all topics
                 kept = sorted(mine, key=lambda p: (partitions[p].partition, p))[:count] if len(mine) > count else [*mine]
             for partition in kept:
-                taken[partition] = 1
+                free[partition] = 0
             self.given.append(kept)
         self.at_quota = at_quota if self.extra else []
-        return [p for p, is_taken in enumerate(taken) if not is_taken]
+        return [*compress(range(len(partitions)), free)]
 
     def _deal_out(self, free: list[int]) -> None:
         """In turn to those below the quota; the rest one each."""

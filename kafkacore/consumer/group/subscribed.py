@@ -33,6 +33,33 @@ def partitions_of(cluster: ClusterSnapshot, topic: str) -> list[TopicPartition]:
     return [*map(_named, zip(repeat(topic), map(_index, info.partitions), strict=False))]
 
 
+class Places:
+    """Where partitions stand in the list of all partitions.
+
+    Args:
+        topics: whose partitions the list has, one topic after the other.
+        begins: the place of the first partition of each topic.
+        partitions: the list.
+    """
+
+    def __init__(self, topics: Sequence[str], begins: Sequence[int], partitions: Sequence[TopicPartition]) -> None:
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._others: dict[tuple[str, int], int] = {}
+        for topic, begin, end in zip(topics, begins, [*begins[1:], len(partitions)], strict=True):
+            if begin < end and partitions[end - 1].partition == end - begin - 1:
+                self._spans[topic] = (begin, end - begin)
+            else:  # a topic with holes in its numbering
+                self._others.update(zip(partitions[begin:end], range(begin, end), strict=True))
+
+    def of(self, partitions: Iterable[tuple[str, int]]) -> list[int]:
+        """The places of these partitions, without those that the list does not have."""
+        spans, others = self._spans.get, self._others
+        found = [span[0] + index for topic, index in partitions if (span := spans(topic)) is not None and 0 <= index < span[1]]
+        if others:
+            found += [others[pair] for pair in partitions if pair in others]
+        return found
+
+
 def subscribers(members: Sequence[str], subscriptions: Mapping[str, MemberSubscription]) -> dict[str, tuple[int, ...]]:
     """Who subscribes to each topic, as rising places in `members`; topics sorted by name. Equal subscribers are one object."""
     alike: dict[tuple[str, ...], list[int]] = {}
