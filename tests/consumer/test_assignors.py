@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from kafkacore import PartitionAssignor, RebalanceProtocol, errors
 from kafkacore.consumer.group import balance
-from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, decode_subscription, encode_subscription
+from kafkacore.consumer.group.assignor import (
+    MemberAssignment,
+    MemberSubscription,
+    check_assignment,
+    decode_subscription,
+    encode_subscription,
+)
 from kafkacore.consumer.group.assignors import RangeAssignor, RoundRobinAssignor, make_assignors
 from kafkacore.consumer.group.sticky import CooperativeStickyAssignor, StickyAssignor
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
@@ -224,6 +230,50 @@ def test_round_robin_goes_on_where_the_last_topic_ended():
     both = MemberSubscription(("b", "a"))
     found = partitions_by_member(RoundRobinAssignor().assign(cluster, {"x": both, "y": both}))
     assert found["x"] == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+
+
+T0, T1, T2 = (TopicPartition("t", i) for i in range(3))
+
+
+def check(protocol: RebalanceProtocol, owned: dict[str, tuple], found: dict[str, tuple]) -> None:
+    subscriptions = {member: MemberSubscription(("t",), owned_partitions=mine) for member, mine in owned.items()}
+    check_assignment("mine", subscriptions, {member: MemberAssignment(mine) for member, mine in found.items()}, protocol)
+
+
+def test_a_cooperative_assignor_gives_no_partition_away_that_its_owner_has():
+    owned: dict[str, tuple] = {"a": (T0, T1), "b": ()}
+    check(RebalanceProtocol.COOPERATIVE, owned, {"a": (T0, T1), "b": (T2,)})  # that no member had
+    check(RebalanceProtocol.COOPERATIVE, owned, {"a": (T0,), "b": ()})  # given up first
+    check(RebalanceProtocol.COOPERATIVE, {"a": (T0,), "b": (T0,)}, {"a": (T0,), "b": ()})  # both say so: either may have it
+    with pytest.raises(errors.UsageError, match="'mine' gave t-1 to b, while a has it; a cooperative assignor leaves out"):
+        check(RebalanceProtocol.COOPERATIVE, owned, {"a": (T0,), "b": (T1,)})
+    check(RebalanceProtocol.EAGER, owned, {"a": (T0,), "b": (T1,)})  # whose members gave up everything
+
+
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        ({"a": MemberAssignment((T0, T1)), "b": MemberAssignment((T1,))}, "t-1 to a and to b"),
+        ({"c": MemberAssignment(())}, "does not have: c"),
+        ({"a": (T0, T1)}, "dict of MemberAssignment"),
+        (None, "dict of MemberAssignment"),
+    ],
+)
+def test_what_no_assignor_may_return(protocol, found, complaint):
+    subscriptions = dict.fromkeys("ab", MemberSubscription(("t",)))
+    with pytest.raises(errors.UsageError, match=complaint):
+        check_assignment("mine", subscriptions, found, protocol)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@given(seeds, st.booleans())
+def test_ours_pass_the_check(kind, seed, racks):
+    rng = random.Random(seed)
+    group = make_group(rng, racks=racks)
+    group = with_owners(kind, group, random_owners(rng, group))
+    protocol = kind.supported_protocols[0]
+    check_assignment(kind.name, group.subscriptions, kind().assign(group.cluster, group.subscriptions), protocol)
 
 
 def test_names_java_classes_classes_and_instances_make_assignors():

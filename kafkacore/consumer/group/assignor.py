@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
+from kafkacore import errors
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
@@ -23,6 +24,7 @@ from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 
 PROTOCOL_TYPE = "consumer"
 _VERSION = 3
+_NAMED = 10
 
 
 class RebalanceProtocol(Enum):
@@ -78,6 +80,10 @@ class PartitionAssignor(ABC):
                         found[members[partition % len(members)]].append(kafkacore.TopicPartition(topic, partition))
                 return {member: kafkacore.MemberAssignment(tuple(partitions)) for member, partitions in found.items()}
 
+    Under the cooperative protocol members keep their partitions while the group rebalances. An assignor that supports it must leave out a
+    partition that goes from one member to another: the subscriptions name it among the `owned_partitions` of its owner, who gives it up and
+    joins again, and the next assignment hands it out. An assignment that does not is refused: `poll` raises UsageError.
+
     Attributes:
         name: under which the members of a group agree on an assignor.
         supported_protocols: the best one that all assignors of a consumer share is used.
@@ -106,6 +112,38 @@ class PartitionAssignor(ABC):
         self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata
     ) -> None:
         """This member's assignment, each time it gets one."""
+
+
+def check_assignment(
+    name: str, subscriptions: Mapping[str, MemberSubscription], found: Mapping[str, MemberAssignment], protocol: RebalanceProtocol
+) -> None:
+    """Looks through what an assignor found.
+
+    Source: ConsumerCoordinator.validateCooperativeAssignment, which sees only partitions that their owner loses.
+
+    Raises:
+        errors.UsageError: an assignment for a member that is not in the group, one of a wrong type, a partition for two members; under the
+            cooperative protocol, a partition for a new member while its owner has not given it up.
+    """
+    if not isinstance(found, Mapping) or not all(isinstance(mine, MemberAssignment) for mine in found.values()):
+        raise errors.UsageError(f"the assignor {name!r} did not return a dict of MemberAssignment by member id: {found!r:.200}")
+    if strangers := sorted(map(str, found.keys() - subscriptions.keys())):
+        raise errors.UsageError(f"the assignor {name!r} assigned to members that the group does not have: {', '.join(strangers[:_NAMED])}")
+    cooperative = protocol is RebalanceProtocol.COOPERATIVE
+    owners = {tp: member for member, its in subscriptions.items() for tp in its.owned_partitions} if cooperative else {}
+    given: dict[TopicPartition, str] = {}
+    wrong: list[str] = []
+    for member, mine in found.items():
+        own = {*subscriptions[member].owned_partitions} if owners else ()
+        for tp in mine.partitions:
+            if (other := given.setdefault(tp, member)) != member:
+                wrong.append(f"{tp[0]}-{tp[1]} to {other} and to {member}")
+            elif tp in owners and tp not in own:
+                wrong.append(f"{tp[0]}-{tp[1]} to {member}, while {owners[tp]} has it")
+    if wrong:
+        rest = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        rule = "; a cooperative assignor leaves out what its owner has still to give up" if cooperative else ""
+        raise errors.UsageError(f"the assignor {name!r} gave {'; '.join(wrong[:_NAMED])}{rest}{rule}")
 
 
 def encode_subscription(subscription: MemberSubscription) -> bytes:

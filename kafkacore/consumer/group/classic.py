@@ -39,6 +39,7 @@ from kafkacore.consumer.group.assignor import (
     MemberSubscription,
     PartitionAssignor,
     RebalanceProtocol,
+    check_assignment,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -64,6 +65,7 @@ _JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance
 _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
+_NOTHING = MemberAssignment(())
 _NOT_COUNTED = -1
 
 
@@ -598,11 +600,16 @@ class ClassicMembership:
         if assignor is None:
             raise errors.InternalError("a leader without an assignor")
         try:
-            self._assignments = assignor.assign(snapshot, self._members)
+            found = assignor.assign(snapshot, self._members)
+            check_assignment(assignor.name, self._members, found, self._protocol)
         except Exception as error:
             self._move(Phase.OUT)
-            self._fail(errors.UsageError(f"group {self._settings.group_id}: the assignor {assignor.name!r} failed: {error!r}"))
+            what = error if isinstance(error, errors.UsageError) else f"the assignor {assignor.name!r} failed: {error!r}"
+            cause = errors.UsageError(f"group {self._settings.group_id}: {what}")
+            cause.__cause__ = error
+            self._fail(cause)
             return
+        self._assignments = {member: found.get(member, _NOTHING) for member in self._members}
         self._counts = {topic: snapshot.partition_count(topic) for topic in self._counts}
         self._seen_snapshot = snapshot
         self._members = {}
