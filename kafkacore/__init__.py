@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kafkacore.consumer import KafkaConsumer
     from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, PartitionAssignor, RebalanceProtocol
     from kafkacore.consumer.group.listener import RebalanceListener
+    from kafkacore.consumer.interceptors import ConsumerInterceptor
     from kafkacore.producer import KafkaProducer
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import (
@@ -47,6 +48,7 @@ __all__ = [
     "NewTopic",
     "NewPartitions",
     "RebalanceListener",
+    "ConsumerInterceptor",
     "SubscriptionPattern",
     "PartitionAssignor",
     "MemberSubscription",
@@ -61,6 +63,7 @@ _HOMES = {
     "KafkaAdminClient": "kafkacore.admin",
     "ConsumerRecord": "kafkacore.records",
     "RebalanceListener": "kafkacore.consumer.group.listener",
+    "ConsumerInterceptor": "kafkacore.consumer.interceptors",
     **dict.fromkeys(
         ("MemberAssignment", "MemberSubscription", "PartitionAssignor", "RebalanceProtocol"), "kafkacore.consumer.group.assignor"
     ),

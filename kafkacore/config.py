@@ -471,6 +471,9 @@ class ProducerConfig(ClientConfig):
         return level
 
 
+_CONSUMER_INTERCEPTS = ("on_consume", "on_consume_batch", "on_commit")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """Settings of `KafkaConsumer`.
@@ -503,6 +506,8 @@ class ConsumerConfig(ClientConfig):
         enable_auto_commit: what the previous poll returned is committed regularly, and when partitions are given up.
         auto_commit_interval_ms: how often.
         exclude_internal_topics: a pattern does not match the brokers' own topics.
+        interceptors: objects with any of `on_consume(records)`, `on_consume_batch(batches)`, `on_commit(offsets)` and `close()`, called in
+            this order; see `kafkacore.ConsumerInterceptor`.
     """
 
     default_api_timeout_ms: int = _between(60_000, 0)
@@ -529,9 +534,13 @@ class ConsumerConfig(ClientConfig):
     key_deserializer: Deserializer | TopicDeserializer | None = None
     value_deserializer: Deserializer | TopicDeserializer | None = None
     client_rack: str = ""
+    interceptors: tuple[Any, ...] = ()
 
     def _check(self) -> None:
         super()._check()
+        for interceptor in self.interceptors:
+            if isinstance(interceptor, (str, type)) or not any(hasattr(interceptor, m) for m in _CONSUMER_INTERCEPTS):
+                raise ConfigError(f"interceptors: {interceptor!r} is no object with {', '.join(_CONSUMER_INTERCEPTS[:-1])} or on_commit")
         if self.group_protocol == "consumer":
             classic = self.given & {"session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy"}
             if classic:

@@ -18,7 +18,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.arguments import offset_of, partition_of
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunk, Chunks
-from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer
+from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer, totals
 from kafkacore.consumer.deserializers import Deserializers
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.engines import engines
@@ -26,10 +26,11 @@ from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
 from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
+from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.reading import ReadLoop
 from kafkacore.consumer.sessions import FetchLimits
-from kafkacore.consumer.subscription import EARLIEST, LATEST, FetchState, Mode, ResetStrategy, SubscriptionState
+from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
 from kafkacore.net.client import NetworkClient
@@ -41,7 +42,7 @@ from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndT
 if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
 
-__all__ = ["ConsumerHealth", "KafkaConsumer", "RebalanceListener", "RecordBatches"]
+__all__ = ["ConsumerHealth", "ConsumerInterceptor", "KafkaConsumer", "RebalanceListener", "RecordBatches"]
 
 
 class KafkaConsumer:
@@ -97,6 +98,7 @@ class KafkaConsumer:
         )
         self._unread = Chunks()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
+        self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._group: GroupMember | None = None
         if config.group_id is not None:
             self._group = topics_.group = GroupMember(
@@ -106,6 +108,7 @@ class KafkaConsumer:
                 membership=engines(config, self._metadata, weakly(topics_.want_of_group), weakly(topics_.ask_names_of_ids)),
                 assigned=weakly(topics_.assigned_by_group),
                 reached=self._unread.working_on,
+                on_commit=None if self._interceptors is None else self._interceptors.on_commit,
             )
             self._positions.fetch_committed = self._group.commits.fetch
         self._loop = ReadLoop(self._driver, self._subscription, topics_, self._positions, self._fetcher, self._group)
@@ -269,7 +272,7 @@ class KafkaConsumer:
                 records = self._poll(limit, timeout)
                 if self._group is not None:
                     self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
-            return records
+                return records if self._interceptors is None else self._interceptors.on_consume(records)
         except BaseException:
             if records:
                 self._driver.interrupted()
@@ -286,9 +289,12 @@ class KafkaConsumer:
             One `RecordColumns` per partition. Deserializers do not apply: columns are bytes.
 
         Raises:
+            errors.UsageError: an interceptor has on_consume and no on_consume_batch.
             errors.KafkaError: as `poll`.
         """
         columns: list[RecordColumns] = []
+        if self._interceptors is not None:
+            self._interceptors.check_columns()
         try:
             with self._driver:
                 if self._unread:
@@ -296,7 +302,7 @@ class KafkaConsumer:
                 columns = self._loop.wait(self._fetcher.collect_columns, timeout)
                 if self._group is not None:
                     self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
-            return RecordBatches(columns)
+                return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
         except BaseException:
             self._loop.give_back(columns)
             raise
@@ -326,6 +332,8 @@ class KafkaConsumer:
             raise errors.UsageError(f"a range goes from an offset to one that is not smaller, not from {start} to {end}")
         wait_s = self._api_timeout_ms(timeout) / 1000
         position = start
+        if self._interceptors is not None:
+            self._interceptors.check_columns()
         if start == end:
             return
         self.assign([tp])
@@ -345,7 +353,8 @@ class KafkaConsumer:
                     raise errors.KafkaTimeoutError(
                         f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
                     )
-                yield from (columns for columns in found if columns is not None)
+                columns = [c for c in found if c is not None]
+                yield from columns if self._interceptors is None else self._interceptors.on_consume_batch(columns)
         finally:
             self._subscription.read_up_to(state, None)
 
@@ -374,7 +383,8 @@ class KafkaConsumer:
                 polled: dict[TopicPartition, list[ConsumerRecord]] = {}
                 try:
                     polled = self._poll(self.config.max_poll_records, None)
-                    chunks = [Chunk(tp, records) for tp, records in polled.items()]
+                    given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
+                    chunks = [Chunk(tp, records) for tp, records in given.items()]
                 except BaseException:
                     self._loop.give_back(polled)
                     raise
@@ -456,27 +466,8 @@ class KafkaConsumer:
         """
         with self._driver:
             tp = self._assigned(partition)
-            if (unread := self._unread.next_offset(tp)) is not None:
-                return unread
-            state_of = self._subscription.state_of  # a topic that is created again has other states
-
-            def step(now_ms: int) -> int | None:
-                self._loop.step(now_ms)
-                if not found() and (refusal := self._topics.owed.pop(tp.topic, None)) is not None:
-                    raise refusal
-                return self._positions.next_wake_ms(now_ms)
-
-            def found() -> bool:
-                return state_of(tp).state is FetchState.FETCHING
-
-            if not found() and not self._driver.run(step, found, self._api_timeout_ms(timeout)):
-                raise errors.KafkaTimeoutError(
-                    "no position found in time",
-                    topic=tp.topic,
-                    partition=tp.partition,
-                    attempts=self._positions.attempts(tp) or self._driver.topic_attempts(tp.topic),
-                )
-            return state_of(tp).offset
+            unread = self._unread.next_offset(tp)
+            return self._loop.position(tp, self._api_timeout_ms(timeout)) if unread is None else unread
 
     def lag(self, partition: tuple[str, int]) -> int | None:
         """Records between the position and the end of the partition, as of the last answer; None before the first.
@@ -702,19 +693,7 @@ class KafkaConsumer:
         """
         if detail:
             return grouped(self.measured())
-        m = self._fetcher.metrics
-        lags = [lag for s in list(self._subscription.partitions.values()) if (lag := s.lag(self._read_committed)) is not None]
-        return {
-            "fetch_total": m.fetches,
-            "fetch_full_total": m.full_fetches,
-            "fetch_error_total": m.errors,
-            "fetch_latency_avg": m.latency_ms_sum / m.answers if m.answers else 0.0,
-            "fetch_latency_max": m.latency_ms_max,
-            "bytes_consumed_total": m.bytes,
-            "records_consumed_total": m.records,
-            "records_lag_max": max(lags, default=0),
-            "assigned_partitions": len(self._subscription.partitions),
-        }
+        return totals(self._fetcher.metrics, list(self._subscription.partitions.values()), read_committed=self._read_committed)
 
     def measured(self) -> list[Measured]:
         """What `metrics(detail=True)` holds, with group, name and tags apart; for exporters (kafkacore.metrics)."""
@@ -788,6 +767,8 @@ class KafkaConsumer:
                     driver.client.poll(min(deadline_ms - now_ms, 1000), now_ms)
                     now_ms = self._clock.now_ms()
             finally:
+                if self._interceptors is not None:
+                    self._interceptors.close()
                 self._loop.end()
                 driver.close()
 

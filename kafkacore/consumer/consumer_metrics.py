@@ -134,6 +134,20 @@ def _of_group(group: GroupCounts, now_ms: int) -> Iterator[tuple[str, float]]:
     yield "last-rebalance-seconds-ago", seconds_since(stats.last_rebalance_ms, now_ms)
 
 
+def totals(metrics: FetchMetrics, states: list[PartitionState], *, read_committed: bool) -> dict[str, float]:
+    """The short list: counters since the start, and the largest lag."""
+    lags = [lag for state in states if (lag := state.lag(read_committed)) is not None]
+    return {
+        "fetch_total": metrics.fetches,
+        "fetch_full_total": metrics.full_fetches,
+        "fetch_error_total": metrics.errors,
+        "fetch_latency_avg": metrics.latency_ms_sum / metrics.answers if metrics.answers else 0.0,
+        "fetch_latency_max": metrics.latency_ms_max,
+        "bytes_consumed_total": metrics.bytes,
+        "records_consumed_total": metrics.records,
+        "records_lag_max": max(lags, default=0),
+        "assigned_partitions": len(states),
+    }
 
 
 class _NoCounts:

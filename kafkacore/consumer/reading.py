@@ -23,7 +23,7 @@ from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.background import BackgroundThread
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.offsets import PositionKeeper
-from kafkacore.consumer.subscription import Mode, SubscriptionState
+from kafkacore.consumer.subscription import FetchState, Mode, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import TopicPartition
@@ -175,6 +175,32 @@ class ReadLoop:
         self._driver.client.catch_up(now_ms)
         if self._fetcher.send_fetches(now_ms):
             self._driver.client.poll(0, now_ms)
+
+    def position(self, tp: TopicPartition, timeout_ms: int) -> int:
+        """A partition's position, once it is found and valid.
+
+        Raises:
+            errors.KafkaTimeoutError: no answer in time.
+        """
+        state_of = self._subscription.state_of  # a topic that is created again has other states
+
+        def step(now_ms: int) -> int | None:
+            self.step(now_ms)
+            if not found() and (refusal := self._topics.owed.pop(tp.topic, None)) is not None:
+                raise refusal
+            return self._positions.next_wake_ms(now_ms)
+
+        def found() -> bool:
+            return state_of(tp).state is FetchState.FETCHING
+
+        if not found() and not self._driver.run(step, found, timeout_ms):
+            raise errors.KafkaTimeoutError(
+                "no position found in time",
+                topic=tp.topic,
+                partition=tp.partition,
+                attempts=self._positions.attempts(tp) or self._driver.topic_attempts(tp.topic),
+            )
+        return state_of(tp).offset
 
     # -- what is due --------------------------------------------------------------------------------------------------------------
 

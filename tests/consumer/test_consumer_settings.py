@@ -186,6 +186,16 @@ def deserializers(asked: Asked) -> None:
         assert {type(record.key) for records in consumer.poll(10).values() for record in records} <= {str, type(None)}
 
 
+@check("interceptors")
+def interceptors(asked: Asked) -> None:
+    class Numbers:
+        def on_consume(self, records: Any) -> Any:
+            return {tp: [r.replace(key=r.key, value=int(r.value)) for r in found] for tp, found in records.items()}
+
+    with asked.consumer(interceptors=[Numbers()]) as consumer:
+        assert {record.value for records in consumer.poll(10).values() for record in records} <= set(range(RECORDS))
+
+
 @check("default_api_timeout_ms")
 def default_api_timeout_ms(asked: Asked) -> None:
     asked.cluster.control("ListOffsets", lambda request: Drop)

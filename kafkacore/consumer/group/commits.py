@@ -112,6 +112,7 @@ class OffsetCommits:
 
     Attributes:
         answered: commits with an answer whose callback is still to be called, in order.
+        notes_all: commits without a callback are put there, too.
         latency_ms: of the commits that worked.
     """
 
@@ -140,6 +141,7 @@ class OffsetCommits:
         self._failed_tries = -1  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
         self.answered: deque[Commit] = deque()
+        self.notes_all = False
         self.latency_ms = SampledStat()
 
     def start_anew(self) -> None:
@@ -178,7 +180,7 @@ class OffsetCommits:
     def _end(self, commit: Commit, error: errors.KafkaError | None) -> None:
         commit.done = True
         commit.error = error
-        if commit.callback is not None:
+        if commit.callback is not None or self.notes_all:
             self.answered.append(commit)
 
     def step(self, now_ms: int) -> None:

@@ -43,6 +43,7 @@ class GroupMember:
         assigned: called on the polling thread when the assignment has changed.
         reached: where the application stands in a partition that a `for` loop has in hand, as the record that it is working on; None
         elsewhere.
+        on_commit: called on the polling thread with offsets that were committed; None for nothing.
 
     Attributes:
         handed: where the records begin that the last poll returned, per partition; empty while they are known to be processed.
@@ -58,6 +59,7 @@ class GroupMember:
         membership: Callable[[CoordinatorLink, GroupSettings], Membership],
         assigned: Callable[[], None],
         reached: Callable[[TopicPartition], int | None],
+        on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None,
     ) -> None:
         group_id = config.group_id
         if group_id is None:
@@ -90,6 +92,8 @@ class GroupMember:
             names_member=config.group_protocol == "consumer",
             refused=self.membership.commit_refused,
         )
+        self._on_commit = on_commit
+        self.commits.notes_all = on_commit is not None
         self.stats = GroupStats()
         self.listener: RebalanceListener | None = None
         self.handed: dict[TopicPartition, int] = {}
@@ -281,9 +285,11 @@ class GroupMember:
             raise failure
 
     def call_back(self) -> None:
-        """Calls the callbacks of the commits that were answered, in their order."""
+        """Interceptors and callbacks hear of the commits that were answered, in their order."""
         while self.commits.answered:
             commit = self.commits.answered.popleft()
+            if self._on_commit is not None and commit.error is None and commit.offsets:
+                self._on_commit(commit.offsets)
             if commit.callback is not None:
                 commit.callback(commit.offsets, commit.error)
 
