@@ -441,6 +441,7 @@ class AdminBase:
         request: Callable[[list[str]], tuple[type, Callable[[int], object]]],
         read: Callable[[Any], Iterable[tuple[str, V | errors.KafkaError]]],
         timeout: float | None,
+        located: Callable[[V, Node | None], V] = lambda value, _: value,
     ) -> ItemResults[str, V]:
         """Asks the coordinators of groups or transactional ids, again where they have moved.
 
@@ -450,6 +451,7 @@ class AdminBase:
             request: makes one for some of the ids: the API, and what builds it for a version.
             read: finds (id, value or error) in a response.
             timeout: seconds.
+            located: adds to a value the broker that answered.
         """
         deadline_ms = self._deadline_ms(timeout)
         waiting = list(dict.fromkeys(keys))
@@ -475,7 +477,7 @@ class AdminBase:
                     continue
                 for key, value in read(answer.response):
                     if not isinstance(value, errors.KafkaError):
-                        values[key] = value
+                        values[key] = located(value, self._driver.metadata.snapshot.nodes.get(node_id))
                     elif value.code in _MOVED:
                         again[key] = value
                     else:

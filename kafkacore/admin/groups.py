@@ -29,7 +29,7 @@ from kafkacore.protocol import (
     OffsetFetchRequestTopics,
 )
 from kafkacore.protocol.stored import ConsumerProtocolAssignment, decode_stored
-from kafkacore.types import OffsetAndMetadata, TopicPartition
+from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
 
 _CONSUMER_PROTOCOL = "consumer"
 _FIRST_BATCH_VERSION = 8
@@ -64,6 +64,7 @@ class GroupDescription(NamedTuple):
         protocol_type: "consumer" for groups of consumers.
         assignor: how partitions are assigned; empty before that is decided.
         members: who is in it.
+        coordinator: the broker that answers for the group; None if its address became unknown meanwhile.
     """
 
     group_id: str
@@ -72,6 +73,7 @@ class GroupDescription(NamedTuple):
     protocol_type: str
     assignor: str
     members: list[MemberDescription]
+    coordinator: Node | None = None
 
 
 class GroupsAdmin(AdminBase):
@@ -127,12 +129,12 @@ class GroupsAdmin(AdminBase):
         def classic_request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
             return DescribeGroupsRequest, lambda version: DescribeGroupsRequest(groups=ids)
 
-        newer = self._ask_coordinators(wanted, GROUP_KEY, consumer_request, _read_consumer_groups, timeout)
+        newer = self._ask_coordinators(wanted, GROUP_KEY, consumer_request, _read_consumer_groups, timeout, _located)
         others = [
             group for group, error in newer.errors.items() if error.code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION)
         ]
         left = self._left_ms(deadline_ms) / 1000
-        older = self._ask_coordinators(others, GROUP_KEY, classic_request, _read_classic_groups, left)
+        older = self._ask_coordinators(others, GROUP_KEY, classic_request, _read_classic_groups, left, _located)
         failed = {group: error for group, error in newer.errors.items() if group not in others}
         return ItemResults({**newer.succeeded, **older.succeeded}, failed | older.errors)
 
@@ -340,6 +342,10 @@ def _read_consumer_groups(response: Any) -> Iterable[tuple[str, GroupDescription
             group.group_id,
             GroupDescription(group.group_id, "consumer", group.group_state, _CONSUMER_PROTOCOL, group.assignor_name, members),
         )
+
+
+def _located(group: GroupDescription, node: Node | None) -> GroupDescription:
+    return group._replace(coordinator=node)
 
 
 def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription | errors.KafkaError]]:

@@ -53,7 +53,9 @@ def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
     for name in groups:
         group = described[name]
         assignor = f", assignor {group.assignor}" if group.assignor else ""
-        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}{assignor}"
+        at = group.coordinator
+        where = f", coordinator {at.host}:{at.port} ({at.id})" if at else ""
+        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}{assignor}{where}"
         table = Table("topic", "partition", "committed", "end", "lag", "client", "host", "member", title=title, title_justify="left")
         for row in rows[name]:
             figures = ("-" if row[key] is None else f"{row[key]:,}" for key in ("committed", "end", "lag"))
@@ -97,10 +99,12 @@ def _rows(group: GroupDescription, committed: Offsets, ends: dict[TopicPartition
 
 
 def _as_json(group: GroupDescription, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    at = group.coordinator
     return {
         "state": group.state,
         "type": group.type,
         "assignor": group.assignor,
+        "coordinator": at and {"id": at.id, "host": at.host, "port": at.port},
         "members": [
             {
                 "member_id": m.member_id,
