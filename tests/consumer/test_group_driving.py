@@ -81,6 +81,19 @@ def joined(consumer: KafkaConsumer) -> KafkaConsumer:
 # -- the background thread ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_joins_as_soon_as_its_connections_stand(
+    shared: EmbeddedCluster, topic: str, member: Callable[..., KafkaConsumer], protocol: str
+) -> None:
+    with member(group_id=f"h-{topic}") as first:  # the cluster has its internal topics then, and nothing needs a back-off
+        while not first.poll(1.0):
+            pass
+    late = {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000, "socket_connection_setup_timeout_ms": 60_000}
+    consumer = member(group_protocol=protocol, socket_connection_setup_timeout_max_ms=60_000, **late)
+    assert consumer.poll(30)
+
+
+
 def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
     consumer = joined(member())
     driver, thread = consumer._driver, consumer._loop.background._thread

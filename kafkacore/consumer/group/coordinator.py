@@ -52,6 +52,7 @@ class CoordinatorLink:
         self.answers = 0
         self._asked: object | None = None
         self._asked_node: Node | None = None
+        self._awaited: Node | None = None  # its connection was not ready when something was to be sent
         self._tries = 0
         self._failed = False  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
@@ -59,7 +60,7 @@ class CoordinatorLink:
     def start_anew(self, client: NetworkClient) -> None:
         """Another network client: nothing is under way any more."""
         self._client = client
-        self._asked = None
+        self._asked = self._awaited = None
 
     def ready(self, now_ms: int) -> bool:
         """True when a request can be sent now; else goes on finding the coordinator and connecting to it."""
@@ -68,14 +69,20 @@ class CoordinatorLink:
             self._find(now_ms)
             return False
         if self._client.ready(node, now_ms):
+            self._awaited = None
             self.attempts.clear()
             return True
+        self._awaited = node
         if self._client.connection_failed(node):
             causes = self._client.connection_errors(node)
             refused = self._client.authentication_exception(node)
             self.lost(refused or (causes[-1] if causes else errors.DisconnectError(f"the connection to broker {self.broker_id} was lost")))
             self._failed = True  # the same coordinator is likely to be named again: not in a circle without a rest
         return False
+
+    def can_go_on(self, now_ms: int) -> bool:
+        """True when a connection that was not ready has become so: what waits for it needs no back-off."""
+        return self._awaited is not None and self._client.is_ready(self._awaited, now_ms)
 
     @property
     def broker_id(self) -> int:
@@ -105,9 +112,10 @@ class CoordinatorLink:
         if self._asked is not None or now_ms < self._retry_at_ms:
             return
         node = self._client.least_loaded_node(now_ms)
-        self._asked_node = node
+        self._asked_node = self._awaited = node
         if node is None or not self._client.ready(node, now_ms):
             return
+        self._awaited = None
         asked = self._asked = object()
 
         def build(version: int) -> FindCoordinatorRequest:

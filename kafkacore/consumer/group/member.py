@@ -137,7 +137,8 @@ class GroupMember:
 
     def due(self, now_ms: int) -> bool:
         """True when `step` or `carry_out` has something to do."""
-        return now_ms >= self._due_ms or self.link.answers != self._seen_answers or self.membership.change is not None
+        link = self.link
+        return now_ms >= self._due_ms or link.answers != self._seen_answers or self.membership.change is not None or link.can_go_on(now_ms)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""
