@@ -2,9 +2,9 @@
 
     python bench/consumer.py [--json] [--quick] [--only null,own,kafka,idle] [--rounds N] [--records N] [--plot PNG]
 
-Reading: records of 100 B out of 4 partitions, with automatic commits, from the null broker (null), from `kafkacore broker` (own) and from
-Apache Kafka 4.3.1 (kafka). Every case runs in a process of its own and the cases take turns; CPU is user and system time of the whole
-process, so the threads of every client count.
+Reading: records of 100 B out of one partition and out of four, with automatic commits, from the null broker (null), from `kafkacore
+broker` (own) and from Apache Kafka 4.3.1 (kafka). Every case runs in a process of its own and the cases take turns; CPU is user and system
+time of the whole process, so the threads of every client count.
 Idle: a member of a group with 10 partitions to which nothing comes, each client on an embedded cluster that counts its requests.
 What more partitions cost a member is a table of scale.py (consumer.group).
 
@@ -26,7 +26,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker import OwnBroker, RealKafka, progress, why_unavailable
 from consumer_case import CASES
@@ -38,7 +38,7 @@ from kafkacore.protocol import OffsetCommitRequest
 from kafkacore.records import BatchBuilder
 
 CASE = Path(__file__).with_name("consumer_case.py")
-TOPIC, PARTITIONS, RECORD_BYTES = "bench", 4, 100
+TOPIC, PARTITIONS, RECORD_BYTES = "bench", (1, 4), 100
 OBJECTS, COLUMNS, CONFLUENT, *_ = CASES
 SHARES = dict(zip(CASES, (2.0, 16.0, 1.0, 0.5, 0.1), strict=True))
 """Of --records that a case reads, so that the slow ones do not take all the time."""
@@ -48,12 +48,12 @@ IDLE_APIS = ("Fetch", "Heartbeat", "ConsumerGroupHeartbeat", "OffsetCommit", "Of
 IDLE_SECONDS = 20
 
 
-def run_case(name: str, servers: str, count: int, records_in_topic: int) -> float:
+def run_case(name: str, servers: str, topic: str, count: int, records_in_topic: int) -> float:
     """CPU nanoseconds per record of one case, in a fresh process and a new group."""
     # numpy's BLAS starts a thread per processor that spins for a while and would be charged to the case that is measured
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     group = f"bench-{uuid.uuid4().hex[:8]}"
-    command = [sys.executable, str(CASE), name, servers, TOPIC, group, str(count), str(records_in_topic)]
+    command = [sys.executable, str(CASE), name, servers, topic, group, str(count), str(records_in_topic)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}\n{done.stderr}")
@@ -61,60 +61,84 @@ def run_case(name: str, servers: str, count: int, records_in_topic: int) -> floa
     return cpu_ns
 
 
+class Source(NamedTuple):
+    """Where a row's records come from.
+
+    Attributes:
+        records: in the topic; 0 where it has no end.
+        null_broker: which counts the commits.
+    """
+
+    servers: str
+    topic: str
+    records: int
+    null_broker: NullBroker | None = None
+
+
 @contextlib.contextmanager
-def null_broker(records: int) -> Iterator[tuple[Any, int]]:
+def null_brokers(records: int) -> Iterator[dict[int, Source]]:
     builder = BatchBuilder(max_bytes=16_384)
     while builder.append(b"x" * RECORD_BYTES, timestamp_ms=1_700_000_000_000):
         pass
-    with NullBroker(PARTITIONS, {TOPIC: bytes(builder.build())}, answers=group_answers(TOPIC, PARTITIONS)) as broker:
-        yield broker, 0
+    batch = bytes(builder.build())
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for partitions in PARTITIONS:
+            broker = stack.enter_context(NullBroker(partitions, {TOPIC: batch}, answers=group_answers(TOPIC, partitions)))
+            found[partitions] = Source(broker.address, TOPIC, 0, broker)
+        yield found
 
 
 @contextlib.contextmanager
-def filled(broker: Any, records: int) -> Iterator[tuple[Any, int]]:
-    """A broker with a topic of so many records, in the producer's own batches of 16 KiB."""
+def filled(broker: Any, records: int) -> Iterator[dict[int, Source]]:
+    """A broker with topics of so many records, in the producer's own batches of 16 KiB."""
     with broker:
-        with KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).check()
-        with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            for nth in range(records):
-                producer.send(TOPIC, b"%0*d" % (RECORD_BYTES, nth), partition=nth * PARTITIONS // records)
-        yield broker, records
+        servers = broker.bootstrap_servers
+        found = {partitions: Source(servers, f"{TOPIC}-{partitions}", records) for partitions in PARTITIONS}
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic(source.topic, partitions, 1) for partitions, source in found.items()]).check()
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            for partitions, source in found.items():
+                for nth in range(records):
+                    producer.send(source.topic, b"%0*d" % (RECORD_BYTES, nth), partition=nth * partitions // records)
+        yield found
 
 
 def reading(kind: str, rounds: int, records: int) -> Table:
-    """CPU per record of every client from one broker, by turns."""
+    """CPU per record of every client from one broker, by turns. The goals look at the median of the rounds' ratios: a slow moment of the
+    machine hits both clients of a round alike."""
     opened = {
-        "null": lambda: null_broker(records),
+        "null": lambda: null_brokers(records),
         "own": lambda: filled(OwnBroker(), records),
         "kafka": lambda: filled(RealKafka(), records),
     }
     names = {"null": "the null broker", "own": "kafkacore's broker", "kafka": "Kafka 4.3.1"}
-    runs: dict[str, list[float]] = {name: [] for name in CASES}
-    with opened[kind]() as (broker, in_topic):
-        servers = broker.address if kind == "null" else broker.bootstrap_servers
+    runs: dict[int, dict[str, list[float]]] = {partitions: {name: [] for name in CASES} for partitions in PARTITIONS}
+    with opened[kind]() as sources:
         for number in range(rounds):
-            for name, share in SHARES.items():
-                progress(f"{kind}, round {number + 1}/{rounds}: {name}")
-                committed = commits_of(broker)
-                runs[name].append(run_case(name, servers, int(records * share), in_topic))
-                if committed is not None and commits_of(broker) == committed:
-                    raise SystemExit(f"{name} commits nothing")
-    figures = timings(runs)
+            for partitions, source in sources.items():
+                for name, share in SHARES.items():
+                    progress(f"{kind}, round {number + 1}/{rounds}, {partitions} partitions: {name}")
+                    committed = commits_of(source)
+                    count = int(records * share)
+                    runs[partitions][name].append(run_case(name, source.servers, source.topic, count, source.records))
+                    if committed is not None and commits_of(source) == committed:
+                        raise SystemExit(f"{name} commits nothing")
     table = Table(f"reading in a group, from {names[kind]}", "ns of CPU per record")
-    label = f"{RECORD_BYTES} B"
-    table.add(label, figures)
-    times_less = {case: figures[CONFLUENT].median_ns / figures[case].median_ns for case in GOALS}
-    table.goals[label] = {
-        case: Verdict(f"{times_less[case]:.1f}x less than confluent, goal >= {goal}x", times_less[case] >= goal)
-        for case, goal in GOALS.items()
-    }
+    for partitions, by_case in runs.items():
+        label = "1 partition" if partitions == 1 else f"{partitions} partitions"
+        table.add(label, timings(by_case))
+        verdicts = table.goals[label] = {}
+        for case, goal in GOALS.items():
+            times_less = statistics.median(theirs / ours for theirs, ours in zip(by_case[CONFLUENT], by_case[case], strict=True))
+            verdicts[case] = Verdict(f"{times_less:.1f}x less than confluent, goal >= {goal}x", times_less >= goal)
     return table
 
 
-def commits_of(broker: Any) -> int | None:
+def commits_of(source: Source) -> int | None:
     """OffsetCommits that the null broker has answered; None of another broker."""
-    return int(broker.counters()[f"api{OffsetCommitRequest.API_KEY}"]) if isinstance(broker, NullBroker) else None
+    broker = source.null_broker
+    return None if broker is None else int(broker.counters()[f"api{OffsetCommitRequest.API_KEY}"])
 
 
 # ---- idle: run as `consumer.py --member CLIENT SERVERS PROTOCOL`, which polls until its stdin ends
