@@ -279,6 +279,8 @@ class Scripted:
 
     def polled(self, now_ms: int) -> None: ...
 
+    def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None: ...
+
     def next_wake_ms(self, now_ms: int) -> int | None:
         return None
 
