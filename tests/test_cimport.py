@@ -1,4 +1,4 @@
-"""Other extensions may cimport the wheel: its .pxd and its header are all they need."""
+"""Other extensions may cimport the wheel: its .pxd and its headers are all they need."""
 
 import importlib.util
 import os
