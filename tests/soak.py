@@ -1,6 +1,7 @@
 """A cluster under faults for any length of time: leaders and coordinators move, brokers die, credentials expire, and no promise is broken.
 
     python tests/soak.py --seconds 600 --seed 1 --json
+    python tests/soak.py --group --seconds 600 --seed 1 --json
 
 Three brokers with SASL; tokens and sessions that live for a few seconds; producers, consumers, a group, a transactional producer. A nemesis
 starts faults, often two beside each other, for a round; then all faults end, and every client has to come back by itself within
@@ -9,6 +10,8 @@ raise while there are faults are counted, and are findings only if no fault expl
 
 The seed decides which faults come in which order, and for how long; what they meet is up to the machine. Progress goes to stderr, findings
 too; --json ends stdout with one line of figures. The exit code is 1 with findings.
+
+--group plays members of one group instead, by each protocol in turn (tests/soak_groups.py).
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from soak_clients import (
     soak_clients,
     wall_ms,
 )
+from soak_groups import PROTOCOLS, GroupSoak
 
 from kafkacore import KafkaConsumer
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -383,11 +387,18 @@ class Soak:
                     world.find(f"THE GROUP PASSED OVER {send.value!r} at {TOPIC}-{send.partition}, offset {send.offset}")
 
 
+def group_soaks(seconds: float, seed: int, say: Callable[[str], object]) -> dict[str, Any]:
+    """A run of a group by each protocol, which share the time."""
+    runs = [GroupSoak(protocol, seed, seconds=seconds / len(PROTOCOLS), say=say).run() for protocol in PROTOCOLS]
+    return {"seed": seed, "runs": runs, "findings": [f"{run['protocol']}: {finding}" for run in runs for finding in run["findings"]]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=60, help="how long faults go on (default 60)")
     parser.add_argument("--seed", type=int, default=None, help="the same faults again")
     parser.add_argument("--memory", action="store_true", help="the brokers keep their logs in memory, not in a temporary directory")
+    parser.add_argument("--group", action="store_true", help="members of one group under faults, by each protocol")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON at the end")
     options = parser.parse_args()
     faulthandler.enable()
@@ -397,8 +408,11 @@ def main() -> int:
         print(line, file=sys.stderr, flush=True)
 
     say(f"soak: seed {seed}, {options.seconds:.0f} s")
-    with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") as directory:
-        figures = Soak(options.seconds, seed, None if options.memory else directory, say).run()
+    if options.group:
+        figures = group_soaks(options.seconds, seed, say)
+    else:
+        with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") as directory:
+            figures = Soak(options.seconds, seed, None if options.memory else directory, say).run()
     for finding in figures["findings"]:
         say(f"soak: {finding}")
     if options.json:

@@ -1,0 +1,94 @@
+"""A group of members under faults for a moment, and that what a member does wrong is found; `tests/soak.py --group` runs it for longer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from soak_groups import PROTOCOLS, GroupSoak, Rows, SoakMember
+
+from kafkacore import TopicPartition
+from kafkacore.testing.history import Kind
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> None:
+    figures = GroupSoak(protocol, seed, steps=6).run()
+    assert figures["findings"] == []
+    assert figures["records"] == 7 * 60
+    assert figures["commits"] > 0
+    assert figures["looks"] > 0
+    assert figures["revoked"] > 0
+
+
+class CommitsFirst(SoakMember):
+    """Commits what it is about to process."""
+
+    def handle(self, rows: Rows) -> None:
+        offsets = {tp: records[-1].offset + 1 for tp, records in rows.items()}
+        if offsets:
+            self.member.commit(offsets)
+            self.consumer.commit(offsets)
+        super().handle(rows)
+
+
+class ForgetsRevoke(SoakMember):
+    """Hands out what it was given before its partition was revoked."""
+
+    held: dict[TopicPartition, list]
+
+    def poll(self) -> Rows:
+        self.held = getattr(self, "held", {})
+        rows = super().poll()
+        mine = self.consumer.assignment()
+        gone = {tp: self.held.pop(tp) for tp in list(self.held) if tp not in mine}
+        self.held |= {tp: records[-1:] for tp, records in rows.items()}
+        return {**rows, **gone}
+
+
+class Skips(SoakMember):
+    """Leaves records out."""
+
+    def poll(self) -> Rows:
+        kept = {tp: [record for record in records if record.offset % 7 != 3] for tp, records in super().poll().items()}
+        return {tp: records for tp, records in kept.items() if records}
+
+
+class StartsLate(SoakMember):
+    """Begins one record behind the committed offset."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        super().on_partitions_assigned(partitions)
+        for tp in partitions:
+            self.consumer.seek(tp, self.consumer.position(tp) + 1)
+
+
+class Repeats(SoakMember):
+    """Hands out a record twice."""
+
+    last: dict[TopicPartition, list]
+
+    def poll(self) -> Rows:
+        before = getattr(self, "last", {})
+        rows = super().poll()
+        self.last = {tp: records[-1:] for tp, records in rows.items()}
+        return {tp: [*before.get(tp, []), *records] for tp, records in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("member", "kind"),
+    [
+        (CommitsFirst, Kind.UNPROCESSED),
+        (ForgetsRevoke, Kind.UNOWNED),
+        (Skips, Kind.UNPROCESSED),
+        (StartsLate, Kind.UNPROCESSED),
+        (Repeats, Kind.NON_MONOTONIC),
+    ],
+)
+def test_a_member_that_breaks_a_promise_is_found(member: type[SoakMember], kind: Kind) -> None:
+    soak = GroupSoak("consumer", 1, steps=8, member=member, wait_s=3)
+    soak.run()
+    assert kind in {finding.kind for finding in soak.judged}, soak.findings
