@@ -33,6 +33,8 @@ from kafkacore.consumer.sessions import FetchLimits
 from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrategy, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
+from kafkacore.metadata import PartitionInfo
+from kafkacore.net.asking import MetadataQuery
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
@@ -93,9 +95,7 @@ class KafkaConsumer:
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
-        topics_ = self._topics = TopicWatch(
-            self._subscription, self._metadata, self._fetcher, self._clock, exclude_internal=config.exclude_internal_topics
-        )
+        topics_ = self._topics = TopicWatch(self._subscription, self._driver, self._fetcher, config)
         self._unread = Chunks()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
@@ -124,7 +124,7 @@ class KafkaConsumer:
         if self._group is not None:
             self._group.start_anew(client)
         self._subscription.settle_anew()
-        self._topics.look_again()
+        self._topics.start_anew(client)
 
     # -- what to read -------------------------------------------------------------------------------------------------------------
 
@@ -414,19 +414,20 @@ class KafkaConsumer:
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: tuple[str, int], offset: int) -> None:
+    def seek(self, partition: tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Continues at an offset. Whether it exists shows when it is fetched: `auto_offset_reset` decides if not.
 
         Args:
             partition: an assigned (topic, partition).
-            offset: of the next record to read, not negative.
+            offset: of the next record to read, not negative. An `OffsetAndMetadata` (as `committed` gives it) with a leader epoch is
+                validated first: where the leader's log has lost the record before it, the position moves back to where the logs part
+                (KIP-320), or poll raises LogTruncationError with auto_offset_reset=none.
         """
-        if not isinstance(offset, int) or offset < 0:
-            raise errors.UsageError(f"an offset is a number from 0 on, not {offset!r}", topic=partition[0], partition=partition[1])
+        found = offset_of(partition, offset)
         with self._driver:
             tp = self._assigned_after_metadata(partition)
             self._rewind([tp])
-            self._subscription.seek(tp, offset)
+            self._positions.seek(tp, found.offset, -1 if found.leader_epoch is None else found.leader_epoch)
             self._fetcher.retain()
 
     def _assigned_after_metadata(self, partition: tuple[str, int]) -> TopicPartition:
@@ -552,13 +553,48 @@ class KafkaConsumer:
             errors.KafkaTimeoutError: no broker answered in time.
             errors.UnknownTopicOrPartition: there is no such topic.
         """
+        return [found.index for found in self.partition_infos(topic, timeout)]
+
+    def partition_infos(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic, with leader and replicas; as old as the last metadata (`metadata_max_age_ms`).
+
+        Args:
+            topic: its name.
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Returns:
+            `PartitionInfo(index, leader, leader_epoch, replicas, isr, offline)` in ascending order: ids of brokers, -1 for no leader.
+
+        Raises:
+            errors.KafkaTimeoutError: no broker answered in time.
+            errors.UnknownTopicOrPartition: there is no such topic.
+        """
         with self._driver:
             info = self._driver.describe(topic, self._api_timeout_ms(timeout))
             if info is None:
                 raise errors.KafkaTimeoutError("no metadata in time", topic=topic, attempts=self._driver.topic_attempts(topic))
             if info.error is not None and not info.partitions:
                 raise info.error
-            return sorted(p.index for p in info.partitions)
+            return list(info.partitions)
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics that this consumer may see, also the brokers' own; asked for now.
+
+        Args:
+            timeout: seconds; `default_api_timeout_ms` when None.
+
+        Returns:
+            By name, sorted, what `partition_infos` gives.
+
+        Raises:
+            errors.KafkaTimeoutError: no broker answered in time.
+        """
+        with self._driver:
+            config = self.config
+            query = MetadataQuery(
+                self._driver.client, None, retry_backoff_ms=config.retry_backoff_ms, retry_backoff_max_ms=config.retry_backoff_max_ms
+            )
+            return query.topics(self._driver, self._api_timeout_ms(timeout))
 
     def _api_timeout_ms(self, timeout: float | None) -> int:
         return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)

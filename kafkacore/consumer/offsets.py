@@ -371,6 +371,20 @@ class PositionKeeper:
             log.warning("%s-%d: log truncated before offset %d, position is reset", tp[0], tp[1], state.offset)
             self._subscription.request_reset(tp, self._subscription.default_reset)
 
+    def seek(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
+        """The application's position; with the leader epoch of the record before it, it is validated before it is fetched from."""
+        self._subscription.seek(tp, offset, offset_epoch)
+        if offset_epoch < 0:
+            return
+        state = self._subscription.state_of(tp)
+        partition = self._metadata.snapshot.partition(tp)
+        if partition is not None and partition.leader_epoch < offset_epoch:
+            self._metadata.request_update()  # there has been another leader since
+        if partition is None or partition.leader not in self._metadata.snapshot.nodes:
+            self._subscription.request_validation(state)  # by the leader that is to come
+        else:
+            self._subscription.new_leader_epoch(state, partition.leader_epoch)
+
     def _check_epoch(self, state: PartitionState, snapshot: ClusterSnapshot) -> None:
         """A position that was read under another leader epoch than that of the metadata is validated before fetching goes on."""
         partition = snapshot.partition(state.tp)

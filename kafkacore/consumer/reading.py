@@ -210,6 +210,7 @@ class ReadLoop:
             self._topics.follow()
         if self._group is not None:
             self._group.step(now_ms)
+            self._topics.step(now_ms)
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
@@ -217,7 +218,7 @@ class ReadLoop:
         """When the next step is due although nothing arrives."""
         waits = [self._positions.next_wake_ms(now_ms), self._fetcher.next_wake_ms(now_ms)]
         if self._group is not None:
-            waits.append(self._group.next_wake_ms(now_ms))
+            waits += [self._group.next_wake_ms(now_ms), self._topics.next_wake_ms(now_ms)]
         known = [w for w in waits if w is not None]
         return now_ms + min(known) if known else _NEVER_MS
 

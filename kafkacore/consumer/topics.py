@@ -15,12 +15,15 @@ import re
 from collections.abc import Collection, Iterable
 
 from kafkacore import errors
-from kafkacore.clock import Clock
+from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID
 from kafkacore.consumer.subscription import EARLIEST, Mode, SubscriptionState
-from kafkacore.metadata import ClusterSnapshot, Metadata, TopicInfo
+from kafkacore.metadata import ClusterSnapshot, TopicInfo
+from kafkacore.net.asking import MetadataQuery
+from kafkacore.net.client import NetworkClient
+from kafkacore.net.driver import CallerDriver
 from kafkacore.types import TopicPartition
 
 log = logging.getLogger("kafkacore.consumer")
@@ -31,24 +34,25 @@ class TopicWatch:
 
     Args:
         subscription: what is read.
-        metadata: what is known of the cluster.
+        driver: of the network; its metadata are followed.
         fetcher: hears when what is to be fetched may have changed.
-        clock: the time.
-        exclude_internal: a pattern does not match the brokers' own topics.
+        config: the consumer's settings.
 
     Attributes:
         group: this consumer's part in its group, None without one.
         owed: refusals of topics that no call has raised yet.
     """
 
-    def __init__(
-        self, subscription: SubscriptionState, metadata: Metadata, fetcher: Fetcher, clock: Clock, *, exclude_internal: bool
-    ) -> None:
+    def __init__(self, subscription: SubscriptionState, driver: CallerDriver, fetcher: Fetcher, config: ConsumerConfig) -> None:
         self._subscription = subscription
-        self._metadata = metadata
+        self._metadata = driver.metadata
+        self._client = driver.client
         self._fetcher = fetcher
-        self._clock = clock
-        self._exclude_internal = exclude_internal
+        self._clock = driver.clock
+        self._exclude_internal = config.exclude_internal_topics
+        self._backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
+        self._names: MetadataQuery | None = None
+        self._asked_ids: frozenset[bytes] = frozenset()
         self.group: GroupMember | None = None
         self.owed: dict[str, errors.KafkaError] = {}
         self._refused: dict[str, errors.KafkaError] = {}
@@ -81,6 +85,7 @@ class TopicWatch:
         """Reads nothing."""
         self._subscription.unsubscribe()
         self._metadata.all_topics = False
+        self._names, self._asked_ids = None, frozenset()
 
     # -- for the group's engine ---------------------------------------------------------------------------------------------------
 
@@ -88,20 +93,50 @@ class TopicWatch:
         """As the leader of a group this consumer needs to know the topics of all members."""
         self._metadata.set_topics(topics | self._subscription.topics, self._clock.now_ms())
 
-    def ask_names_of_ids(self) -> None:
-        """The coordinator assigned topics by ids that have no name yet."""
-        if self._subscription.mode is Mode.BROKER_PATTERN:
-            self._metadata.all_topics = True
-        self._metadata.request_update()
+    def ask_names_of_ids(self, topic_ids: frozenset[bytes]) -> None:
+        """The coordinator assigned topics by ids that have no name yet.
+
+        Topics subscribed to by name are in the next metadata. Under the broker's pattern nobody knows the names: they are asked for by id.
+        """
+        if self._subscription.mode is not Mode.BROKER_PATTERN:
+            self._metadata.request_update()
+        elif self._asked_ids != topic_ids:
+            self._asked_ids = topic_ids
+            self._names = MetadataQuery(self._client, sorted(topic_ids), **self._backoff)
 
     def assigned_by_group(self) -> None:
         """The assignment has changed. Under the broker's pattern the topics are known by it only."""
         subscription = self._subscription
         if subscription.mode is Mode.BROKER_PATTERN:
             subscription.topics = frozenset(tp.topic for tp in subscription.partitions)
-            self._metadata.all_topics = False
             self.want(subscription.topics)
         self._fetcher.retain()
+
+    def step(self, now_ms: int) -> None:
+        """Goes on asking for names, if there is something to ask for."""
+        names = self._names
+        if names is None:
+            return
+        names.step(now_ms)
+        if not names.done:
+            return
+        self._names, self._asked_ids = None, frozenset()
+        if names.error is not None:
+            raise names.error
+        if names.response is not None:
+            for topic in names.response.topics or ():
+                if topic.name and not topic.error_code:  # else the topic is gone, or this broker has not heard of it: the engine asks again
+                    self._metadata.add_topic(topic.name, now_ms)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """How long until `step` has something to do although no answer comes."""
+        return None if self._names is None else self._names.next_wake_ms(now_ms)
+
+    def start_anew(self, client: NetworkClient) -> None:
+        """Goes on with another network: what was asked is asked again, and all topics are looked at."""
+        self._client = client
+        self._names, self._asked_ids = None, frozenset()
+        self.look_again()
 
     # -- following ----------------------------------------------------------------------------------------------------------------
 

@@ -281,7 +281,9 @@ class Client:
         self.engine.subscribe(frozenset(topics))
         self.engine.polled(self.now_ms)
 
-    def _ask_names(self) -> None:
+    def _ask_names(self, topic_ids: frozenset[bytes]) -> None:
+        assert topic_ids
+        assert not any(self.known.topic_name(topic_id) for topic_id in topic_ids)
         self.asked_names += 1
 
     def learn(self) -> None:

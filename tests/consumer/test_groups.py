@@ -330,15 +330,24 @@ def test_the_brokers_pattern_needs_a_consumer_group(shared, settings):
 
 
 def test_topics_that_the_brokers_pattern_matches_later(shared, topic):
+    """Their names are asked for by their ids: a cluster may have many other topics."""
+    asked: list = []
+    shared.control("Metadata", lambda request: asked.append(request.topics))
     settings = {"group_id": f"g-{topic}", "group_protocol": "consumer", "auto_offset_reset": "earliest"}
-    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
-        consumer.subscribe(pattern=SubscriptionPattern(f"{topic}.*"))
-        assert len(read(consumer, 600)) == 600
-        shared.create_topic(f"{topic}-more", partitions=1)
-        until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
-        assert consumer.subscription() == {topic, f"{topic}-more"}
-        assert set(consumer._metadata.topics) == consumer.subscription()
-        assert not consumer._metadata.all_topics
+    try:
+        with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
+            consumer.subscribe(pattern=SubscriptionPattern(f"{topic}.*"))
+            assert len(read(consumer, 600)) == 600
+            shared.create_topic(f"{topic}-more", partitions=1)
+            until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
+            assert consumer.subscription() == {topic, f"{topic}-more"}
+            assert set(consumer._metadata.topics) == consumer.subscription()
+            assert not consumer._metadata.all_topics
+    finally:
+        shared.control("Metadata", None)
+    assert None not in asked, "all topics were asked for"
+    by_id = [t.topic_id for topics in asked for t in topics if t.name is None]
+    assert len(set(by_id)) == 2
 
 
 SLOW_HEARTBEATS = {

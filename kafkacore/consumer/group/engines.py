@@ -14,7 +14,7 @@ from kafkacore.metadata import Metadata
 
 
 def engines(
-    config: ConsumerConfig, metadata: Metadata, want_topics: Callable[[frozenset[str]], None], ask_names: Callable[[], None]
+    config: ConsumerConfig, metadata: Metadata, want_topics: Callable[[frozenset[str]], None], ask_names: Callable[[frozenset[bytes]], None]
 ) -> Callable[[CoordinatorLink, GroupSettings], Membership]:
     """Makes the engine of `group_protocol`, from the link to the coordinator and the member's settings.
 
@@ -22,7 +22,7 @@ def engines(
         config: of the consumer.
         metadata: the cluster as known now.
         want_topics: asks for metadata of the topics of all members, for a leader.
-        ask_names: asks for metadata that name the topic ids of an assignment.
+        ask_names: asks for metadata that name topic ids of an assignment.
     """
 
     def engine(link: CoordinatorLink, settings: GroupSettings) -> Membership:

@@ -102,7 +102,7 @@ class ConsumerMembership:
         settings: of the member.
         server_assignor: the assignor that the broker is asked for, None for its own choice.
         snapshot: gives the cluster as known now; it holds the names of topic ids.
-        ask_metadata: asks for new metadata: a topic id has no name.
+        ask_names: asks for metadata that name these topic ids.
         member_id: chosen by the client; a broker that speaks only version 0 names its own.
 
     Attributes:
@@ -115,7 +115,7 @@ class ConsumerMembership:
         settings: GroupSettings,
         server_assignor: str | None,
         snapshot: Callable[[], ClusterSnapshot],
-        ask_metadata: Callable[[], None],
+        ask_names: Callable[[frozenset[bytes]], None],
         *,
         member_id: str | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class ConsumerMembership:
         self._settings = settings
         self._server_assignor = server_assignor
         self._snapshot = snapshot
-        self._ask_metadata = ask_metadata
+        self._ask_for_names = ask_names
         self.phase = Phase.OUT
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
@@ -143,7 +143,7 @@ class ConsumerMembership:
         self._target: Ids | None = None
         self._names: dict[bytes, str] = {}  # of the ids in target and owned
         self._seen_snapshot: object = None  # the target was resolved with it
-        self._unknown = 0  # ids of the target without a name
+        self._unknown: frozenset[bytes] = frozenset()  # ids of the target without a name
         self._names_tries = 0
         self._names_at_ms = 0
         self._fresh = False  # nothing was handed out since the member joined
@@ -310,7 +310,7 @@ class ConsumerMembership:
         self._target = self._seen_snapshot = self._reported = None
         self._in_doubt = False
         self._full = True
-        self._unknown = 0
+        self._unknown = frozenset()
         self._owned_ids = self._change_ids = {}
         self._asked = None
         self.change = None
@@ -369,7 +369,7 @@ class ConsumerMembership:
             if name is not None:
                 names[topic_id] = name
                 found[topic_id] = partitions
-        self._unknown = len(target) - len(found)
+        self._unknown = frozenset(target.keys() - found.keys())
         self._names = names
         if self._unknown:
             self._ask_names(now_ms)
@@ -406,8 +406,8 @@ class ConsumerMembership:
     def _ask_names(self, now_ms: int) -> None:
         self._names_at_ms = now_ms + self._backoff_ms(self._names_tries)
         self._names_tries += 1
-        log.debug("group %s: %d topic ids have no name yet", self._settings.group_id, self._unknown)
-        self._ask_metadata()
+        log.debug("group %s: %d topic ids have no name yet", self._settings.group_id, len(self._unknown))
+        self._ask_for_names(self._unknown)
 
     def _settle(self, now_ms: int) -> None:
         """The target is reached."""
