@@ -47,6 +47,7 @@ from kafkacore.consumer.group.assignor import (
 )
 from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import Change, GroupSettings
+from kafkacore.consumer.group.subscribed import TopicWatch
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -66,7 +67,6 @@ _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
 _NOTHING = MemberAssignment(())
-_NOT_COUNTED = -1
 
 
 class Phase(Enum):
@@ -163,7 +163,7 @@ class ClassicMembership:
         self._leads = False
         self._lost = False
         self._joined_topics: frozenset[str] = frozenset()
-        self._counts: dict[str, int | None] = {}
+        self._watched = TopicWatch(bool(settings.rack))
         self._members: dict[str, MemberSubscription] = {}
         self._asked_metadata: object = None
         self._seen_snapshot: object = None
@@ -339,22 +339,14 @@ class ClassicMembership:
             self._heartbeat = None
 
     def _check_topics(self) -> None:
-        """The leader sees new partitions of the group's topics first."""
+        """The leader sees first that a topic of the group has more partitions, or that replicas came to another rack."""
         snapshot = self._snapshot()
         if snapshot is self._seen_snapshot:
             return
         self._seen_snapshot = snapshot
-        if not self._leads:
-            return
-        for topic, count in [*self._counts.items()]:
-            found = snapshot.topics.get(topic)
-            if found is None or (found.error is not None and found.error.retriable):
-                continue
-            if count == _NOT_COUNTED:  # an assignment that was kept (KIP-814)
-                self._counts[topic] = snapshot.partition_count(topic)
-            elif snapshot.partition_count(topic) != count:
-                self.rejoin(f"topic {topic} has {snapshot.partition_count(topic) or 0} partitions now, it had {count or 0}")
-                return
+        change = self._watched.change(snapshot) if self._leads else None
+        if change is not None:
+            self.rejoin(change)
 
     # -- joining ------------------------------------------------------------------------------------------------------------------
 
@@ -551,8 +543,8 @@ class ClassicMembership:
     def _watch(self, members: Iterable[Any]) -> dict[str, MemberSubscription]:
         """As the leader: the subscriptions of all members, whose topics are watched from now on."""
         found = {m.member_id: decode_subscription(m.metadata, m.group_instance_id) for m in members}
-        self._counts = dict.fromkeys((topic for subscription in found.values() for topic in subscription.topics), _NOT_COUNTED)
-        self._want_topics(frozenset(self._counts))
+        self._watched.watch(topic for subscription in found.values() for topic in subscription.topics)
+        self._want_topics(self._watched.topics)
         return found
 
     def _not_joined(self, code: int, what: str, response: ClientResponse) -> None:
@@ -590,8 +582,7 @@ class ClassicMembership:
     def _assign(self, now_ms: int) -> None:
         """As the leader, once the cluster has answered about the topics of all members."""
         snapshot = self._snapshot()
-        unknown = [t for t in self._counts if (info := snapshot.topics.get(t)) is None or (info.error is not None and info.error.retriable)]
-        if unknown:
+        if self._watched.unknown(snapshot):
             if self._asked_metadata is None:
                 self._asked_metadata = snapshot
             if self._asked_metadata is snapshot:
@@ -610,7 +601,7 @@ class ClassicMembership:
             self._fail(cause)
             return
         self._assignments = {member: found.get(member, _NOTHING) for member in self._members}
-        self._counts = {topic: snapshot.partition_count(topic) for topic in self._counts}
+        self._watched.note(snapshot)
         self._seen_snapshot = snapshot
         self._members = {}
         self._move(Phase.SYNCING)

@@ -86,12 +86,13 @@ def racks_of_members(members: Sequence[str], subscriptions: Mapping[str, MemberS
     return [subscriptions[member].rack_id or None for member in members]
 
 
-def racks_of_partitions(cluster: ClusterSnapshot, topic: str) -> list[Racks]:
-    """The racks of the replicas of each partition, also of replicas that are offline: they are likely to come back."""
+def racks_of_partitions(cluster: ClusterSnapshot, topic: str, rack_of: Mapping[int, str] | None = None) -> list[Racks]:
+    """The racks of the replicas of each partition; by the racks of the cluster's nodes unless others are given."""
     info = cluster.topics.get(topic)
     if info is None:
         return []
-    rack_of = {node.id: node.rack for node in cluster.node_list if node.rack}
+    if rack_of is None:
+        rack_of = {node.id: node.rack for node in cluster.node_list if node.rack}
     seen: dict[tuple[int, ...], Racks] = {}
     found: list[Racks] = []
     for partition in info.partitions:
@@ -101,6 +102,64 @@ def racks_of_partitions(cluster: ClusterSnapshot, topic: str) -> list[Racks]:
             racks = seen[replicas] = frozenset(rack_of[node] for node in replicas if node in rack_of)
         found.append(racks)
     return found
+
+
+class TopicWatch:
+    """The topics of a group, as its leader saw them when it assigned: a change of them asks for a rebalance.
+
+    The racks of brokers that are down for a while are remembered, so that a restart changes nothing.
+
+    Args:
+        with_racks: the racks of replicas matter to this member (KIP-881).
+    """
+
+    def __init__(self, with_racks: bool) -> None:
+        self._with_racks = with_racks
+        self._rack_of: dict[int, str] = {}
+        self._seen: dict[str, tuple[int | None, list[Racks]] | None] = {}
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are watched."""
+        return frozenset(self._seen)
+
+    def watch(self, topics: Iterable[str]) -> None:
+        """Watches these topics, which nobody has seen yet."""
+        self._seen = dict.fromkeys(topics)
+
+    def unknown(self, cluster: ClusterSnapshot) -> list[str]:
+        """The topics that the cluster has not answered about."""
+        return [t for t in self._seen if (info := cluster.topics.get(t)) is None or (info.error is not None and info.error.retriable)]
+
+    def note(self, cluster: ClusterSnapshot) -> None:
+        """The topics were assigned as they are."""
+        self._seen = {topic: self._look(cluster, topic) for topic in self._seen}
+
+    def change(self, cluster: ClusterSnapshot) -> str | None:
+        """What is another than it was, None for nothing."""
+        unknown = self.unknown(cluster)
+        for topic, had in [*self._seen.items()]:
+            if topic in unknown:
+                continue
+            has = self._look(cluster, topic)
+            if had is None:  # an assignment that was kept (KIP-814)
+                self._seen[topic] = has
+            elif has[0] != had[0]:
+                return f"topic {topic} has {has[0] or 0} partitions now, it had {had[0] or 0}"
+            elif has != had:
+                return f"replicas of topic {topic} came to other racks"
+        return None
+
+    def _look(self, cluster: ClusterSnapshot, topic: str) -> tuple[int | None, list[Racks]]:
+        """How many partitions a topic has, None when it is not known, and the racks of each."""
+        if not self._with_racks:
+            return cluster.partition_count(topic), []
+        for node in cluster.node_list:
+            if node.rack:
+                self._rack_of[node.id] = node.rack
+            else:
+                self._rack_of.pop(node.id, None)
+        return cluster.partition_count(topic), racks_of_partitions(cluster, topic, self._rack_of)
 
 
 def racks_matter(member_racks: Iterable[str | None], partition_racks: Sequence[Racks]) -> bool:
