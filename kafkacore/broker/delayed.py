@@ -68,29 +68,51 @@ class DelayedFetch(DelayedAnswer):
     range, diverged), or when the end of one of them lies in a newer segment than the fetch offset. Every check starts from the log, so an
     append, a deletion or a leader change only has to name the partition's key.
 
+    Attributes:
+        found_nothing: there was nothing to read, and nothing has happened since: what was read before the wait is still true.
+
     Source: kafka.server.DelayedFetch, its cases A to H.
     """
 
-    def __init__(self, delay_ms: int, min_bytes: int, partitions: Sequence[FetchStatus], answer: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        delay_ms: int,
+        min_bytes: int,
+        partitions: Callable[[], Sequence[FetchStatus]],
+        answer: Callable[[], None],
+        found_nothing: bool = False,
+    ) -> None:
         """Waits.
 
         Args:
             delay_ms: the request's max wait.
             min_bytes: the request's minimum.
-            partitions: what is fetched.
+            partitions: gives what is fetched, when it is to be looked at.
             answer: reads the log again and responds.
+            found_nothing: all partitions were read, without a byte or an error, and none has changed since: no look is needed.
         """
         super().__init__(delay_ms, answer)
         self.min_bytes = min_bytes
-        self.partitions = partitions
+        self.found_nothing = found_nothing
+        self._give_partitions = partitions
+        self._partitions: Sequence[FetchStatus] | None = None
+        self._tries = 0
 
     def try_complete(self) -> bool:
+        self._tries += 1
+        # The purgatory tries twice: between the two it begins to watch, and nothing else runs in this thread.
+        if self._tries == 2 or (self._tries == 1 and self.found_nothing):
+            return False
+        self.found_nothing = False
+        if self._partitions is None:
+            self._partitions = self._give_partitions()
         total = 0
-        for partition in self.partitions:
+        for partition in self._partitions:
             available = partition.bytes_available()
             if available is None:
                 return self.force_complete()
             total += available
+        self.found_nothing = self._tries == 1 and not total
         return total >= self.min_bytes and self.force_complete()
 
 

@@ -85,6 +85,8 @@ class ReplicaManager(ImageListener):
         self.config = config
         self.logs = logs
         self.partitions: dict[PartitionKey, Partition] = {}
+        self.changes = 0
+        """How often a partition changed."""
         self.offline: dict[PartitionKey, Partition | None] = {}
         """Partitions whose log could not be opened (None), or whose disk failed while their role changed."""
         self.listeners: list[LeadershipListener] = []
@@ -591,6 +593,7 @@ class ReplicaManager(ImageListener):
 
     def changed(self, partition: Partition) -> None:
         """Tries again what waits for a partition; see the top of the file."""
+        self.changes += 1
         self.note_change(partition)
         if partition.remotes:
             self._may_lag(partition)

@@ -33,14 +33,14 @@ def answers():
 
 def test_a_fetch_completes_when_its_partitions_hold_enough_together_or_one_fails(fetches, answers):
     first, second = Status(0), Status(10)
-    fetch = DelayedFetch(500, 30, [first, second], lambda: answers.append("data"))
+    fetch = DelayedFetch(500, 30, lambda: [first, second], lambda: answers.append("data"))
     assert not fetches.try_complete_else_watch(fetch, [("t", 0), ("t", 1)])
     first.available = 19
     assert fetches.check_and_complete(("t", 0)) == 0
     first.available = 20
     assert fetches.check_and_complete(("t", 0)) == 1
     assert fetches.check_and_complete(("t", 1)) == 0
-    failing = DelayedFetch(500, 30, [Status(0), Status(None)], lambda: answers.append("error"))
+    failing = DelayedFetch(500, 30, lambda: [Status(0), Status(None)], lambda: answers.append("error"))
     assert fetches.try_complete_else_watch(failing, [("t", 0)])
     assert answers == ["data", "error"]
     assert (fetches.num_delayed(), fetches.watched(), fetches.next_deadline_ms()) == (0, 0, None)
@@ -48,7 +48,7 @@ def test_a_fetch_completes_when_its_partitions_hold_enough_together_or_one_fails
 
 def test_time_answers_with_what_there_is_in_the_owners_thread(fetches, clock):
     threads = []
-    fetch = DelayedFetch(500, 30, [Status(0)], lambda: threads.append(threading.current_thread()))
+    fetch = DelayedFetch(500, 30, lambda: [Status(0)], lambda: threads.append(threading.current_thread()))
     fetches.try_complete_else_watch(fetch, [("t", 0)])
     assert fetches.next_deadline_ms() == 500
     clock.advance(499)
@@ -64,7 +64,7 @@ def test_time_answers_with_what_there_is_in_the_owners_thread(fetches, clock):
 
 def test_an_abandoned_fetch_answers_nobody(fetches, clock, answers):
     status = Status(0)
-    fetch = DelayedFetch(500, 30, [status], lambda: answers.append("data"))
+    fetch = DelayedFetch(500, 30, lambda: [status], lambda: answers.append("data"))
     fetches.try_complete_else_watch(fetch, [("t", 0)])
     fetch.abandon()
     assert (fetches.num_delayed(), fetches.next_deadline_ms()) == (0, None)
@@ -77,7 +77,7 @@ def test_an_abandoned_fetch_answers_nobody(fetches, clock, answers):
 
 def test_fetches_that_are_done_are_purged_from_partitions_without_events(fetches):
     for _ in range(PURGE_INTERVAL + 1):
-        fetch = DelayedFetch(500, 1, [Status(0)], list)
+        fetch = DelayedFetch(500, 1, lambda: [Status(0)], list)
         fetches.try_complete_else_watch(fetch, [("t", 0), ("quiet", 0)])
         fetch.abandon()
     fetches.advance_clock()

@@ -67,7 +67,8 @@ class _Reader(NamedTuple):
 
     def find(self, state: BrokerState, topic: TopicKey, wanted: FetchPartition) -> Partition:
         """The partition a fetch names, if this broker may serve it to this reader."""
-        name = topic if isinstance(topic, str) else topic_name(state, topic)
+        known = state.cluster.topics_by_id.get(topic) if isinstance(topic, bytes) else None
+        name = topic_name(state, topic) if known is None else known.name
         partition = state.replicas.partitions.get((name, wanted.partition)) or state.replicas.partition(name, wanted.partition)
         if name is not topic and partition.topic.topic_id != topic:
             raise errors.InconsistentTopicId("the topic was made anew under its name")
@@ -75,7 +76,8 @@ class _Reader(NamedTuple):
         if known_epoch < -1:
             known_epoch = -1
         if self.leader_only:
-            partition.check_leader(known_epoch)
+            if known_epoch not in (-1, partition.leader_epoch) or partition.leader != partition.node_id:
+                partition.check_leader(known_epoch)
         elif known_epoch not in (-1, partition.leader_epoch):
             partition.check_epoch(known_epoch)
         if self.is_follower and self.replica_id not in partition.remotes:
@@ -137,16 +139,19 @@ class _WaitingPartition:
 
     def bytes_available(self) -> int | None:
         try:
-            partition = self.reader.find(self.state, self.topic, self.wanted)
-            if _divergence(partition, self.wanted) is not None:
+            wanted = self.wanted
+            partition = self.reader.find(self.state, self.topic, wanted)
+            if wanted.last_fetched_epoch >= 0 and _divergence(partition, wanted) is not None:
                 return None
-            offset, log = self.wanted.fetch_offset, partition.log
+            offset, log = wanted.fetch_offset, partition.log
             if not log.start_offset <= offset <= log.end_offset:
                 return None
             upper_offset = self.reader.upper_offset(partition)
             if self.segment_base is None:
                 self.segment_base = log.segment_base(offset)
-            if offset < upper_offset and self.segment_base < log.segment_base(upper_offset):
+            if offset >= upper_offset:
+                return 0
+            if self.segment_base < log.segment_base(upper_offset):
                 return None  # a new segment began behind what is fetched: Kafka reads no further than to the end of a segment
             return min(log.bytes_between(offset, upper_offset), self.wanted.partition_max_bytes)
         except KafkaError:  # also one of the disk: it is for this reader, not for whoever changed the partition
@@ -166,6 +171,7 @@ class _Reading:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.leaders: set[int] = set()
         self.read_bytes = 0
+        self.changes = 0  # of partitions, when it began to read
         self.at_once = False  # something was found that is not to wait: an error, a divergence, a better replica
         if context.session is not None:
             context.session.read_by((self.reader, self.max_bytes < 0))
@@ -209,6 +215,7 @@ class _Reading:
 
     def _begin(self) -> None:
         self.leaders.clear()
+        self.changes = self.state.replicas.changes
         self.read_bytes = 0
         self.at_once = False
 
@@ -370,16 +377,34 @@ def _answer(
     else:
         partitions = context.partitions
         try:
-            keys = [(topic_name(state, topic), index) for (topic, index), _ in partitions]
+            names = {topic: topic_name(state, topic) for topic in {topic for (topic, _), _ in partitions}}
         except errors.UnknownTopicId:                         # deleted since it was read: the next fetch is answered so
             return reading.response(answers)
-        waiting = [_WaitingPartition(state, topic, wanted, reader) for (topic, _), wanted in partitions]
-        operation = DelayedFetch(request.max_wait_ms, reading.min_bytes, waiting, lambda: reading.answer_later(call))
+        keys = [key if (name := names[key[0]]) is key[0] else (name, key[1]) for key, _ in partitions]
+        operation = _wait(state, call, reading, answers)
     call.operation = operation
     if reader.is_follower:
         state.follower_fetches[reader.replica_id] = operation
     state.fetches.try_complete_else_watch(operation, keys)
     return Outcome.LATER
+
+
+def _wait(state: BrokerState, call: Call, reading: _Reading, answers: list[tuple[TopicKey, PartitionData]]) -> DelayedFetch:
+    """A wait that looks at the partitions when one of them changes. If none does, the answer is what was read before."""
+
+    def waiting() -> list[_WaitingPartition]:
+        return [_WaitingPartition(state, topic, wanted, reading.reader) for (topic, _), wanted in reading.context.partitions]
+
+    def answer() -> None:
+        if operation.found_nothing:
+            call.answer(lambda: reading.response(answers))
+        else:
+            reading.answer_later(call)
+
+    # With a larger min_bytes the wait must know in which segment it began.
+    found_nothing = reading.min_bytes <= 1 and reading.changes == state.replicas.changes
+    operation = DelayedFetch(reading.request.max_wait_ms, reading.min_bytes, waiting, answer, found_nothing)
+    return operation
 
 
 def _session_wait(state: BrokerState, call: Call, reading: _Reading, session: FetchSession) -> DelayedSessionFetch:
