@@ -12,11 +12,14 @@ Rules:
    position has by then: after an unclean election it may be no part of the log, and nothing would ever show that.
 3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
 4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
-5. The assigned partitions are never walked. What is to be fetched from a broker is `FetchSession.targets`. A partition of which that may
-   have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it changed
-   meanwhile; one that may belong to another broker is looked at at once.
+5. The assigned partitions are never walked. What is to be fetched from a broker stands in `FetchSession.rows`. A partition of which that
+   may have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it
+   changed meanwhile; one that may belong to another broker is looked at at once.
    Changes come from `SubscriptionState.touched`, from answers held and handed out, from back-offs that end, and from metadata that differ.
 6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
+7. What is held, and what has to be looked at, stands in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
+   case of placing a partition, taking in its answer and handing that out; whatever is not plain goes the general way here. Both do the
+   same to the same books: tests/consumer/test_fetch_upkeep.py sends one history through both.
 
 Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), KIP-392 (nearest replica), KIP-951 (leader hints).
 """
@@ -26,12 +29,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from kafkacore import errors
-from kafkacore._codec import SampledStat
+from kafkacore._codec import CompletedFetch, FetchedPartitions, FetchQueue, FetchRow, SampledStat
 from kafkacore.consumer.sessions import MAX_VERSION_BY_NAME, ZERO_TOPIC_ID, FetchLimits, FetchPlan, FetchSession, FetchTarget
 from kafkacore.consumer.subscription import FetchState, PartitionState, SubscriptionState
 from kafkacore.errors import Code
@@ -47,11 +49,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kafkacore.consumer")
 
 _ANSWERS_HELD_PER_PARTITION = 2
-_new_tuple = tuple.__new__          # a named tuple's own __new__ is a Python frame
 _FETCHING = FetchState.FETCHING     # a look at an enum's class costs more than what is decided with it
 _NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
 _OFFSET_BYTES = 1024                # until an answer has told better
-_TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is
+_TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is (fetch_queue.pxi)
 _SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
 _REFRESH_AND_RETRY = frozenset(
     {
@@ -76,40 +77,6 @@ def _first_offset(aborted: tuple[int, int]) -> int:
 
 def _leads_elsewhere(before: PartitionInfo, now: PartitionInfo) -> bool:
     return before.leader != now.leader or before.leader_epoch != now.leader_epoch
-
-
-class CompletedFetch:
-    """One partition's part of an answer, waiting for its turn or being read.
-
-    Attributes:
-        state: of the partition when it was asked for; another object for the same partition means another assignment.
-        fetch_offset, leader_epoch: what was asked for.
-        end_offset: where a fetch behind this one begins.
-        node_id: who answered.
-        reader: of the records, None when `error_code` is set.
-        error_code: what the broker answered in place of records.
-        size_bytes: bytes of records held.
-    """
-
-    __slots__ = ("end_offset", "error_code", "fetch_offset", "leader_epoch", "node_id", "reader", "size_bytes", "state")
-
-    def __init__(
-        self, state: PartitionState, target: FetchTarget, node_id: int, reader: PartitionReader | None, error_code: int, size: int
-    ) -> None:
-        fetch_offset = target.fetch_offset
-        self.state = state
-        self.fetch_offset = fetch_offset
-        self.leader_epoch = target.leader_epoch
-        self.end_offset = reader.end_offset if reader is not None else fetch_offset
-        self.node_id = node_id
-        self.reader = reader
-        self.error_code = error_code
-        self.size_bytes = size
-
-    @property
-    def position(self) -> int:
-        """The position this fetch continues."""
-        return self.reader.next_offset if self.reader is not None else self.fetch_offset
 
 
 class FetchMetrics:
@@ -185,16 +152,10 @@ class Fetcher:
         self._read_committed = limits.isolation_level == 1
         self._retry_backoff_ms = retry_backoff_ms
         self._preferred_max_age_ms = preferred_max_age_ms
+        self.metrics = FetchMetrics()
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
-        self._queue: OrderedDict[CompletedFetch, None] = OrderedDict()
-        self._current: CompletedFetch | None = None  # the one being read
-        self._parked: dict[PartitionState, list[CompletedFetch]] = {}
-        self._held: dict[PartitionState, None] = {}
-        self._held_bytes = 0
-        self._runs_ahead = True
-        self._offset_bytes: dict[str, float] = {}
-        self._stale: dict[int, dict[PartitionState, None]] = {}
+        self._queue = FetchQueue(self.metrics, limits.max_bytes, max_partition_bytes, check_crcs, max_decompressed_bytes)
         self._leaderless: dict[PartitionState, None] = {}
         self._snapshot: ClusterSnapshot | None = None
         self._backing_off: list[PartitionState] = []
@@ -204,9 +165,15 @@ class Fetcher:
         self._order = itertools.count()
         self._unready: list[Node] = []
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
-        self.wants_fetch = True
+
+    @property
+    def wants_fetch(self) -> bool:
         """Something changed since the last `send_fetches`, so that another may find a partition to ask for."""
-        self.metrics = FetchMetrics()
+        return self._queue.wants_fetch
+
+    @wants_fetch.setter
+    def wants_fetch(self, yes: bool) -> None:
+        self._queue.wants_fetch = yes
 
     # -- asking -------------------------------------------------------------------------------------------------------------------
 
@@ -220,17 +187,20 @@ class Fetcher:
         self._start_waits(now_ms)
         self._note_changes(now_ms)
         in_flight = self._in_flight
-        stale = self._stale
+        stale = self._queue.stale
         if stale:
+            snapshot = self._metadata.snapshot
             for node_id in [n for n in stale if n not in in_flight]:
-                for state in stale.pop(node_id):
-                    self._place(state, now_ms)
+                states, at = stale.pop(node_id), 0
+                while (at := self._queue.place_again(states, at, snapshot, now_ms)) < len(states):
+                    self._place(states[at], now_ms)
+                    at += 1
         if self._leaderless:
             self._metadata.request_update()
         self._unready.clear()
         sent = 0
         for node_id, session in self._sessions.items():
-            if not session.targets or node_id in in_flight:
+            if not session.rows.wanted or node_id in in_flight:
                 continue
             node = self._metadata.snapshot.nodes.get(node_id)
             if node is None:
@@ -249,14 +219,14 @@ class Fetcher:
             for state in self._backing_off:
                 state.retry_at_ms = until_ms
                 heapq.heappush(self._retries, (until_ms, next(self._order), state))
-                self._note(state)
+                self._queue.note(state)
             self._backing_off.clear()
         if self._fresh_preferred:
             until_ms = now_ms + self._preferred_max_age_ms
             for state in self._fresh_preferred:
                 state.preferred_until_ms = until_ms
                 heapq.heappush(self._preferred_ends, (until_ms, next(self._order), state))
-                self._note(state, elsewhere=True)
+                self._queue.note(state, True)
             self._fresh_preferred.clear()
 
     def _note_changes(self, now_ms: int) -> None:
@@ -265,50 +235,38 @@ class Fetcher:
             self._take_touched()
         snapshot = self._metadata.snapshot
         if snapshot is not self._snapshot:
-            elsewhere = self._stale.setdefault(_NO_NODE, {})
-            elsewhere.update(dict.fromkeys(self._subscription.states_that_differ(self._snapshot, snapshot, _leads_elsewhere)))
+            for state in self._subscription.states_that_differ(self._snapshot, snapshot, _leads_elsewhere):
+                self._queue.note(state, True)
             self._snapshot = snapshot
         retries = self._retries
         while retries and retries[0][0] <= now_ms:
-            self._note(heapq.heappop(retries)[2])
+            self._queue.note(heapq.heappop(retries)[2])
         ends = self._preferred_ends
         while ends and ends[0][0] <= now_ms:
-            self._note(heapq.heappop(ends)[2], elsewhere=True)
-
-    def _note(self, state: PartitionState, *, elsewhere: bool = False) -> None:
-        """What is to be fetched of it may have changed, perhaps also from whom (`elsewhere`)."""
-        node_id = _NO_NODE if elsewhere else state.node_id
-        stale = self._stale.get(node_id)
-        if stale is None:
-            stale = self._stale[node_id] = {}
-        stale[state] = None
+            self._queue.note(heapq.heappop(ends)[2], True)
 
     def _take_touched(self) -> None:
         """Drops what is held for positions that are no longer wanted, and hands parked answers out again where that is possible now."""
         touched, self._subscription.touched = self._subscription.touched, {}
         self.wants_fetch = True
         for state in touched:
-            self._note(state)
+            self._queue.note(state)
             if not state.held:
                 continue
             for fetch in [f for f in state.held if not self._is_wanted(f)]:
                 self.metrics.stale_answers += 1
-                self._release(fetch)
-            if state in self._parked and state.state is FetchState.FETCHING and not state.paused:
-                self._put_first(self._parked.pop(state))
-
-    def _put_first(self, fetches: Sequence[CompletedFetch]) -> None:
-        for fetch in reversed(fetches):
-            self._queue[fetch] = None
-            self._queue.move_to_end(fetch, last=False)
+                self._queue.release(fetch)
+            if state in self._queue.parked and state.state is FetchState.FETCHING and not state.paused:
+                self._queue.put_first(self._queue.parked.pop(state))
 
     def _place(self, state: PartitionState, now_ms: int) -> None:
-        """Brings a partition's place in the fetch sessions up to date."""
+        """Brings a partition's place in the fetch sessions up to date; `FetchQueue.place_again` is its short cut."""
+        state.placed_by = None
         target = None
         tp = state.tp
         node_id = before = state.node_id
+        snapshot = self._metadata.snapshot
         if state.assigned and state.state is _FETCHING and not state.paused and state.retry_at_ms <= now_ms:
-            snapshot = self._metadata.snapshot
             topic = snapshot.topics.get(tp[0])
             info = None if topic is None else topic.partition(tp[1])
             node_id = self._node_for(state, snapshot, info, now_ms)
@@ -324,7 +282,8 @@ class Fetcher:
             session = self._sessions.get(node_id)
             if session is None:
                 session = self._sessions[node_id] = FetchSession(node_id)
-            session.want(tp, target)
+            state.row = session.want(tp, target)
+            state.placed_by = snapshot
         elif node_id != _NO_NODE and node_id in self._sessions:
             self._sessions[node_id].drop(tp, state)
 
@@ -333,7 +292,7 @@ class Fetcher:
         offset = state.offset
         held = state.held
         if held:
-            if not self._runs_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
+            if not self._queue.runs_ahead or len(held) >= _ANSWERS_HELD_PER_PARTITION:
                 return None
             last = held[-1]
             if last.error_code or last.leader_epoch != state.leader_epoch or held[0].position != offset:
@@ -347,11 +306,11 @@ class Fetcher:
         if state.leader_epoch < 0 and info is not None:
             state.leader_epoch = info.leader_epoch
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id or ZERO_TOPIC_ID
-        return _new_tuple(FetchTarget, (topic_id, offset, max_bytes, state.leader_epoch, state))
+        return FetchTarget(topic_id, offset, max_bytes, state.leader_epoch, state)
 
     def _bytes_up_to(self, topic: str, offsets: int) -> int:
         """What so many offsets of a topic are likely to take, and a little more."""
-        return int(1.1 * offsets * self._offset_bytes.get(topic, _OFFSET_BYTES)) + _SPARE_BYTES
+        return int(1.1 * offsets * self._queue.offset_bytes.get(topic, _OFFSET_BYTES)) + _SPARE_BYTES
 
     def _node_for(self, state: PartitionState, snapshot: ClusterSnapshot, info: PartitionInfo | None, now_ms: int) -> int:
         """The nearer replica the leader named, as long as it is known and that is not too long ago, else the leader, else none."""
@@ -381,6 +340,7 @@ class Fetcher:
             now_ms,
             callback=answered,
             max_version=None if plan.by_id else MAX_VERSION_BY_NAME,
+            left=PartitionData,
         )
         self._in_flight.add(node.id)
         self.metrics.fetches += 1
@@ -400,7 +360,7 @@ class Fetcher:
             for state in states:
                 if state.preferred_replica >= 0:
                     state.preferred_replica = -1
-                    self._note(state, elsewhere=True)
+                    self._queue.note(state, True)
             error = response.error
             if isinstance(error, (errors.UnsupportedVersion, errors.CorruptDataError)):
                 self._owed = None, error
@@ -419,31 +379,46 @@ class Fetcher:
             return
         before_bytes = self.metrics.bytes
         hints: dict[TopicPartition, tuple[int, int]] = {}
-        for topic_id, targets, partitions in plan.answered:
-            for target, data in zip(targets, partitions, strict=True):
-                self._take_answer(target, topic_id, node_id, data)
-                if data.error_code and data.error_code in _HINTED and data.current_leader.leader_id >= 0:
-                    hints[target.owner.tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+        for topic_id, rows, partitions in plan.answered:
+            self._take_answers(rows, topic_id, node_id, partitions, hints)
         self.metrics.answer_bytes.record(self.metrics.bytes - before_bytes, now_ms)
         if hints:  # KIP-951: a broker that is no longer the leader says who is
             self._metadata.update_leaders(hints, [Node(e.node_id, e.host, e.port, e.rack) for e in answer.node_endpoints])
 
     def _states_in(self, plan: FetchPlan) -> list[PartitionState]:
-        return [target.owner for target in plan.targets.values()]
+        return plan.rows.owners()
 
-    def _take_answer(self, target: FetchTarget, topic_id: bytes, node_id: int, data: PartitionData) -> None:
-        state: PartitionState = target.owner
+    def _take_answers(
+        self,
+        rows: list[FetchRow],
+        topic_id: bytes,
+        node_id: int,
+        partitions: FetchedPartitions | list[PartitionData],
+        hints: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
+        """Takes in what an answer says of the partitions of a topic; gathers the leaders that it names."""
+        at, count = 0, len(rows)
+        while (at := self._queue.take_answers(rows, partitions, at, topic_id, node_id)) < count:
+            row, data = rows[at], partitions[at]
+            at += 1
+            self._take_answer(row, topic_id, node_id, data)
+            if data.error_code and data.error_code in _HINTED and data.current_leader.leader_id >= 0:
+                hints[row.tp] = (data.current_leader.leader_id, data.current_leader.leader_epoch)
+
+    def _take_answer(self, row: FetchRow, topic_id: bytes, node_id: int, data: PartitionData) -> None:
+        """Takes in what an answer says of one partition; `FetchQueue.take_answers` is its short cut."""
+        state: PartitionState = row.owner
         tp = state.tp
         code = data.error_code
-        fetch_offset = target.fetch_offset
-        if not state.assigned or target.leader_epoch != state.leader_epoch:
+        fetch_offset = row.fetch_offset
+        if not state.assigned or row.leader_epoch != state.leader_epoch:
             self.metrics.stale_answers += 1
             return
         if code == 0:
             if topic_id != state.topic_id and topic_id and fetch_offset == state.offset:
                 if self._metadata.snapshot.topic_id(tp[0]) not in (topic_id, ZERO_TOPIC_ID):
                     self.metrics.stale_answers += 1  # of a topic that was made anew meanwhile
-                    self._note(state)
+                    self._queue.note(state)
                     return
                 state.topic_id = topic_id
             state.high_watermark = data.high_watermark
@@ -476,8 +451,8 @@ class Fetcher:
             size_bytes = len(payload)
             offsets = reader.end_offset - fetch_offset
             if offsets >= _TELLING_OFFSETS:
-                self._offset_bytes[tp[0]] = size_bytes / offsets
-            self._hold(CompletedFetch(state, target, node_id, reader, 0, size_bytes))
+                self._queue.offset_bytes[tp[0]] = size_bytes / offsets
+            self._queue.hold(CompletedFetch(state, row, node_id, reader, 0, size_bytes))
             self.metrics.bytes += size_bytes
             state.fetched_bytes += size_bytes
             return
@@ -488,57 +463,10 @@ class Fetcher:
                 self._metadata.request_update()
             if state.preferred_replica >= 0:
                 state.preferred_replica = -1
-                self._note(state, elsewhere=True)
+                self._queue.note(state, True)
             self._backing_off.append(state)
             return
-        self._hold(CompletedFetch(state, target, node_id, None, code, 0))
-
-    def _hold(self, fetch: CompletedFetch) -> None:
-        state = fetch.state
-        self._queue[fetch] = None
-        if not state.held:
-            self._held[state] = None
-        state.held.append(fetch)
-        self._held_bytes += fetch.size_bytes
-        self._note(state)
-        if self._runs_ahead and self._held_bytes >= self._limits.max_bytes:
-            self._run_ahead(False)
-
-    def _release(self, fetch: CompletedFetch) -> None:
-        state = fetch.state
-        held = state.held
-        held.remove(fetch)
-        if not held:
-            self._held.pop(state, None)
-        if fetch is self._current:
-            self._current = None
-        if self._queue.pop(fetch, fetch) is fetch:
-            self._unpark(fetch)
-        self._held_bytes -= fetch.size_bytes
-        if held or not self._is_asked_for(state):
-            self._note(state)
-        self.wants_fetch = True
-        if not self._runs_ahead and self._held_bytes <= self._limits.max_bytes // 2:
-            self._run_ahead(True)
-
-    def _is_asked_for(self, state: PartitionState) -> bool:
-        """Whether the next fetch asks for what follows the position already, so that releasing what lay before it changes nothing."""
-        session = self._sessions.get(state.node_id)
-        target = None if session is None else session.targets.get(state.tp)
-        return target is not None and target.fetch_offset == state.offset and target.owner is state and state.fetch_end is None
-
-    def _unpark(self, fetch: CompletedFetch) -> None:
-        parked = self._parked.get(fetch.state)
-        if parked is not None and fetch in parked:
-            parked.remove(fetch)
-            if not parked:
-                del self._parked[fetch.state]
-
-    def _run_ahead(self, yes: bool) -> None:
-        """Partitions of which something is held are fetched or not: a change for all of them, so half is free before it changes back."""
-        self._runs_ahead = yes
-        for state in self._held:
-            self._note(state)
+        self._queue.hold(CompletedFetch(state, row, node_id, None, code, 0))
 
     # -- handing out --------------------------------------------------------------------------------------------------------------
 
@@ -550,7 +478,7 @@ class Fetcher:
     @property
     def buffered_bytes(self) -> int:
         """Record bytes fetched and not yet handed out."""
-        return self._held_bytes
+        return self._queue.held_bytes
 
     @property
     def in_flight(self) -> frozenset[int]:
@@ -575,6 +503,12 @@ class Fetcher:
         left = max_records
         try:
             while left > 0:
+                if self._subscription.touched:
+                    self._take_touched()
+                if self._owed is None:  # what is owed comes before what is queued
+                    left -= self._queue.take(taken, left)
+                    if left <= 0:
+                        break
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
@@ -588,7 +522,7 @@ class Fetcher:
                     left -= count
                     self.metrics.records += count
                     fetch.state.handed_records += count
-                self._advance(fetch, records)
+                self._queue.advance(fetch, records)
         except errors.KafkaError as error:
             if not taken:
                 self._raise_located(error)
@@ -605,16 +539,18 @@ class Fetcher:
             errors.KafkaError: as `collect`.
         """
         taken: dict[TopicPartition, RecordColumns] = {}
-        later: list[CompletedFetch] = []
+        queue = self._queue
         try:
             while True:
+                if self._subscription.touched:
+                    self._take_touched()
+                if self._owed is None:
+                    queue.take_columns(taken)
                 fetch = self._next_fetch()
                 if fetch is None:
                     break
                 if fetch.state.tp in taken:
-                    later.append(fetch)
-                    del self._queue[fetch]
-                    self._current = None
+                    queue.set_aside(fetch)
                     continue
                 columns = fetch.reader.columns()  # type: ignore[union-attr]
                 count = len(columns)
@@ -622,7 +558,7 @@ class Fetcher:
                     taken[fetch.state.tp] = columns
                     self.metrics.records += count
                     fetch.state.handed_records += count
-                self._advance(fetch, ())
+                queue.advance(fetch, ())
         except errors.KafkaError as error:
             if not taken:
                 self._raise_located(error)
@@ -630,7 +566,7 @@ class Fetcher:
             self.give_back(taken)
             raise
         finally:
-            self._put_first([f for f in later if f in f.state.held])
+            queue.put_back()
         return list(taken.values())
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[ConsumerRecord] | RecordColumns]) -> None:
@@ -642,15 +578,11 @@ class Fetcher:
     def start_anew(self, client: NetworkClient) -> None:
         """Goes on with another network: nothing is in flight, nothing is held, and every broker's session is a new one."""
         self._client = client
+        for session in self._sessions.values():
+            session.rows.ended = True
         self._sessions.clear()
         self._in_flight.clear()
         self._queue.clear()
-        self._current = None
-        self._parked.clear()
-        self._held.clear()
-        self._held_bytes = 0
-        self._runs_ahead = True
-        self._stale.clear()
         self._leaderless.clear()
         self._snapshot = None
         self._owed = None
@@ -661,7 +593,7 @@ class Fetcher:
         """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""
         if self._owed is not None and self._owed[1] is error:
             self._owed = None
-        current = self._current
+        current = self._queue.current
         if not isinstance(error, errors.CorruptDataError) or current is None:
             raise error
         tp = current.state.tp
@@ -673,56 +605,34 @@ class Fetcher:
             broker=current.node_id,
         ) from error
 
-    def _advance(self, fetch: CompletedFetch, records: Sequence[ConsumerRecord]) -> None:
-        """Moves the position to where the reader stands, behind `records`."""
-        reader = fetch.reader
-        assert reader is not None
-        state = fetch.state
-        epoch = reader.leader_epoch
-        if epoch != state.offset_epoch and epoch >= 0:
-            state.enter_epoch(epoch, records)
-        state.offset = next_offset = reader.next_offset
-        if reader.exhausted:
-            self._release(fetch)
-            if next_offset == fetch.fetch_offset:
-                tp = state.tp
-                raise errors.RecordTooLarge(
-                    f"the batch at this position is larger than the {fetch.size_bytes} bytes fetched: raise max_partition_fetch_bytes",
-                    topic=tp[0],
-                    partition=tp[1],
-                    offset=fetch.fetch_offset,
-                )
-
     def _next_fetch(self) -> CompletedFetch | None:
         """The fetch whose turn it is, first in the queue, checked to continue its partition's position."""
         if self._subscription.touched:
             self._take_touched()
-        current = self._current
+        current = self._queue.current
         if current is not None:
             state = current.state
             if state.state is _FETCHING and not state.paused and self._is_wanted(current):
                 return current
-            self._current = None
+            self._queue.current = None
         if self._owed is not None:
             owner, owed = self._owed
             if owner is None or owner.assigned:
                 raise owed
             self._owed = None
         queue = self._queue
-        while queue:
-            fetch = next(iter(queue))
+        while (fetch := queue.head()) is not None:
             state = fetch.state
             if not self._is_wanted(fetch):
                 self.metrics.stale_answers += 1
-                self._release(fetch)
+                queue.release(fetch)
             elif state.paused or state.state is not _FETCHING:
-                self._parked.setdefault(state, []).append(fetch)
-                del queue[fetch]
+                queue.park(fetch)
             elif fetch.error_code:
-                self._release(fetch)
+                queue.release(fetch)
                 self._take_error(fetch)
             else:
-                self._current = fetch
+                queue.current = fetch
                 return fetch
         return None
 
@@ -756,7 +666,7 @@ class Fetcher:
         refused = [fetch]
         if fetch.error_code != Code.OFFSET_OUT_OF_RANGE:  # which is about one partition's offset
             for other in [f for f in self._queue if f.error_code == fetch.error_code and f.node_id == fetch.node_id]:
-                self._release(other)
+                self._queue.release(other)
                 if other.state.assigned:
                     refused.append(other)
         self._backing_off.extend(f.state for f in refused)

@@ -1,4 +1,5 @@
-"""What a consumer reads and where it stands: the subscription, and one state machine per partition.
+"""What a consumer reads and where it stands: the subscription, and one state machine per partition (`PartitionState` is compiled:
+native/partition_state.pxi).
 
 Rules:
 1. Every change of a partition's state happens in this file and is one of `TRANSITIONS`.
@@ -16,21 +17,20 @@ Source: Kafka's SubscriptionState (clients, consumer internals); KIP-320 for the
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafkacore import errors
+from kafkacore import _codec, errors
+from kafkacore._codec import PartitionState as PartitionState
 from kafkacore.config import reset_duration_ms
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kafkacore.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkacore.metadata import ClusterSnapshot, PartitionInfo
-    from kafkacore.records import ConsumerRecord
 
-_EPOCHS_KEPT = 16
+_OFFSETS = 1 << 63
 
 
 class Mode(Enum):
@@ -90,124 +90,7 @@ EARLIEST = ResetStrategy("earliest")
 LATEST = ResetStrategy("latest")
 
 
-class PartitionState:
-    """Everything the consumer knows about one assigned partition.
-
-    Attributes:
-        offset: the position: offset of the next record for the application, -1 while there is none.
-        offset_epoch: leader epoch of the record before the position, -1 when unknown; what a truncation check compares.
-        epochs: (offset, leader epoch): positions greater than the offset come after a record of that epoch, in ascending order. A rewind
-            finds the epoch of its offset here.
-        leader_epoch: leader epoch the position was last checked against, -1 when unknown. Only what was fetched with it is handed out.
-        high_watermark, last_stable_offset, log_start_offset: the leader's last answer, -1 before the first.
-        paused: the application asked for no records of it.
-        reset: the strategy to find a position with while AWAIT_RESET.
-        retry_at_ms: no request about this partition before this time.
-        question: the lookup or validation whose answer it waits for, None when nothing is asked about it.
-        unsettled_since_ms: since when it has not been FETCHING, -1 while it is or before a poll has seen it.
-        topic_id: of the topic this position was fetched from; b"" until then, and always where topics are fetched by name.
-        preferred_replica: the broker that the leader named as nearer (KIP-392), -1 for the leader itself.
-        preferred_until_ms: when to ask the leader again.
-        never_committed: the group's coordinator has no offset of it.
-        fetch_end: offsets from here on are not wanted; None where there is no such end.
-        assigned: False once another assignment has taken it away.
-        held: the fetcher's: answers that are held for it, oldest first.
-        node_id: the fetcher's: the broker that it was last to be fetched from, -1 before.
-        fetched_bytes, handed_records: the fetcher's, for the metrics: what came, and what the application was given of it.
-    """
-
-    __slots__ = (
-        "assigned",
-        "epochs",
-        "fetch_end",
-        "fetched_bytes",
-        "handed_records",
-        "held",
-        "high_watermark",
-        "last_stable_offset",
-        "leader_epoch",
-        "log_start_offset",
-        "never_committed",
-        "node_id",
-        "offset",
-        "offset_epoch",
-        "paused",
-        "preferred_replica",
-        "preferred_until_ms",
-        "question",
-        "reset",
-        "retry_at_ms",
-        "state",
-        "topic_id",
-        "tp",
-        "unsettled_since_ms",
-    )  # fmt: skip
-
-    def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.state = FetchState.INITIALIZING
-        self.offset = self.offset_epoch = self.leader_epoch = -1
-        self.epochs: list[tuple[int, int]] = []
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.paused = False
-        self.reset: ResetStrategy | None = None
-        self.retry_at_ms = 0
-        self.question: object | None = None
-        self.fetched_bytes = self.handed_records = 0
-        self.unsettled_since_ms = -1
-        self.topic_id = b""
-        self.preferred_replica = -1
-        self.preferred_until_ms = 0
-        self.fetch_end: int | None = None
-        self.never_committed = False
-        self.assigned = False
-        self.held: list[Any] = []
-        self.node_id = -1
-
-    @property
-    def has_position(self) -> bool:
-        """True when `offset` is where the application continues (perhaps still to be validated)."""
-        return self.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
-
-    def lag(self, read_committed: bool) -> int | None:
-        """Records between the position and the end the reader may see; None before the first fetch answer and while not FETCHING.
-
-        A partition that awaits validation may have another leader, of whose end nothing is known.
-        """
-        end = self.last_stable_offset if read_committed else self.high_watermark
-        if end < 0 or self.state is not FetchState.FETCHING:
-            return None
-        return max(0, end - self.offset)
-
-    def epoch_before(self, offset: int) -> int:
-        """Leader epoch of the record before an offset that was handed out, -1 when it is not known any more."""
-        for begin, epoch in reversed(self.epochs):
-            if begin < offset:
-                return epoch
-        return -1
-
-    def enter_epoch(self, epoch: int, records: Sequence[ConsumerRecord]) -> None:
-        """Notes that the position moves on behind a batch of another leader epoch than `offset_epoch`.
-
-        Args:
-            epoch: of the last batch.
-            records: what is handed out of the batches from the position on; empty when their epochs do not matter one by one.
-        """
-        known, at, count = self.offset_epoch, 0, len(records)
-        begin = self.offset
-        while at < count and (found := records[at].leader_epoch) != epoch:
-            if found != known:
-                self.epochs.append((begin, found))
-                known = found
-            at = max(at + 1, bisect_right(records, found, at, key=_leader_epoch))
-            begin = records[at - 1].offset + 1
-        self.epochs.append((begin, epoch))
-        del self.epochs[:-_EPOCHS_KEPT]
-        self.offset_epoch = epoch
-
-
-def _leader_epoch(record: ConsumerRecord) -> int:
-    return record.leader_epoch
+_codec._bind_fetch_states(FetchState.INITIALIZING, FetchState.AWAIT_VALIDATION, FetchState.FETCHING)
 
 
 class SubscriptionState:
@@ -340,6 +223,7 @@ class SubscriptionState:
             state.question = None
             state.held = []
             state.node_id = -1
+            state.row = state.placed_by = None
             self._take_in(state)
         self.withdrawn = []
 
@@ -423,6 +307,8 @@ class SubscriptionState:
     def seek(self, tp: TopicPartition, offset: int, offset_epoch: int = -1) -> None:
         """Continues at `offset`; what was fetched or being looked up for another position is dropped by its readers."""
         state = self.state_of(tp)
+        if offset >= _OFFSETS:
+            raise errors.UsageError(f"an offset has 64 bits, {offset} has more", topic=tp[0], partition=tp[1])
         state.topic_id = b""
         self._place(state, offset, offset_epoch)
 

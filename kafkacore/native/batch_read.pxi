@@ -443,6 +443,7 @@ def read_batches(buffer, bint check_crcs=True, *, Py_ssize_t max_decompressed_by
 
 
 @cython.final
+@cython.no_gc                             # what it refers to does not refer to it: bytes, and exceptions only as text
 cdef class PartitionReader:
     """Reads what a fetch returned for one partition, in portions, across its batches.
 
@@ -488,18 +489,24 @@ cdef class PartitionReader:
     cdef readonly int32_t partition
     cdef readonly int64_t next_offset
 
-    def __cinit__(self, buffer, *, topic="", int32_t partition=-1, int64_t start_offset=0, bint check_crcs=True, aborted=None,
+    def __init__(self, buffer, *, topic="", int32_t partition=-1, int64_t start_offset=0, bint check_crcs=True, aborted=None,
                  Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
-        self.region = hold_records(buffer)
+        if self.region is not None:
+            raise IllegalStateError("a PartitionReader reads one buffer")
+        self._open(hold_records(buffer), topic, partition, start_offset, check_crcs, max_decompressed_bytes)
+        self.aborted = list(aborted) if aborted else None
+
+    cdef int _open(self, HeldBuffer region, topic, int32_t partition, int64_t start_offset, bint check_crcs,
+                   Py_ssize_t max_decompressed) except -1:
+        self.region = region
         self.topic = topic
         self.partition = partition
         self.next_offset = start_offset
         self.check_crcs = check_crcs
-        self.max_decompressed = max_decompressed_bytes
+        self.max_decompressed = max_decompressed
         self.leader_epoch = -1
         self._find_end()
-        self.aborted = list(aborted) if aborted else None
-        self.aborted_ids = set()
+        return 0
 
     cdef int _find_end(self) except -1:
         """Looks at the frames alone, to know where the next fetch begins and when the last batch is done."""
@@ -530,6 +537,8 @@ cdef class PartitionReader:
         cdef object producer_id
         if self.aborted is not None and kc_get64(p + 43) >= 0:
             producer_id = kc_get64(p + 43)
+            if self.aborted_ids is None:
+                self.aborted_ids = set()
             while self.aborted_at < len(self.aborted) and self.aborted[self.aborted_at][1] <= last:
                 self.aborted_ids.add(self.aborted[self.aborted_at][0])
                 self.aborted_at += 1
@@ -605,8 +614,11 @@ cdef class PartitionReader:
             CorruptDataError: the next batch or record is broken.
             DecompressedTooLarge: the next batch holds more than max_decompressed_bytes.
         """
+        return self.take(0x7fffffffffffffff if max_records is None else max_records)
+
+    cdef list take(self, Py_ssize_t limit):
+        """The next records as objects, at most `limit`."""
         cdef list out = []
-        cdef Py_ssize_t limit = 0x7fffffffffffffff if max_records is None else max_records
         cdef Py_ssize_t take
         self._begin()
         try:
@@ -693,6 +705,14 @@ cdef class PartitionReader:
     cdef object _failure(self):
         kind, message, topic, partition, offset = self.failure
         return kind(message, topic=topic, partition=partition, offset=offset)
+
+
+cdef PartitionReader open_reader(HeldBuffer region, topic, int32_t partition, int64_t start_offset, bint check_crcs,
+                                 Py_ssize_t max_decompressed):
+    """A reader of one partition's bytes."""
+    cdef PartitionReader reader = PartitionReader.__new__(PartitionReader)
+    reader._open(region, topic, partition, start_offset, check_crcs, max_decompressed)
+    return reader
 
 
 def set_base_offset(buffer, int64_t offset):

@@ -35,6 +35,7 @@ cdef class ClientRequest:
         callback: Called with the ClientResponse at the end of a poll.
         min_version: Lowest version that can express the request.
         max_version: Highest version to use.
+        left: A struct of the answer whose arrays are checked and left as bytes (native/fetched.pxi), None for an answer decoded to the end.
         correlation_id: Number in the stream, -1 before the send.
         version: Negotiated version, -1 before the send.
         send: The frame, None before the send.
@@ -51,6 +52,7 @@ cdef class ClientRequest:
     cdef public object callback
     cdef public int min_version
     cdef public int max_version
+    cdef public object left
     cdef public object kind
     cdef public int32_t correlation_id
     cdef public int version
@@ -59,7 +61,7 @@ cdef class ClientRequest:
     cdef public int64_t deadline_ms
 
     def __cinit__(self, node_id, api, build, int64_t created_ms, bint expect_response, int64_t timeout_ms, callback, int min_version,
-                  int max_version):
+                  int max_version, left=None):
         self.node_id = node_id
         self.api = api
         self.build = build
@@ -69,6 +71,7 @@ cdef class ClientRequest:
         self.callback = callback
         self.min_version = min_version
         self.max_version = max_version
+        self.left = left
         self.kind = USER_REQUEST
         self.correlation_id = -1
         self.version = -1
@@ -482,4 +485,4 @@ cdef client_decode(ClientRequest request, payload):
         plan = kind.plan(0)
     if request.kind is METADATA_REQUEST:
         return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS, PARTITION_STRUCT)[0]
-    return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS, NULL)[0]
+    return plan.walk(payload, start, True, PLAN_ANY_ELEMENTS, NULL if request.left is None else <PlanType*><PyObject*>request.left)[0]

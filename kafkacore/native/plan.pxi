@@ -134,7 +134,7 @@ cdef struct PlanWalk:
     bint has_records
     Py_ssize_t elements        # decode: of all arrays so far
     Py_ssize_t max_elements    # decode: how many there may be
-    PlanType* left             # decode: arrays of this struct are checked and kept as bytes (partitions.pxi); NULL for none
+    PlanType* left             # decode: arrays of this struct are checked and kept as bytes (partitions.pxi, fetched.pxi); NULL for none
     PyObject* source           # decode: the caller's buffer object
     PyObject* view             # decode: a memoryview of it, made when the first records field is met
     PyObject* gather           # encode: the list being built

@@ -145,7 +145,12 @@ cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int 
     cdef PyObject* items
     walk_check_count(op, count, w, level)
     if w.left is not NULL and op.elem == W_STRUCT and op.sub.cls == w.left:
-        table = partition_table(op.sub, count, w, level)
+        if w.left == FETCHED_STRUCT:
+            table = fetched_table(op.sub, count, w, level)
+        elif w.left == PARTITION_STRUCT:
+            table = partition_table(op.sub, count, w, level)
+        else:
+            raise InternalError(f"{(<Plan>w.plan).label}: arrays of {(<object><PyObject*>w.left).__name__} are not left as bytes")
         plan_incref(<PyObject*>table)
         return <PyObject*>table
     result = <object>(items := plan_list(count))

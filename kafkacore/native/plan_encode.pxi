@@ -99,6 +99,8 @@ cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObjec
         walk_utf8_of(w, level, value, &n)
         return walk_length_size(op, type_, n) + n
     elif type_ == W_STRUCT:
+        if row_stands_for(op.sub, value):
+            return nullable + row_measure(op.sub, <NumberRow><object>value, w, level + 1)
         walk_check_struct(op.sub, value, w, level)
         return nullable + walk_measure_struct(op.sub, value, w, level + 1)
     elif type_ == W_BYTES:
@@ -255,6 +257,8 @@ cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value,
             w.out += 1
             if value is PLAN_NONE:
                 return 0
+        if row_stands_for(op.sub, value):
+            return row_write(op.sub, <NumberRow><object>value, w, level + 1)
         walk_check_struct(op.sub, value, w, level)
         return walk_write_struct(op.sub, value, w, level + 1)
     if value is PLAN_NONE:

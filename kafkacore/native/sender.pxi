@@ -21,7 +21,6 @@ cdef object TOPIC_PRODUCE_RESPONSE = None
 cdef object PARTITION_PRODUCE_RESPONSE = None
 cdef object TOPIC_PRODUCE_DATA = None
 cdef object PARTITION_PRODUCE_DATA = None
-cdef bytes NO_TOPIC_ID = bytes(16)
 
 
 def _bind_books_state(ready):

@@ -302,6 +302,7 @@ class NetworkClient(ClientCore):
         callback: Callable[[ClientResponse], None] | None = None,
         min_version: int | None = None,
         max_version: int | None = None,
+        left: type | None = None,
     ) -> ClientRequest:
         """Makes a request for `send`.
 
@@ -315,6 +316,7 @@ class NetworkClient(ClientCore):
             callback: Called with the ClientResponse, last in the poll that has it.
             min_version: Lowest version that can express the request.
             max_version: Highest version to use.
+            left: A struct of the answer whose arrays are checked and left as bytes: PartitionData, as `FetchedPartitions`.
         """
         return ClientRequest(
             node_id,
@@ -326,6 +328,7 @@ class NetworkClient(ClientCore):
             callback,
             api.MIN_VERSION if min_version is None else min_version,
             api.MAX_VERSION if max_version is None else max_version,
+            left,
         )
 
     # ---- polling (`poll` and `send` are compiled: native/client.pxi)

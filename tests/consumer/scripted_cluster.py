@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kafkacore import errors
+from kafkacore import _codec, errors
 from kafkacore import protocol as p
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.records import BatchBuilder, control_batch
@@ -109,9 +109,19 @@ class ScriptedCluster:
         fetch_version: what the brokers speak.
         topic_ids: False for a cluster older than 2.8.
         sessions: False for brokers that keep none.
+        whole: True for answers that are decoded to the end, False for those that are left as the request says.
     """
 
-    def __init__(self, logs: dict[tuple[str, int], Log], *, fetch_version: int = 17, topic_ids: bool = True, sessions: bool = True) -> None:
+    def __init__(
+        self,
+        logs: dict[tuple[str, int], Log],
+        *,
+        fetch_version: int = 17,
+        topic_ids: bool = True,
+        sessions: bool = True,
+        whole: bool = False,
+    ) -> None:
+        self.whole = whole
         self.logs = {TopicPartition(*tp): log for tp, log in logs.items()}
         self.versions = {p.FetchRequest: fetch_version, p.ListOffsetsRequest: 9, p.OffsetForLeaderEpochRequest: 4}
         self.topic_ids = topic_ids
@@ -186,11 +196,18 @@ class ScriptedCluster:
                 done += 1
                 continue
             reply = self.handle(node_id, version, message)
-            response = None if lost else type(reply).decode(version, b"".join(reply.encode(version)))
+            response = None if lost else self.decoded(type(reply), version, b"".join(reply.encode(version)), options.get("left"))
             error = errors.DisconnectError("gone") if lost else None
             options["callback"](Reply(response, error, version))
             done += 1
         return done
+
+    def decoded(self, kind: Any, version: int, wire: bytes, left: type | None) -> Any:
+        """The answer as the network client decodes it."""
+        if left is None or self.whole:
+            return kind.decode(version, wire)
+        assert left is p.PartitionData
+        return _codec.decode_fetch(kind.plan(version), wire)
 
     # brokers
 

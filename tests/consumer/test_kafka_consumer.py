@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from produce_raw import produce
+from test_fetcher import GeneralWay
 
 from kafkacore import errors
 from kafkacore.admin import KafkaAdminClient
@@ -522,26 +523,48 @@ def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
         assert read(consumer, 100) == {A: numbered(0, 100)}
 
 
+class InterruptedQueue(GeneralWay):
+    """A queue of which one partition is handed out, by a short cut or in general; then comes Ctrl+C."""
+
+    def __init__(self, queue, short_cut):
+        super().__init__(queue)
+        vars(self).update(short_cut=short_cut, turns=0)
+
+    def interrupt_second(self):
+        vars(self)["turns"] += 1
+        if self.turns > 1:
+            raise KeyboardInterrupt
+
+    def head(self):
+        self.interrupt_second()
+        return self.queue.head()
+
+    def take(self, taken, left):
+        return self.queue.take(taken, 10) if self.short_cut else 0
+
+    def take_columns(self, taken):
+        if self.short_cut:
+            self.queue.take_columns(taken)
+            self.interrupt_second()
+
+
+@pytest.mark.parametrize("short_cut", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
-def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, monkeypatch, columns):
+def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, columns, short_cut):
     for index in range(2):
         produce(broker.address, "t", index, numbered(0, 10))
     consumer.assign([A, B])
-    while len(consumer._fetcher._queue) < 2:
+    fetcher = consumer._fetcher
+    while len(fetcher._queue) < 2:
         consumer._loop.step(consumer._clock.now_ms())
         consumer._driver.poll(100, consumer._clock.now_ms())
-    turns = iter([consumer._fetcher._next_fetch])
-
-    def interrupted():
-        turn = next(turns, None)
-        if turn is None:
-            raise KeyboardInterrupt
-        return turn()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(consumer._fetcher, "_next_fetch", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            consumer.poll_batch(10) if columns else consumer.poll(10)
+    queue = fetcher._queue
+    fetcher._queue = interrupted = InterruptedQueue(queue, short_cut)
+    vars(interrupted)["turns"] = int(short_cut)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll_batch(10) if columns else consumer.poll(10)
+    fetcher._queue = queue
+    assert [fetcher.metrics.records > 0, consumer.position(A), consumer.position(B)] == [True, 0, 0]
     assert read(consumer, 20) == {A: numbered(0, 10), B: numbered(0, 10)}
 
 
@@ -563,7 +586,7 @@ def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, co
 
 
 @pytest.mark.parametrize(
-    "step", ["NetworkClient._do_send", "NetworkClient._handle_completed_receives", "Fetcher._hold", "PositionKeeper._collect"]
+    "step", ["NetworkClient._do_send", "NetworkClient._handle_completed_receives", "Fetcher._take_answers", "PositionKeeper._collect"]
 )
 def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, step):
     """Ctrl+C may leave a request half sent or an answer half taken in: the next call starts over with new connections."""
@@ -593,7 +616,7 @@ def test_a_consumer_goes_on_after_an_interrupt_at_any_step(broker, monkeypatch, 
 
 
 @pytest.mark.parametrize("error", [MemoryError, errors.InternalError, ZeroDivisionError])
-@pytest.mark.parametrize("step", ["Fetcher._answered", "Fetcher._hold", "PositionKeeper._collect", "NetworkClient._do_send"])
+@pytest.mark.parametrize("step", ["Fetcher._answered", "Fetcher._take_answers", "PositionKeeper._collect", "NetworkClient._do_send"])
 def test_an_error_that_is_no_answer_of_a_broker_starts_over_as_well(broker, consumer, monkeypatch, step, error):
     """It ends a call between any two steps, as Ctrl+C does: what was in flight would never be asked for again."""
     produce(broker.address, "t", 0, numbered(0, 3))
@@ -646,7 +669,7 @@ def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker,
 def test_closing_after_an_interrupt(broker, consumer, monkeypatch):
     consumer.assign([A])
     with monkeypatch.context() as patch:
-        patch.setattr(Fetcher, "_hold", interrupt)
+        patch.setattr(Fetcher, "_take_answers", interrupt)
         produce(broker.address, "t", 0, numbered(0, 3))
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(10)
