@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -118,7 +119,10 @@ class KafkaConsumer:
             self.subscribe([*topics])  # type: ignore[list-item]
 
     def _start_anew(self, client: NetworkClient) -> None:
-        """The call before was interrupted: positions stand, everything on its way to them starts over."""
+        """The call before was interrupted: positions go back before what did not reach the caller, everything on its way starts over."""
+        self._loop.give_back()
+        if self._unread.going_back:
+            self._rewind(self._unread.going_back)
         self._fetcher.start_anew(client)
         self._positions.start_anew(client)
         if self._group is not None:
@@ -264,20 +268,15 @@ class KafkaConsumer:
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
-        records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        try:
-            with self._driver:
-                if self._unread:
-                    self._rewind()
-                records = self._poll(limit, timeout)
-                if self._group is not None:
-                    self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
-                return records if self._interceptors is None else self._interceptors.on_consume(records)
-        except BaseException:
-            if records:
-                self._driver.interrupted()
-            self._loop.give_back(records)
-            raise
+        return self._loop.hand_over(lambda: self._poll_records(limit, timeout))
+
+    def _poll_records(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        if self._unread:
+            self._rewind()
+        records = self._poll(limit, timeout)
+        if self._group is not None:
+            self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
+        return records if self._interceptors is None else self._interceptors.on_consume(records)
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
         """Everything fetched so far, as columns; the cheapest way to read.
@@ -292,20 +291,17 @@ class KafkaConsumer:
             errors.UsageError: an interceptor has on_consume and no on_consume_batch.
             errors.KafkaError: as `poll`.
         """
-        columns: list[RecordColumns] = []
         if self._interceptors is not None:
             self._interceptors.check_columns()
-        try:
-            with self._driver:
-                if self._unread:
-                    self._rewind()
-                columns = self._loop.wait(self._fetcher.collect_columns, timeout)
-                if self._group is not None:
-                    self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
-                return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
-        except BaseException:
-            self._loop.give_back(columns)
-            raise
+        return self._loop.hand_over(lambda: self._poll_columns(timeout))
+
+    def _poll_columns(self, timeout: float | None) -> RecordBatches:
+        if self._unread:
+            self._rewind()
+        columns = self._loop.wait(self._fetcher.collect_columns, timeout)
+        if self._group is not None:
+            self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
+        return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
         """A stretch of one partition, as columns; the partition is all that is assigned afterwards.
@@ -344,11 +340,7 @@ class KafkaConsumer:
         try:
             while position < end:
                 before = position
-                with self._driver:
-                    found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
-                    position = self._subscription.state_of(tp).offset
-                    if self._group is not None:
-                        self._group.hand_out({tp: before})
+                found, position = self._loop.hand_over(functools.partial(self._poll_up_to, tp, end, before, wait_s))
                 if not found and position == before:
                     raise errors.KafkaTimeoutError(
                         f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
@@ -357,6 +349,12 @@ class KafkaConsumer:
                 yield from columns if self._interceptors is None else self._interceptors.on_consume_batch(columns)
         finally:
             self._subscription.read_up_to(state, None)
+
+    def _poll_up_to(self, tp: TopicPartition, end: int, before: int, wait_s: float) -> tuple[list[Any], int]:
+        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
+        if self._group is not None:
+            self._group.hand_out({tp: before})
+        return found, self._subscription.state_of(tp).offset
 
     def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
         """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""
@@ -380,15 +378,14 @@ class KafkaConsumer:
         with self._driver:
             found = self._unread.next()
             while found is None:
-                polled: dict[TopicPartition, list[ConsumerRecord]] = {}
                 try:
                     polled = self._poll(self.config.max_poll_records, None)
                     given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
-                    chunks = [Chunk(tp, records) for tp, records in given.items()]
+                    chunks = deque([Chunk(tp, records) for tp, records in given.items()])
+                    self._unread.chunks, self._loop.in_hand = chunks, None
                 except BaseException:
-                    self._loop.give_back(polled)
+                    self._loop.give_back()
                     raise
-                self._unread.chunks.extend(chunks)
                 found = self._unread.next()
             return found
 
@@ -399,18 +396,11 @@ class KafkaConsumer:
             self._subscription.rewind(tp, offset)
         if back:
             self._fetcher.retain()
+        self._unread.going_back = {}
 
     def _poll(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
         records = self._loop.wait(lambda: self._fetcher.collect(limit), timeout)
-        if records and self._deserializes:
-            try:
-                return self._deserializers.run(records)
-            except errors.SerializationError:
-                raise
-            except BaseException:  # Ctrl+C in a deserializer
-                self._loop.give_back(records)
-                raise
-        return records
+        return self._deserializers.run(records) if records and self._deserializes else records
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ consumer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkacore.types import TopicPartition
@@ -45,11 +45,13 @@ class Chunks:
     """What a `for` loop has in hand, in its order. The first chunk stays until the loop asks for more: its last record is being worked on.
 
     Attributes:
-        chunks: to be extended by the owner in one step, which Ctrl+C cannot split, and only after `next` has returned None.
+        chunks: exchanged by the owner in one step, which Ctrl+C cannot split, and only after `next` has returned None.
+        going_back: what `take_back` returned, until the owner has moved its positions and empties it.
     """
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
+        self.going_back: Mapping[TopicPartition, int] = {}
         self._by_partition: dict[TopicPartition, list[Chunk]] | None = None  # made when it is asked for, dropped with every change
 
     def _of(self, tp: TopicPartition) -> Sequence[Chunk]:
@@ -106,10 +108,11 @@ class Chunks:
             tps: of these partitions only; None of all.
 
         Returns:
-            Per partition the offset to go back to.
+            Per partition the offset to go back to; with those of a call before that was interrupted.
         """
+        taken: list[Chunk] = []
         kept: deque[Chunk] = deque()
-        offsets: dict[TopicPartition, int] = {}
+        offsets = dict(self.going_back)
         for chunk in self.chunks:
             offset = chunk.next_offset()
             if offset is None:
@@ -117,8 +120,11 @@ class Chunks:
             if tps is not None and chunk.tp not in tps:
                 kept.append(chunk)
                 continue
-            chunk.end()
+            taken.append(chunk)
             offsets.setdefault(chunk.tp, offset)
+        self.going_back = offsets  # before the chunks forget it
+        for chunk in taken:
+            chunk.end()
         self._by_partition = None
         self.chunks = kept
         return offsets

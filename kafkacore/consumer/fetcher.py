@@ -539,6 +539,15 @@ class Fetcher:
             errors.KafkaError: as `collect`.
         """
         taken: dict[TopicPartition, RecordColumns] = {}
+        try:
+            self._take_columns(taken)
+            columns = list(taken.values())
+        except BaseException:
+            self.give_back(taken)
+            raise
+        return columns
+
+    def _take_columns(self, taken: dict[TopicPartition, RecordColumns]) -> None:
         queue = self._queue
         try:
             while True:
@@ -562,12 +571,8 @@ class Fetcher:
         except errors.KafkaError as error:
             if not taken:
                 self._raise_located(error)
-        except BaseException:
-            self.give_back(taken)
-            raise
         finally:
             queue.put_back()
-        return list(taken.values())
 
     def give_back(self, taken: Mapping[TopicPartition, Sequence[ConsumerRecord] | RecordColumns]) -> None:
         """Moves positions back before records that will not reach the application after all: Ctrl+C, an error on the way."""

@@ -7,7 +7,7 @@ Rules:
 1. Records that are there already are returned without a step. Before any are returned, the next fetch is sent.
 2. Before an error is raised, what it is not about goes on: fetches are sent, so that a caller that polls on is served.
 3. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
-4. An error between the fetcher and the caller gives the records back.
+4. Records that the fetcher has given are in hand until the caller has them: an error or Ctrl+C on the way gives them back.
 
 Source: Kafka's KafkaConsumer.poll and ConsumerNetworkThread.
 """
@@ -47,6 +47,7 @@ class ReadLoop:
     Attributes:
         polls: when the application polled, for the metrics.
         background: the thread that drives between two calls; None before the first poll, and without a group.
+        in_hand: what `wait` collected, as long as the caller does not have it; the position is behind it already.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ReadLoop:
         self._fetcher = fetcher
         self._group = group
         self.polls = SampledStat()
+        self.in_hand: Any = None
         self.background: BackgroundThread | None = None
         self._left_over: errors.KafkaError | None = None
 
@@ -89,12 +91,8 @@ class ReadLoop:
         if not owes and not self._subscription.unsettled and not topics.behind and (group is None or not group.due(now_ms)):
             found = self._collect(collect)
             if found:
-                try:
-                    if self._fetcher.wants_fetch:
-                        self._send_ahead()
-                except BaseException:
-                    self.give_back(found)
-                    raise
+                if self._fetcher.wants_fetch:
+                    self._send_ahead()
                 return found
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
@@ -117,12 +115,8 @@ class ReadLoop:
                 raise
             found = self._collect(collect)
             if found:
-                try:
-                    if fetcher.wants_fetch:
-                        self._send_ahead()
-                except BaseException:
-                    self.give_back(found)
-                    raise
+                if fetcher.wants_fetch:
+                    self._send_ahead()
                 return found
             if topics.owed:
                 self._go_on()
@@ -146,14 +140,45 @@ class ReadLoop:
                 ):
                     break
 
-    def give_back(self, found: Any) -> None:
+    def hand_over(self, call: Callable[[], T]) -> T:
+        """Makes a call that returns what `wait` collected. If it ends otherwise, the records come with the next call.
+
+        The background thread drives as soon as the driver is left, so positions go back before that. What Ctrl+C ends on the way out is
+        in hand again; the next that drives takes it back.
+
+        Args:
+            call: returns the caller's records, and says to the group where they begin.
+        """
+        handed: Any = None
+        in_hand: Any = None
+        try:
+            with self._driver:
+                try:
+                    handed = call()
+                    in_hand, self.in_hand = self.in_hand, None
+                except BaseException:
+                    self.give_back()
+                    raise
+            return handed  # type: ignore[no-any-return]
+        except BaseException:
+            if in_hand:
+                self.in_hand = in_hand
+                self._driver.interrupted()
+            raise
+
+    def give_back(self) -> None:
         """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
-        by_partition = {TopicPartition(c.topic, c.partition): c for c in found if c is not None} if not isinstance(found, dict) else found
-        self._fetcher.give_back(by_partition)
+        found = self.in_hand
+        if found:
+            if not isinstance(found, dict):
+                found = {TopicPartition(c.topic, c.partition): c for c in found if c is not None}
+            self._fetcher.give_back(found)
+        self.in_hand = None
 
     def _collect(self, collect: Callable[[], T]) -> T:
         try:
-            return collect()
+            self.in_hand = found = collect()
+            return found
         except errors.KafkaError:
             self._go_on()
             raise

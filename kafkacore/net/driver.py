@@ -95,18 +95,23 @@ class CallerDriver:
         """Ctrl+C, a MemoryError or a bug can end a call between any two steps, so nothing that was under way is relied on: new connections,
         nothing in flight.
 
-        They can end this as well, and a new selector can fail for want of a descriptor: then the next call begins here again.
+        They can end this as well, and a new selector can fail for want of a descriptor: then the next call begins here again. A call that
+        is interrupted on its way out, while the background thread is here, is not forgotten.
         """
-        with contextlib.suppress(Exception):
-            self.client.selector.close()
-        node_stats = self.client.node_stats
-        self.client = self._new_client()
-        for stats in node_stats.values():
-            stats.connections_closed = stats.connections_opened
-        self.client.node_stats = node_stats
-        if self._renewed is not None:
-            self._renewed(self.client)
-        self._interrupted = False
+        try:
+            self._interrupted = False
+            with contextlib.suppress(Exception):
+                self.client.selector.close()
+            node_stats = self.client.node_stats
+            self.client = self._new_client()
+            for stats in node_stats.values():
+                stats.connections_closed = stats.connections_opened
+            self.client.node_stats = node_stats
+            if self._renewed is not None:
+                self._renewed(self.client)
+        except BaseException:
+            self._interrupted = True
+            raise
 
     # -- one caller at a time -----------------------------------------------------------------------------------------------------
 
@@ -155,14 +160,15 @@ class CallerDriver:
         self.inside = nested
         if nested == 0:
             self._outer = None
+            self.wanted = False
             for lock in (self._lock, self._callers):
                 while lock._is_owned():  # type: ignore[attr-defined]
                     lock.release()
 
     def _take_back(self) -> None:
         """A background thread drives: its wait ends, and the lock is the caller's."""
-        self.wanted = True
         try:
+            self.wanted = True
             self.client.wakeup()
             self._lock.acquire()
         finally:

@@ -14,10 +14,16 @@ _NO_SIGNAL = re.compile(r"\s*(with |return \w+$)")  # on the way out, before the
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line or call that runs in this package's Python code: where a signal could arrive."""
+    """Raises KeyboardInterrupt at the n-th line or call that runs in this package's Python code: where a signal could arrive.
 
-    def __init__(self, at: int) -> None:
+    Args:
+        at: how many lines and calls come before it.
+        files: only those of these files count, by the end of their paths; None for all.
+    """
+
+    def __init__(self, at: int, files: tuple[str, ...] | None = None) -> None:
         self.left = at
+        self.files = files
         self.done = False
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -26,7 +32,7 @@ class Interrupter:
             return None
         if event == "line" and _NO_SIGNAL.match(linecache.getline(file, frame.f_lineno)):
             return self.trace
-        if event in ("call", "line") and not self.done:
+        if event in ("call", "line") and not self.done and (self.files is None or file.endswith(self.files)):
             if self.left == 0:
                 self.done = True
                 raise KeyboardInterrupt

@@ -54,6 +54,7 @@ class Loop(RuleBasedStateMachine):
     def take_back(self, tps):
         taken = [(tp, unread) for tp, _, unread in self.model if unread and (tps is None or tp in tps)]
         assert self.chunks.take_back(tps) == {tp: unread[0] for tp, unread in taken}
+        self.chunks.going_back = {}
         self.model = [m for m in self.model if m[2] and tps is not None and m[0] not in tps]
         self.iterator = self.chunks.next()
 

@@ -1,0 +1,207 @@
+"""Ctrl+C in the calls of a group member: at every line, with the background thread driving between the calls.
+
+What a call had in hand comes with the next one, once, and is not committed before it was handed over.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from interrupter import Interrupter
+
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.group import background
+from kafkacore.net.driver import CallerDriver
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+PARTITIONS = 3
+RECORDS = 6_000
+BATCHES = 30  # records of three batches, one for each partition
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=PARTITIONS)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for begin in range(0, RECORDS, BATCHES):
+                numbers = range(begin, begin + BATCHES)
+                producer.send_many("t", [b"%d" % i for i in numbers], partitions=[i % PARTITIONS for i in numbers])
+                producer.flush()
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def soon_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl+C may cut the wake-up of the background thread short."""
+    monkeypatch.setattr(background, "_ASLEEP_S", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def sockets_may_be_dropped() -> Iterator[None]:
+    """Ctrl+C on a socket's way to the selector: the collector closes it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    return f"g{abs(hash(request.node.nodeid)) % 10**9}"
+
+
+@pytest.fixture
+def make(shared: EmbeddedCluster, group: str) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+
+    def make(**settings: Any) -> KafkaConsumer:
+        given = {
+            "bootstrap_servers": shared.bootstrap_servers,
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "auto_commit_interval_ms": 1,
+            "heartbeat_interval_ms": 50,
+            "max_partition_fetch_bytes": 300,
+            "fetch_max_wait_ms": 20,
+        }
+        consumer = KafkaConsumer("t", **{**given, **settings})
+        made.append(consumer)
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close(10)
+
+
+class Reading:
+    """What came of each partition, and what may be committed of it."""
+
+    def __init__(self, consumer: KafkaConsumer, observer: KafkaConsumer) -> None:
+        self.consumer = consumer
+        self.observer = observer
+        self.next = {TopicPartition("t", i): 0 for i in range(PARTITIONS)}
+        self.polled: list[Any] = []
+        self.polled_columns: list[Any] = []
+
+    def take(self, tp: tuple[str, int], values: list[bytes]) -> None:
+        for value in values:
+            offset, partition = divmod(int(value), PARTITIONS)
+            assert (tp[1], self.next[TopicPartition(*tp)]) == (partition, offset)
+            self.next[TopicPartition(*tp)] += 1
+
+    def poll(self) -> None:
+        self.polled += self.consumer.poll(5, max_records=3).items()
+
+    def poll_batch(self) -> None:
+        self.polled_columns += self.consumer.poll_batch(5),
+
+    def take_polled(self) -> None:
+        for tp, records in self.polled:
+            self.take(tp, [r.value for r in records])
+        for columns in (columns for batches in self.polled_columns for columns in batches):
+            self.take((columns.topic, columns.partition), [r.value for r in columns])
+        self.polled, self.polled_columns = [], []
+
+    def iterate(self) -> None:
+        for taken, record in enumerate(self.consumer):
+            self.take((record.topic, record.partition), [record.value])
+            if taken == 2:
+                return
+
+    def check_committed(self) -> None:
+        """Nothing behind what was handed over."""
+        for tp, found in self.observer.committed(list(self.next)).items():
+            assert found is None or found.offset <= self.next[tp], (tp, found, self.next)
+
+    def wait_for_background(self) -> None:
+        """It drives. It cannot while the interrupted call has not given the lock back."""
+        lock = self.consumer._driver._lock
+        for _ in range(30_000):
+            if lock._is_owned() or not lock.acquire(blocking=False):
+                return
+            lock.release()
+            threading.Event().wait(0.001)
+        raise AssertionError("the background thread does not drive")
+
+    def read_the_rest(self) -> None:
+        while sum(self.next.values()) < RECORDS:
+            for tp, records in self.consumer.poll(10).items():
+                self.take(tp, [r.value for r in records])
+
+
+@pytest.fixture
+def observer(shared: EmbeddedCluster, group: str) -> Iterator[KafkaConsumer]:
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=group, enable_auto_commit=False) as consumer:
+        yield consumer
+
+
+HANDING_OVER = (
+    "consumer/__init__.py",
+    "consumer/reading.py",
+    "consumer/fetcher.py",
+    "consumer/chunks.py",
+    "consumer/batches.py",
+    "consumer/deserializers.py",
+    "net/driver.py",
+    "group/member.py",
+)
+
+
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("call", ["poll", "poll_batch", "iterate"])
+def test_ctrl_c_at_every_line_that_hands_records_over(make, observer, call: str, auto: bool) -> None:
+    consumer = make(enable_auto_commit=auto)
+    reading = Reading(consumer, observer)
+    while not sum(reading.next.values()):
+        reading.poll()
+        reading.take_polled()
+    at, missed = 0, 0
+    while missed < 10:
+        interrupted = Interrupter(at, files=HANDING_OVER).run(getattr(reading, call))
+        reading.take_polled()
+        if interrupted and at % 5 == 0:
+            reading.wait_for_background()
+            reading.check_committed()
+        missed = 0 if interrupted else missed + 1
+        at += 1
+        assert sum(reading.next.values()) < RECORDS, "the topic is too short"
+    assert at > 40
+    reading.read_the_rest()
+    reading.check_committed()
+
+
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("call", ["poll", "poll_batch", "iterate"])
+def test_the_background_drives_while_the_caller_is_interrupted_on_the_way_out(make, observer, monkeypatch, call: str, auto: bool) -> None:
+    consumer = make(enable_auto_commit=auto)
+    reading = Reading(consumer, observer)
+    while not sum(reading.next.values()):
+        reading.poll()
+        reading.take_polled()
+    leave = CallerDriver.__exit__
+
+    def interrupted(driver: CallerDriver, *args: Any) -> None:
+        leave(driver, *args)
+        if driver is consumer._driver:
+            reading.wait_for_background()
+            raise KeyboardInterrupt
+
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(CallerDriver, "__exit__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                getattr(reading, call)()
+        reading.take_polled()
+        reading.check_committed()
+        reading.poll()
+        reading.take_polled()
+    reading.read_the_rest()
+    reading.check_committed()
