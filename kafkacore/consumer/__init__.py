@@ -112,7 +112,15 @@ class KafkaConsumer:
                 on_commit=None if self._interceptors is None else self._interceptors.on_commit,
             )
             self._positions.fetch_committed = self._group.commits.fetch
-        self._loop = ReadLoop(self._driver, self._subscription, topics_, self._positions, self._fetcher, self._group)
+        self._loop = ReadLoop(
+            self._driver,
+            self._subscription,
+            topics_,
+            self._positions,
+            self._fetcher,
+            self._group,
+            isolation_level=self._isolation_level,
+        )
         self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer, self._subscription, self._fetcher)
         self._deserializes = bool(self._deserializers)
         if topics:
@@ -686,7 +694,8 @@ class KafkaConsumer:
         self._driver.wakeup()
 
     def health(self) -> ConsumerHealth:
-        """Whether reading goes on: brokers reachable, positions known, partitions that have records left moving.
+        """Whether reading goes on: brokers reachable, topics there, positions known, partitions that have records left moving; and how a
+        member stands in its group: id, generation, coordinator, last heartbeat, what it waits for.
 
         A partition that is not paused is stalled when its position has not moved for 30 s although there are records behind it, or when it
         has been awaiting a position or its validation for 30 s. The first clock starts at the first call of `health` that sees it standing,
@@ -695,11 +704,12 @@ class KafkaConsumer:
         with self._driver:
             now_ms = self._clock.now_ms()
             problems, stalled = self._stalls.look(self._metadata, self._driver.client, now_ms)
-            if self._group is not None:
-                problems += self._group.problems(now_ms)
+            problems += self._topics.problems(now_ms)
+            member, of_group = (None, []) if self._group is None else self._group.health(now_ms)
+            problems += of_group
             if not self._driver.client.has_ready_nodes(now_ms) and (attempts := self._driver.attempts()):
                 problems.append(f"no broker can be reached: {attempts[-1]}")
-            return ConsumerHealth(not problems, tuple(problems), tuple(stalled))
+            return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member)
 
     @overload
     def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...
@@ -806,4 +816,7 @@ class KafkaConsumer:
         self._close(30.0, processed=kind is None)
 
     def __repr__(self) -> str:
-        return f"KafkaConsumer({', '.join(self.config.bootstrap_servers)}; {len(self._subscription.partitions)} partitions)"
+        parts = [", ".join(self.config.bootstrap_servers), f"{len(self._subscription.partitions)} partitions"]
+        if self._group is not None:
+            parts.insert(1, self._group.describe())
+        return f"KafkaConsumer({'; '.join(parts)}{'; closed' if self.closed else ''})"

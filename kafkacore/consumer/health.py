@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kafkacore.consumer.group.member_health import MemberHealth
 from kafkacore.consumer.subscription import FetchState, SubscriptionState
 from kafkacore.metadata import Metadata
 from kafkacore.net.client import NetworkClient
@@ -26,11 +27,13 @@ class ConsumerHealth(NamedTuple):
         problems: one sentence each.
         stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
             to read, or the position is still looked up or validated.
+        member: how a member stands in its group; None without a group, and with `assign`.
     """
 
     ok: bool
     problems: tuple[str, ...]
     stalled: tuple[TopicPartition, ...]
+    member: MemberHealth | None = None
 
 
 class StallWatch:
@@ -66,8 +69,12 @@ class StallWatch:
                 problems.append(f"{name} {what} for {(now_ms - since_ms) // 1000} s (offset {state.offset})")
             leader = snapshot.leader(tp)
             topic = snapshot.topics.get(tp.topic)
-            if topic is not None and topic.error is not None:
+            if topic is None:
+                pass  # not looked up yet
+            elif topic.error is not None:
                 problems.append(f"{name}: {topic.error}")
+            elif topic.partition(tp.partition) is None:
+                problems.append(f"{name} does not exist: topic {tp.topic} has {topic.partition_count} partitions")
             elif leader is None:
                 problems.append(f"{name} has no leader")
             elif client.connection_failed(leader):

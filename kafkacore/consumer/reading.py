@@ -23,6 +23,7 @@ from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.background import BackgroundThread
 from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.offsets import PositionKeeper
+from kafkacore.consumer.out_of_range import with_range
 from kafkacore.consumer.subscription import FetchState, Mode, SubscriptionState
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.net.driver import CallerDriver
@@ -43,6 +44,7 @@ class ReadLoop:
         positions: finds positions.
         fetcher: fetches.
         group: this consumer's part in its group, None without one.
+        isolation_level: 1 where records end at the last stable offset.
 
     Attributes:
         polls: when the application polled, for the metrics.
@@ -58,6 +60,8 @@ class ReadLoop:
         positions: PositionKeeper,
         fetcher: Fetcher,
         group: GroupMember | None,
+        *,
+        isolation_level: int,
     ) -> None:
         self._driver = driver
         self._clock = driver.clock
@@ -67,6 +71,7 @@ class ReadLoop:
         self._positions = positions
         self._fetcher = fetcher
         self._group = group
+        self._isolation_level = isolation_level
         self.polls = SampledStat()
         self.in_hand: Any = None
         self.background: BackgroundThread | None = None
@@ -179,9 +184,18 @@ class ReadLoop:
         try:
             self.in_hand = found = collect()
             return found
+        except errors.OffsetOutOfRange as error:
+            self._go_on()
+            raise with_range(error, self._driver, self._isolation_level, self._group_step) from None
         except errors.KafkaError:
             self._go_on()
             raise
+
+    def _group_step(self, now_ms: int) -> int | None:
+        if self._group is None:
+            return None
+        self._group.step(now_ms)
+        return self._group.next_wake_ms(now_ms)
 
     def _go_on(self) -> None:
         """Before an error is raised: what it is not about goes on, however often it is raised."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
@@ -51,6 +51,9 @@ class TopicWatch:
         self._clock = driver.clock
         self._exclude_internal = config.exclude_internal_topics
         self._backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
+        self._missing: dict[str, int] = {}  # since when
+        self._warned: set[str] = set()
+        self._matched = False  # the pattern was compared with the topics of the cluster
         self._names: MetadataQuery | None = None
         self._asked_ids: frozenset[bytes] = frozenset()
         self.group: GroupMember | None = None
@@ -66,6 +69,9 @@ class TopicWatch:
         self._metadata.set_topics(topics, self._clock.now_ms())
         self._refused = self._refusals(topics)  # answers to earlier calls, which raised them
         self.owed.clear()
+        for name in [name for name in self._missing if name not in topics]:
+            del self._missing[name]
+            self._warned.discard(name)
         if self._refused:
             self._metadata.request_update()
 
@@ -79,6 +85,7 @@ class TopicWatch:
         self._subscription.subscribe_pattern(pattern)
         self._metadata.all_topics = True
         self._metadata.request_update()
+        self._matched = False
         self._stale = self._metadata.snapshot
 
     def unsubscribe(self) -> None:
@@ -172,6 +179,7 @@ class TopicWatch:
             self.owed.update((name, e) for name, e in refused.items() if self._refused.get(name) is not e)
             self._metadata.request_update()
         self._refused = refused
+        self._look_for_missing(changed, now)
         follows = subscription.mode in (Mode.TOPICS, Mode.PATTERN) and self.group is None  # a group says what its members read
         if follows and (before is None or subscription.mode is Mode.PATTERN):  # else the topics are those of the snapshot before
             for name in [name for name in subscription.by_topic if name not in topics]:
@@ -196,6 +204,33 @@ class TopicWatch:
             if (info := known.get(name)) is not None and info.error is not None and not info.error.retriable
         }
 
+    def _look_for_missing(self, changed: Iterable[str], now: Mapping[str, TopicInfo]) -> None:
+        """Names the topics that do not exist, once each; the first answer may only be older than the topic, or may have created it."""
+        missing = self._missing
+        for name in changed:
+            info = now[name]
+            if not isinstance(info.error, errors.UnknownTopicOrPartition) or info.partitions:
+                if missing.pop(name, None) is not None:
+                    self._warned.discard(name)
+            elif name not in missing:
+                missing[name] = self._clock.now_ms()
+            elif name not in self._warned:
+                self._warned.add(name)
+                log.warning("topic %s does not exist: nothing is read of it until it is created", name)
+
+    def problems(self, now_ms: int) -> list[str]:
+        """What is wrong with the subscription, one sentence each."""
+        subscription = self._subscription
+        found = [
+            f"topic {name} does not exist: it was not found {(now_ms - since_ms) // 1000} s ago, and not since"
+            for name, since_ms in self._missing.items()
+            if name in subscription.topics or name in subscription.by_topic
+        ]
+        pattern = subscription.pattern
+        if pattern is not None and self._matched and not subscription.topics:
+            found.append(f"the pattern {pattern.pattern!r} matches none of the {len(self._metadata.snapshot.topics)} topics of the cluster")
+        return found
+
     def _start_topic_over(self, info: TopicInfo, follows: bool) -> None:
         """Where a topic was deleted and created again, nothing known of its partitions counts."""
         subscription = self._subscription
@@ -216,6 +251,7 @@ class TopicWatch:
         if pattern is None or snapshot.is_bootstrap or snapshot is self._stale:
             return
         internal = self._exclude_internal
+        self._matched = True
         subscription.topics = frozenset(
             name for name, info in snapshot.topics.items() if pattern.fullmatch(name) and not (internal and info.is_internal)
         )

@@ -36,6 +36,7 @@ class CoordinatorLink:
         failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); the caller that raises it
             takes it away.
         attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
+        unknown_since_ms: since when it has been looked for in vain, -1 while it is known or before it is needed.
         changes: counts how often the coordinator became unknown.
         answers: counts what came in: a change means that a step has something to do.
     """
@@ -48,6 +49,7 @@ class CoordinatorLink:
         self.node: Node | None = None
         self.failure: errors.KafkaError | None = None
         self.attempts: list[errors.KafkaError] = []
+        self.unknown_since_ms = -1
         self.changes = 0
         self.answers = 0
         self._asked: object | None = None
@@ -66,11 +68,14 @@ class CoordinatorLink:
         """True when a request can be sent now; else goes on finding the coordinator and connecting to it."""
         node = self.node
         if node is None:
+            if self.unknown_since_ms < 0:
+                self.unknown_since_ms = now_ms
             self._find(now_ms)
             return False
         if self._client.ready(node, now_ms):
             self._awaited = None
             self.attempts.clear()
+            self.unknown_since_ms = -1
             return True
         self._awaited = node
         if self._client.connection_failed(node):

@@ -19,6 +19,7 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.group.commits import Commit, OffsetCommits
 from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.listener import RebalanceListener
+from kafkacore.consumer.group.member_health import MemberHealth, coordinator_problem, member_health, member_problems
 from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
 from kafkacore.consumer.group.stats import GroupStats
 from kafkacore.consumer.subscription import Mode, SubscriptionState
@@ -72,7 +73,7 @@ class GroupMember:
         self._reached = reached
         backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
         self.link = CoordinatorLink(driver.client, group_id, **backoff)
-        settings = GroupSettings(
+        settings = self._settings = GroupSettings(
             group_id,
             config.group_instance_id,
             config.session_timeout_ms,
@@ -262,19 +263,23 @@ class GroupMember:
         self.membership.rejoin(reason)
         self._due_ms = 0
 
-    def problems(self, now_ms: int) -> list[str]:
-        """What is wrong with the membership, one sentence each."""
+    def health(self, now_ms: int) -> tuple[MemberHealth | None, list[str]]:
+        """How the member stands, None with `assign`; and what is wrong, one sentence each."""
+        unknown = coordinator_problem(self.link, self.group_id, now_ms)
+        problems = [unknown] if unknown else []
         if not self.managed:
-            return []
-        found = []
-        if not self.membership.joined:
-            since = self.membership.rebalance_began_ms
-            found.append(
-                f"not a member of group {self.group_id}" + (f" since {(now_ms - since) // 1000} s" if since >= 0 else " yet: poll joins it")
-            )
-        if self.link.node is None and self.link.attempts:
-            found.append(f"the coordinator of group {self.group_id} cannot be found or reached: {self.link.attempts[-1]}")
-        return found
+            return None, problems
+        member = member_health(self.membership, self.link, self._settings, now_ms)
+        return member, member_problems(member, self._settings, joined=self.membership.joined) + problems
+
+    def describe(self) -> str:
+        """In a few words; any thread may ask."""
+        if not self.managed:
+            return f"group {self.group_id}"
+        membership = self.membership
+        identity = membership.metadata
+        who = f" {identity.member_id} generation {identity.generation_id}" if membership.joined else ""
+        return f"group {self.group_id}: member{who} {membership.phase.value}"
 
     def raise_failure(self) -> None:
         """Raises what the coordinator refused for good, once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.net.client import NetworkClient
@@ -58,6 +58,7 @@ class Membership(Protocol):
     """An engine that keeps this consumer in its group; `ClassicMembership` and `ConsumerMembership` are the two.
 
     Attributes:
+        phase: where the member stands; the values of both engines are words of their files' diagrams.
         change: what the polling thread has to carry out, None for nothing.
         failure: what ended the last try to join; raised by the next poll, which takes it away. The engine tries again after its back-off.
         breached: the member left because the application did not poll for max_poll_interval_ms; the next poll raises
@@ -69,6 +70,7 @@ class Membership(Protocol):
         last_heartbeat_ms: when the last heartbeat that was answered well was sent, -1 before the first.
     """
 
+    phase: Any
     change: Change | None
     failure: errors.KafkaError | None
     breached: bool

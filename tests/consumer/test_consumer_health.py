@@ -1,0 +1,206 @@
+"""What a consumer says of itself to somebody who is woken at night."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.consumer.group.classic import Phase as ClassicPhase
+from kafkacore.consumer.group.member_health import _WAITS_FOR, MemberHealth, member_problems
+from kafkacore.consumer.group.membership import GroupSettings
+from kafkacore.consumer.group.modern import Phase as ModernPhase
+from kafkacore.errors import Code
+from kafkacore.producer import KafkaProducer
+from kafkacore.protocol import FindCoordinatorResponse, ListOffsetsResponse
+from kafkacore.protocol.data import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
+from kafkacore.protocol.group import Coordinator
+from kafkacore.testing import Disconnect, Drop, EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(config={"auto_create_topics_enable": False}) as cluster:
+        cluster.create_topic("t", partitions=2)
+        yield cluster
+
+
+@pytest.fixture
+def consumer(cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+
+    def make(*topics: str, **settings: Any) -> KafkaConsumer:
+        given = {"bootstrap_servers": cluster.bootstrap_servers, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20, **settings}
+        made.append(KafkaConsumer(*topics, **given))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def until(consumer: KafkaConsumer, done: Callable[[], object]) -> None:
+    for _ in range(3000):
+        if done():
+            return
+        consumer.poll(0.01)
+    raise AssertionError("it did not come to that")
+
+
+@pytest.mark.parametrize("group", [{}, {"group_id": "g"}, {"group_id": "g", "group_protocol": "consumer"}])
+def test_a_topic_that_does_not_exist_is_named(cluster, consumer, caplog, group):
+    caplog.set_level(logging.WARNING)
+    reader = consumer("t", "missing", auto_offset_reset="earliest", **group)
+    until(reader, lambda: "topic missing does not exist: nothing is read" in caplog.text)
+    (problem,) = [p for p in reader.health().problems if "exist" in p]
+    assert problem.startswith("topic missing does not exist: it was not found 0 s ago")
+    seen = reader._metadata.version
+    until(reader, lambda: reader._metadata.version >= seen + 5)
+    assert caplog.text.count("topic missing does not exist") == 1, "once, not with every answer"
+    cluster.create_topic("missing", partitions=1)
+    until(reader, lambda: TopicPartition("missing", 0) in reader.assignment() and reader.health().ok)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.delete_topics(["missing"]).check()
+    reader.unsubscribe()
+    reader.subscribe(["t"])
+    until(reader, lambda: reader.health().ok)
+
+
+def test_what_is_not_looked_up_yet_is_no_problem(consumer):
+    reader = consumer()
+    reader.assign([("t", 0), ("t", 7)])
+    assert not [p for p in reader.health().problems if "leader" in p or "exist" in p]
+    until(reader, lambda: reader._metadata.snapshot.topics)
+    assert [p for p in reader.health().problems if "t-" in p] == ["t-7 does not exist: topic t has 2 partitions"]
+
+
+def test_a_partition_without_a_leader_is_named():
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=2, replication_factor=1)
+        with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as reader:
+            reader.assign([("t", 0), ("t", 1)])
+            gone = cluster.leader("t", 0)
+            reader.position(("t", 0))
+            cluster.stop_broker(gone)
+            until(reader, lambda: "t-0 has no leader" in reader.health().problems)
+            cluster.start_broker(gone)
+            until(reader, lambda: reader.health().ok)
+
+
+def test_a_pattern_that_matches_nothing_is_named(cluster, consumer):
+    reader = consumer()
+    reader.subscribe(pattern="orders-.*")
+    assert not reader.health().problems, "nobody has looked yet"
+    until(reader, lambda: reader.health().problems)
+    assert reader.health().problems[0] == "the pattern 'orders-.*' matches none of the 1 topics of the cluster"
+    cluster.create_topic("orders-1", partitions=1)
+    reader._metadata.request_update()
+    until(reader, lambda: reader.health().ok)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_says_who_it_is(consumer, cluster, protocol):
+    reader = consumer("t", group_id="g", group_protocol=protocol, group_instance_id="i")
+    member = reader.health().member
+    assert (member.group_id, member.generation, member.state, member.coordinator, member.heartbeat_age_ms) == ("g", -1, "out", -1, None)
+    assert reader.health().problems == ("not a member of group g: it waits for poll(), which joins",)
+    until(reader, lambda: reader.health().ok and reader.health().member.state == "stable" and reader.assignment())
+    member, me = reader.health().member, reader.consumer_group_metadata()
+    assert (member.member_id, member.generation, member.group_instance_id) == (me.member_id, me.generation_id, "i")
+    assert (member.state, member.coordinator, member.waits_for, member.waiting_ms) == ("stable", 1, "", 0)
+    assert f"group g: member {me.member_id} generation {me.generation_id} stable; 2 partitions" in repr(reader)
+    reader.close()
+    assert repr(reader).endswith("; closed)")
+
+
+def test_a_coordinator_that_cannot_be_found_is_named_with_the_cause(consumer, cluster):
+    answer = FindCoordinatorResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE)
+
+    def unavailable(request):
+        return FindCoordinatorResponse(
+            coordinators=[Coordinator(key=key, error_code=answer.error_code, error_message="no leader") for key in request.coordinator_keys]
+        )
+
+    cluster.control("FindCoordinator", unavailable)
+    reader = consumer("t", group_id="g")
+    until(reader, lambda: reader._group.link.attempts)
+    health = reader.health()
+    assert "the coordinator of group g has not been found or reached for 0 s: COORDINATOR_NOT_AVAILABLE" in health.problems[-1]
+    assert health.member.waits_for in health.problems
+    cluster.control("FindCoordinator", None)
+    until(reader, lambda: reader.health().ok)
+    assert reader._group.link.unknown_since_ms == -1
+
+
+def stands(**changes: Any) -> MemberHealth:
+    return MemberHealth("g", "m", None, 3, "stable", 1, 100, "", 0)._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("member", "joined", "said"),
+    [
+        (stands(), True, []),
+        (stands(state="joining", waits_for="the others", waiting_ms=29_999), True, []),
+        (
+            stands(state="joining", waits_for="the others", waiting_ms=30_000),
+            True,
+            ["group g has been rebalancing for 30 s: m waits for the others"],
+        ),
+        (stands(state="out", waits_for="poll()", waiting_ms=2_000), False, ["not a member of group g for 2 s: it waits for poll()"]),
+        (stands(heartbeat_age_ms=44_999), True, []),
+        (
+            stands(heartbeat_age_ms=45_000),
+            True,
+            ["group g: no heartbeat of m was answered for 45 s (session_timeout_ms is 45000)"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_member(member, joined, said):
+    assert member_problems(member, GroupSettings("g"), joined=joined) == said
+
+
+def test_every_state_says_what_it_waits_for():
+    states = {phase.value for engine in (ClassicPhase, ModernPhase) for phase in engine}
+    assert states - {"stable"} == _WAITS_FOR.keys()
+
+
+@pytest.mark.parametrize("group", [{}, {"group_id": "g"}])
+def test_an_offset_out_of_range_names_the_range_that_is_there(consumer, cluster, group):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many("t", [b"%d" % i for i in range(10)], partitions=[0] * 10).result(10)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.delete_records({("t", 0): 4}).check()
+    reader = consumer(auto_offset_reset="none", **group)
+    empty = "is empty, its next record gets offset 0"
+    for partition, offset, there in ((0, 2, "has offsets 4 to 9"), (0, 77, "has offsets 4 to 9"), (1, 5, empty)):
+        reader.assign([("t", partition)])
+        reader.seek(("t", partition), offset)
+        with pytest.raises(errors.OffsetOutOfRange, match=f": the partition {there}; seek to choose") as raised:
+            until(reader, lambda: False)
+        assert (raised.value.topic, raised.value.partition, raised.value.offset, raised.value.broker) == ("t", partition, offset, 1)
+
+
+@pytest.mark.parametrize("fault", [Drop, Disconnect, Code.CLUSTER_AUTHORIZATION_FAILED])
+def test_an_offset_out_of_range_is_raised_also_where_nobody_knows_the_range(consumer, cluster, fault):
+    def refuse(request):
+        if isinstance(fault, type):
+            return fault
+        partitions = [ListOffsetsPartitionResponse(partition_index=0, error_code=fault)]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=partitions)])
+
+    cluster.control("ListOffsets", refuse)
+    reader = consumer(auto_offset_reset="none", request_timeout_ms=1_500)
+    reader.assign([("t", 0)])
+    reader.seek(("t", 0), 5)
+    with pytest.raises(errors.OffsetOutOfRange) as raised:
+        until(reader, lambda: False)
+    assert "the partition" not in str(raised.value).replace("what the partition holds", "")
+    cluster.control("ListOffsets", None)
+    with pytest.raises(errors.OffsetOutOfRange, match="the partition is empty"):
+        until(reader, lambda: False)
