@@ -647,7 +647,8 @@ class BrokerConfig(_Config):
         group_consumer_session_timeout_ms: a member of a consumer group (KIP-848) that is not heard of for so long is out.
         group_consumer_heartbeat_interval_ms: how often members of consumer groups are told to send a heartbeat.
         group_consumer_max_size: members of a consumer group.
-        group_consumer_assignment_interval_ms: how long a consumer group keeps a target assignment at least; Kafka waits 1000 ms.
+        group_consumer_assignment_interval_ms: how long a consumer group keeps a target assignment at least; Kafka waits 1000 ms. One of 200
+            members or more keeps it for 1 ms per ten members at least.
         group_consumer_migration_policy: whether groups with members change between the protocols: bidirectional, upgrade (to the consumer
             protocol), downgrade, or disabled.
         group_consumer_regex_refresh_interval_ms: how often subscribed regular expressions are matched again if topics did not change.

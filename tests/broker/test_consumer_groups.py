@@ -5,6 +5,8 @@ from controlling import create_partitions, create_topic, delete_topic
 from group_bench import GroupBench, Unwalked, assigned, names_without_likeness
 
 from kafkacore import protocol as p
+from kafkacore.broker.groups.assignors import ASSIGNORS, uniform
+from kafkacore.broker.groups.consumer_membership import LARGE_GROUP, MEMBERS_PER_MS
 from kafkacore.broker.groups.regex_resolver import ASK_AGAIN_MS, BURST_COST
 from kafkacore.errors import Code
 from kafkacore.protocol.stored import (
@@ -443,6 +445,46 @@ def test_targets_are_not_made_more_often_than_configured():
     assert (early.member_epoch, assigned(early), bench.group().state_name) == (epoch, {}, "Assigning")
     bench.advance(1_000)
     assert bench.beat("m2", epoch).member_epoch == epoch + 1
+
+
+def test_members_that_join_a_large_group_together_are_assigned_together(monkeypatch):
+    """An assignor walks all members: not once for each of a thousand."""
+    walked = []
+    monkeypatch.setitem(ASSIGNORS, "uniform", lambda members, sizes: walked.append(len(members)) or uniform(members, sizes))
+    bench = Stage(group_consumer_heartbeat_interval_ms=5_000)
+    create_topic(bench.state.controller, "many", 1_000)
+    answers = [bench.beat(f"m{nth}", 0, topics=["many"]) for nth in range(LARGE_GROUP)]
+    assert walked == [*range(1, LARGE_GROUP + 1)]
+    assert {answer.heartbeat_interval_ms for answer in answers} == {5_000}
+    walked.clear()
+    rounds = 0
+    for nth in range(LARGE_GROUP, 1_000):
+        answer = bench.beat(f"m{nth}", 0, topics=["many"])
+        assert (assigned(answer), bench.group().state_name) == ({}, "Assigning")
+        assert 0 < answer.heartbeat_interval_ms <= nth // MEMBERS_PER_MS  # not in 5 s
+    assert walked == []
+    while bench.group().state_name != "Stable":
+        rounds += 1
+        bench.advance(100)
+        for member in list(bench.group().members.values()):
+            owned = {topic: set(partitions) for topic, partitions in member.assigned.items()}
+            answer = bench.beat(member.member_id, member.epoch, owned=owned)
+            if assigned(answer) is not None:
+                bench.beat(member.member_id, answer.member_epoch, owned=assigned(answer))
+    assert walked == [1_000]
+    assert rounds <= 4
+    assert bench.beat("m0", bench.group().members["m0"].epoch).heartbeat_interval_ms == 5_000
+    assert {sum(map(len, member.assigned.values())) for member in bench.group().members.values()} == {1}
+
+
+def test_a_large_group_whose_clock_was_set_back_is_assigned():
+    bench = Stage()
+    create_topic(bench.state.controller, "many", 1_000)
+    for nth in range(LARGE_GROUP):
+        bench.beat(f"m{nth}", 0, topics=["many"])
+    bench.clock.set_wall_ms(bench.clock.wall_ms() - 3_600_000)
+    assert assigned(bench.beat("late", 0, topics=["many"])) is not None
+    assert bench.group().assignment_epoch == bench.group().epoch
 
 
 def test_a_member_of_a_newer_kafka_begins_again():

@@ -47,6 +47,9 @@ from kafkacore.protocol import (
 
 logger = logging.getLogger(__name__)
 
+LARGE_GROUP, MEMBERS_PER_MS = 200, 10
+"""The target of a group of LARGE_GROUP members or more stands for as many ms as there are MEMBERS_PER_MS among them: an assignor walks all
+of them, some 2 us each, and so would every one of a thousand members that join together. Who waits for the next target asks in time."""
 T = TypeVar("T")
 Owned = Mapping[bytes, frozenset[int]]
 Heartbeat = CoordinatorResult[ConsumerGroupHeartbeatResponse]
@@ -154,6 +157,7 @@ class ConsumerMembership:
     def __init__(self, owner: Owner) -> None:
         """For a shard."""
         self._owner = owner
+        self._target_in_ms = 0  # of the heartbeat under way, if its group is too large for a target now
 
     # ---- ConsumerGroupHeartbeat
 
@@ -188,8 +192,13 @@ class ConsumerMembership:
             client_host=context.client_host,
             classic=None,
         )
+        self._target_in_ms = 0
         after = self.advance(group, member, updated, owned, records)
         self.watch_session(group.group_id, member_id)
+        default_ms = owner.config.group_consumer_heartbeat_interval_ms
+        interval_ms = self._setting(group.group_id, "consumer.heartbeat.interval.ms", default_ms)
+        if self._target_in_ms:
+            interval_ms = min(interval_ms, self._target_in_ms)
         whole_request = (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -202,9 +211,7 @@ class ConsumerMembership:
                 error_code=errors.Code.NONE,
                 member_id=member_id,
                 member_epoch=after.epoch,
-                heartbeat_interval_ms=self._setting(
-                    group.group_id, "consumer.heartbeat.interval.ms", owner.config.group_consumer_heartbeat_interval_ms
-                ),
+                heartbeat_interval_ms=interval_ms,
                 assignment=_assignment(after) if told else None,
             ),
         )
@@ -384,6 +391,10 @@ class ConsumerMembership:
         )
         too_early = group.assignment_wall_ms != 0 and interval_ms != 0 and now_ms < group.assignment_wall_ms + interval_ms
         if group.assignment_epoch >= epoch or too_early:
+            return group.assignment_epoch, current
+        size = len(group.members)
+        if size >= LARGE_GROUP and 0 <= now_ms - group.assignment_wall_ms < size // MEMBERS_PER_MS:
+            self._target_in_ms = group.assignment_wall_ms + size // MEMBERS_PER_MS - now_ms
             return group.assignment_epoch, current
         members = group.members_with(updated)
         specs = {}
