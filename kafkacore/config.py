@@ -501,7 +501,7 @@ class ConsumerConfig(ClientConfig):
             cooperative-sticky (or Java's class names), classes derived from `PartitionAssignor`, or instances of them. Members of a group
             need one in common. The default shares out by range, and lets a group change to cooperative-sticky by one rolling restart.
         session_timeout_ms: a classic member that the coordinator has not heard from for so long is out.
-        heartbeat_interval_ms: between two heartbeats of a classic member.
+        heartbeat_interval_ms: between two heartbeats of a classic member; after a cooperative rebalance the first few come sooner.
         max_poll_interval_ms: a member that does not poll for so long leaves its group.
         enable_auto_commit: what the previous poll returned is committed regularly, and when partitions are given up.
         auto_commit_interval_ms: how often.

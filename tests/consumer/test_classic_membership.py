@@ -58,6 +58,25 @@ def test_a_member_joins(cooperative: bool) -> None:
     assert [m.member_id for m in sent(member, JOINS)] == ["", "m1"]
 
 
+@pytest.mark.parametrize(("cooperative", "waits_ms"), [(False, [3_000] * 4), (True, [375, 750, 1_500, 3_000, 3_000])])
+def test_heartbeats_come_sooner_after_a_cooperative_rebalance(cooperative: bool, waits_ms: list[int]) -> None:
+    """What members give up comes to others by another rebalance, of which heartbeats tell; an eager rebalance stops all reading."""
+    member = in_group(cooperative=cooperative)
+    for _ in range(2):
+        for wait_ms in waits_ms:
+            beats = len(sent(member, BEATS))
+            member.now_ms += wait_ms - 1
+            member.poll()
+            assert len(sent(member, BEATS)) == beats
+            member.now_ms += 1
+            member.poll()
+            assert len(sent(member, BEATS)) == beats + 1
+            member.answer()
+        member.engine.rejoin("a test")
+        member.poll()
+        member.run()
+
+
 def test_a_lost_heartbeat_while_joining_is_no_busy_loop() -> None:
     member = in_group()
     member.now_ms += 3_000

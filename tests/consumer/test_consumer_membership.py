@@ -53,8 +53,8 @@ def test_joins_reports_and_rests():
     assert client.engine.phase is Phase.STABLE
     assert client.engine.rebalances == 1
     sent = len(coordinator.seen)
-    for _ in range(10):
-        client.now_ms += INTERVAL_MS - 1
+    for wait_ms in (INTERVAL_MS // 4, INTERVAL_MS // 2, *[INTERVAL_MS] * 10):  # the join took the eighth
+        client.now_ms += wait_ms - 1
         client.round()
         assert len(coordinator.seen) == sent
         assert client.engine.next_wake_ms(client.now_ms) == 1
@@ -64,6 +64,28 @@ def test_joins_reports_and_rests():
         assert len(coordinator.seen) == sent  # the interval is the coordinator's
     beat = last(coordinator)
     assert (beat.topic_partitions, beat.subscribed_topic_names, beat.subscribed_topic_regex) == (None, None, None)
+
+
+def test_what_others_give_up_is_taken_soon():
+    """The second member joins when the first one has everything, so it is given the rest a little later."""
+    coordinator = Coordinator(t=4)
+    first, second = Client(coordinator, "t", name="a"), Client(coordinator, "t", name="b")
+    settled(first)
+    second.now_ms = first.now_ms
+    for _ in range(4):
+        second.round()
+    first.now_ms += INTERVAL_MS
+    for _ in range(4):
+        first.round()
+    assert len(first.reads) == 2
+    assert not second.reads
+    joined_ms = second.now_ms
+    while not second.reads:
+        wait_ms = second.engine.next_wake_ms(second.now_ms)
+        assert wait_ms is not None
+        second.now_ms += wait_ms
+        second.round()
+    assert second.now_ms - joined_ms <= INTERVAL_MS // 4
 
 
 def test_gives_up_and_reports_before_it_takes():

@@ -46,7 +46,7 @@ from kafkacore.consumer.group.assignor import (
     encode_subscription,
 )
 from kafkacore.consumer.group.coordinator import CoordinatorLink
-from kafkacore.consumer.group.membership import Change, GroupSettings
+from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
 from kafkacore.consumer.group.subscribed import TopicWatch
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
@@ -176,6 +176,7 @@ class ClassicMembership:
         self._retry_at_ms = 0
         self._heartbeat: object | None = None
         self._heartbeat_at_ms = 0
+        self._pace = HeartbeatPace(settings.heartbeat_interval_ms)
         self._heartbeat_failed = False
         self._alive_ms = 0
         self._last_poll_ms: int | None = None
@@ -262,7 +263,9 @@ class ClassicMembership:
         if self._began:
             self._began = False
             self._alive_ms = now_ms
-            self._heartbeat_at_ms = now_ms + self._settings.heartbeat_interval_ms
+            if self._protocol is RebalanceProtocol.COOPERATIVE:  # an eager rebalance stops all reading: not sooner than it has to
+                self._pace.quicken()
+            self._heartbeat_at_ms = now_ms + self._pace.next_ms()
         if self._departure is not None:
             self._depart(self._departure, now_ms)
         phase = self.phase
@@ -672,7 +675,7 @@ class ClassicMembership:
             return
         asked = self._heartbeat = object()
         generation = self._generation
-        self._heartbeat_at_ms = now_ms + settings.heartbeat_interval_ms
+        self._heartbeat_at_ms = now_ms + self._pace.next_ms()
         self.heartbeats += 1
 
         def build(version: int) -> HeartbeatRequest:

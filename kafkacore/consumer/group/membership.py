@@ -16,7 +16,7 @@ class GroupSettings(NamedTuple):
         group_id: of the group.
         group_instance_id: of a static member (KIP-345), None for a dynamic one.
         session_timeout_ms: the coordinator removes a classic member that it has not heard from for so long.
-        heartbeat_interval_ms: between two heartbeats of a classic member.
+        heartbeat_interval_ms: between two heartbeats of a classic member, in a group that does not change.
         max_poll_interval_ms: a member that does not poll for so long leaves; also how long a rebalance waits for it.
         retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
         request_timeout_ms: how long an answer may take.
@@ -33,6 +33,37 @@ class GroupSettings(NamedTuple):
     retry_backoff_max_ms: int = 1_000
     request_timeout_ms: int = 30_000
     rack: str = ""
+
+
+_QUICK_SHARE = 8
+_QUICKEST_MS = 100
+
+
+class HeartbeatPace:
+    """How long until the next heartbeat.
+
+    A member hears of a rebalance by its heartbeats alone, and where rebalances are incremental another one follows: what some members gave
+    up comes to others by it. Until then nobody reads it. So the first heartbeat after a change comes at an eighth of the interval, and each
+    one after it takes twice as long, up to the interval.
+
+    Attributes:
+        interval_ms: between two heartbeats of a group that nothing changes.
+    """
+
+    __slots__ = ("_next_ms", "interval_ms")
+
+    def __init__(self, interval_ms: int) -> None:
+        self.interval_ms = self._next_ms = interval_ms
+
+    def quicken(self) -> None:
+        """The group has changed."""
+        self._next_ms = max(self.interval_ms // _QUICK_SHARE, _QUICKEST_MS)
+
+    def next_ms(self) -> int:
+        """From one heartbeat to the next, once."""
+        wait_ms = min(self._next_ms, self.interval_ms)
+        self._next_ms = 2 * wait_ms
+        return wait_ms
 
 
 class Change(NamedTuple):

@@ -38,7 +38,7 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.consumer.group.coordinator import CoordinatorLink
-from kafkacore.consumer.group.membership import Change, GroupSettings
+from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -134,7 +134,7 @@ class ConsumerMembership:
         self._member_id = member_id or new_member_id()
         self._member_id_given = False  # by a broker that chooses the id
         self._epoch = JOIN_EPOCH
-        self._interval_ms = _FIRST_INTERVAL_MS
+        self._pace = HeartbeatPace(_FIRST_INTERVAL_MS)
         self._joins = False  # a join was sent, so that the coordinator may know this member
         self._release = False  # the coordinator has to hear that this member goes, before it may join again
         self._release_until_ms = 0  # by then its session has ended
@@ -449,7 +449,7 @@ class ConsumerMembership:
         given = self._member_id_given
         self._full = self._resubscribed = False
         self._joins = True
-        self._heartbeat_at_ms = now_ms + self._interval_ms
+        self._heartbeat_at_ms = now_ms + self._pace.interval_ms
         self.heartbeats += 1
 
         def build(version: int) -> ConsumerGroupHeartbeatRequest:
@@ -494,8 +494,8 @@ class ConsumerMembership:
         self._in_doubt = False
         self.last_heartbeat_ms = sent_ms
         if data.heartbeat_interval_ms > 0:
-            self._interval_ms = data.heartbeat_interval_ms
-        self._heartbeat_at_ms = sent_ms + self._interval_ms
+            self._pace.interval_ms = data.heartbeat_interval_ms
+        self._heartbeat_at_ms = sent_ms + self._pace.interval_ms
         if data.member_id:
             self._member_id = data.member_id
             self._member_id_given = True
@@ -513,6 +513,9 @@ class ConsumerMembership:
                 )
             )
             return
+        if data.assignment is not None or data.member_epoch != self._epoch:
+            self._pace.quicken()
+        self._heartbeat_at_ms = sent_ms + self._pace.next_ms()
         self._epoch = data.member_epoch
         if data.assignment is not None:
             self._take_target({t.topic_id: frozenset(t.partitions) for t in data.assignment.topic_partitions if t.partitions})
