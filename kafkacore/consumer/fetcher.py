@@ -398,7 +398,8 @@ class Fetcher:
     ) -> None:
         """Takes in what an answer says of the partitions of a topic; gathers the leaders that it names."""
         at, count = 0, len(rows)
-        while (at := self._queue.take_answers(rows, partitions, at, topic_id, node_id)) < count:
+        known_id = self._metadata.snapshot.topic_id(rows[0].tp[0]) if rows else ZERO_TOPIC_ID
+        while (at := self._queue.take_answers(rows, partitions, at, topic_id, known_id, node_id)) < count:
             row, data = rows[at], partitions[at]
             at += 1
             self._take_answer(row, topic_id, node_id, data)

@@ -275,7 +275,8 @@ cdef class FetchQueue:
 
     # -- answers
 
-    def take_answers(self, list rows not None, partitions, Py_ssize_t start, bytes topic_id not None, int32_t node_id):
+    def take_answers(self, list rows not None, partitions, Py_ssize_t start, bytes topic_id not None, bytes known_id not None,
+                     int32_t node_id):
         """The short cut of `Fetcher._take_answer`, for partitions without error, of the assignment and the leader epoch of now.
 
         Args:
@@ -283,6 +284,7 @@ cdef class FetchQueue:
             partitions: of one topic in an answer.
             start: the first that is to be taken.
             topic_id: what the answer calls the topic, b"" where it calls it by name.
+            known_id: the id that the metadata have for the topic.
             node_id: who answered.
 
         Returns:
@@ -312,8 +314,10 @@ cdef class FetchQueue:
             state = <PartitionState>row.owner
             if not state.assigned or row.values[ROW_EPOCH] != state.leader_epoch:
                 break
-            if topic_id and offset == state.offset and topic_id != state.topic_id:
-                break
+            if topic_id and offset == state.offset and topic_id is not state.topic_id and topic_id != state.topic_id:
+                if topic_id != known_id and known_id != NO_TOPIC_ID:
+                    break
+                state.topic_id = topic_id
             if part.records_bytes > 0:
                 reader = open_reader(part_of_region(region, part.records_at, part.records_bytes), state.tp[0], part.index, offset,
                                      self.check_crcs, self.max_decompressed_bytes)

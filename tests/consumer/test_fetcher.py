@@ -42,7 +42,7 @@ class GeneralWay:
     def place_again(self, states, start, snapshot, now_ms):
         return start
 
-    def take_answers(self, rows, partitions, start, topic_id, node_id):
+    def take_answers(self, rows, partitions, start, topic_id, known_id, node_id):
         return start
 
     def take(self, taken, left):

@@ -116,4 +116,4 @@ def test_rows_are_those_of_the_answer() -> None:
     wire = whole(FetchResponse(responses=[protocol.FetchableTopicResponse(topic="t", partitions=[protocol.PartitionData()])]).encode(12))
     (topic,) = decode_fetch(FetchResponse.plan(12), wire).responses
     with pytest.raises(errors.InternalError, match="0 rows for 1 partitions"):
-        queue.take_answers([], topic.partitions, 0, b"", 1)
+        queue.take_answers([], topic.partitions, 0, b"", ID, 1)
