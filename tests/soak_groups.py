@@ -149,6 +149,8 @@ class SoakMember(RebalanceListener):
     def handle(self, rows: Rows) -> None:
         """What the application does with it: the work is done before the next poll, and in its own time."""
         self._unprocessed = rows
+        if self.auto and rows and self.soak.counts["handed out"] % 4 == 0:
+            self.soak.wait_for_looks()  # work that takes long enough to see what is committed meanwhile
 
     def _process(self) -> None:
         rows, self._unprocessed = self._unprocessed, {}
@@ -268,6 +270,11 @@ class GroupSoak:
             self._done.update(record.value for record in records)
             self._moved.notify_all()
 
+    def wait_for_looks(self) -> None:
+        """Until the observer has asked for what is committed, after the automatic commits had their time."""
+        seen = self.counts["looks"]
+        self._wait(lambda: self.counts["looks"] > seen + 2, FAULT_S / 4)
+
     def _wait(self, done: Callable[[], bool], timeout_s: float) -> bool:
         with self._moved:
             return self._moved.wait_for(done, timeout_s)
@@ -369,7 +376,9 @@ class GroupSoak:
         found = {tp: answer.offset for tp, answer in answers.items() if answer is not None}
         for tp, offset in found.items():
             self.group.committed(*tp, offset)
-        self.counts["looks"] += 1
+        with self._moved:
+            self.counts["looks"] += 1
+            self._moved.notify_all()
         return found
 
     def _look_at_the_end(self, cluster: EmbeddedCluster) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 from soak_groups import PROTOCOLS, GroupSoak, Rows, SoakMember
 
 from kafkacore import TopicPartition
+from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.subscription import SubscriptionState
 from kafkacore.testing.history import Kind
 
+Fault = Callable[[pytest.MonkeyPatch], None]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -90,5 +93,34 @@ class Repeats(SoakMember):
 )
 def test_a_member_that_breaks_a_promise_is_found(member: type[SoakMember], kind: Kind) -> None:
     soak = GroupSoak("consumer", 1, steps=8, member=member, wait_s=3)
+    soak.run()
+    assert kind in {finding.kind for finding in soak.judged}, soak.findings
+
+
+def commits_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a poll returned counts as processed at once."""
+    monkeypatch.setattr(GroupMember, "hand_out", lambda self, first_offsets: None)
+
+
+def keeps_what_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assignment adds to what is read."""
+    take = SubscriptionState.set_assignment
+    monkeypatch.setattr(SubscriptionState, "set_assignment", lambda self, tps: take(self, {*self.partitions, *tps}))
+
+
+def begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed offset is taken for the last one processed."""
+    seek = SubscriptionState.seek
+    monkeypatch.setattr(SubscriptionState, "seek", lambda self, tp, offset, epoch=-1: seek(self, tp, offset + 1, epoch))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [(commits_first, Kind.UNPROCESSED), (keeps_what_is_revoked, Kind.UNOWNED), (begins_late, Kind.UNPROCESSED)],
+)
+@pytest.mark.parametrize("protocol", ["cooperative-sticky", "consumer"])
+def test_a_consumer_that_breaks_a_promise_is_found(monkeypatch: pytest.MonkeyPatch, protocol: str, fault: Fault, kind: Kind) -> None:
+    fault(monkeypatch)
+    soak = GroupSoak(protocol, 1, steps=8, wait_s=3)
     soak.run()
     assert kind in {finding.kind for finding in soak.judged}, soak.findings
