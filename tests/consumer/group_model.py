@@ -14,10 +14,10 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer.group.assignor import MemberAssignment, PartitionAssignor, RebalanceProtocol, decode_subscription
 from kafkacore.consumer.group.classic import ClassicMembership, Phase
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
+from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.types import Node, TopicPartition
 
 VERSIONS = {p.FindCoordinatorRequest: 4, p.JoinGroupRequest: 9, p.SyncGroupRequest: 5, p.HeartbeatRequest: 4, p.LeaveGroupRequest: 5}

@@ -45,12 +45,12 @@ from kafkacore.consumer.group.assignor import (
     encode_assignment,
     encode_subscription,
 )
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
 from kafkacore.consumer.group.subscribed import TopicWatch
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.protocol import (
     HeartbeatRequest,
     JoinGroupRequest,

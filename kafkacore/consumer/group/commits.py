@@ -20,9 +20,9 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore._codec import SampledStat
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
+from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import OffsetCommitRequest, OffsetFetchRequest
 from kafkacore.protocol.group import (

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.group.assignors import make_assignors
 from kafkacore.consumer.group.classic import ClassicMembership
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import GroupSettings, Membership
 from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.metadata import Metadata
+from kafkacore.net.coordinator import CoordinatorLink
 
 
 def engines(

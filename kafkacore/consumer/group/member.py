@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.group.commits import Commit, OffsetCommits
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member_health import MemberHealth, coordinator_problem, member_health, member_problems
 from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
 from kafkacore.consumer.group.stats import GroupStats
 from kafkacore.consumer.subscription import Mode, SubscriptionState
 from kafkacore.net.client import NetworkClient
+from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -71,8 +71,8 @@ class GroupMember:
         self._subscription = subscription
         self._assigned = assigned
         self._reached = reached
-        backoff = {"retry_backoff_ms": config.retry_backoff_ms, "retry_backoff_max_ms": config.retry_backoff_max_ms}
-        self.link = CoordinatorLink(driver.client, group_id, **backoff)
+        first_ms, longest_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
+        self.link = CoordinatorLink(driver.client, group_id, retry_backoff_ms=first_ms, retry_backoff_max_ms=longest_ms)
         settings = self._settings = GroupSettings(
             group_id,
             config.group_instance_id,
@@ -89,7 +89,8 @@ class GroupMember:
             self.link,
             group_id,
             self.identity,
-            **backoff,
+            retry_backoff_ms=first_ms,
+            retry_backoff_max_ms=longest_ms,
             names_member=config.group_protocol == "consumer",
             refused=self.membership.commit_refused,
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import GroupSettings, Membership
+from kafkacore.net.coordinator import CoordinatorLink
 
 _LONG_MS = 30_000
 _WAITS_FOR = {

@@ -37,11 +37,11 @@ from enum import Enum
 from typing import Any
 
 from kafkacore import errors
-from kafkacore.consumer.group.coordinator import CoordinatorLink
 from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.protocol import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatTopicPartitions
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 

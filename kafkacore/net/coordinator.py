@@ -1,7 +1,7 @@
-"""The way to a group's coordinator: FindCoordinator, and a connection of its own.
+"""The way to the coordinator of a group or of a transactional id: FindCoordinator, and a connection of its own.
 
 The connection has a node id of its own, as in Kafka's clients: a broker answers the requests of one connection in order, and a heartbeat
-must not stand behind a Fetch that waits for records.
+must not stand behind a Fetch that waits for records, nor the end of a transaction behind a Produce.
 
 Source: Kafka's AbstractCoordinator (ensureCoordinatorReady, markCoordinatorUnknown) and CoordinatorRequestManager.
 """
@@ -17,18 +17,22 @@ from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.protocol import FindCoordinatorRequest
 from kafkacore.types import Node
 
-log = logging.getLogger("kafkacore.consumer")
-
-_GROUP = 0
+GROUP = 0
+TRANSACTION = 1
+"""What FindCoordinator calls the kinds of coordinators."""
 _INT32_MAX = 2**31 - 1
+
+consumer_log = logging.getLogger("kafkacore.consumer")
 
 
 class CoordinatorLink:
-    """Finds the coordinator of a group and sends it requests.
+    """Finds the coordinator of a group or a transactional id and sends it requests.
 
     Args:
         client: the network.
-        group_id: of the group.
+        key: the group id or the transactional id.
+        kind: GROUP or TRANSACTION.
+        log: where it says that the coordinator is another one.
         retry_backoff_ms, retry_backoff_max_ms: between two questions for the coordinator, doubled with every failed one.
 
     Attributes:
@@ -41,9 +45,21 @@ class CoordinatorLink:
         answers: counts what came in: a change means that a step has something to do.
     """
 
-    def __init__(self, client: NetworkClient, group_id: str, *, retry_backoff_ms: int, retry_backoff_max_ms: int) -> None:
+    def __init__(
+        self,
+        client: NetworkClient,
+        key: str,
+        *,
+        retry_backoff_ms: int,
+        retry_backoff_max_ms: int,
+        kind: int = GROUP,
+        log: logging.Logger = consumer_log,
+    ) -> None:
         self._client = client
-        self._group_id = group_id
+        self._key = key
+        self._kind = kind
+        self._title = f"transactional id {key}" if kind == TRANSACTION else f"group {key}"
+        self._log = log
         self._backoff_ms = retry_backoff_ms
         self._backoff_max_ms = retry_backoff_max_ms
         self.node: Node | None = None
@@ -98,7 +114,7 @@ class CoordinatorLink:
         """The coordinator has moved or cannot be reached: it is looked for again."""
         if self.node is None:
             return
-        log.info("group %s: broker %d is not the coordinator any more or cannot be reached: %s", self._group_id, self.broker_id, reason)
+        self._log.info("%s: broker %d is not the coordinator any more or cannot be reached: %s", self._title, self.broker_id, reason)
         if isinstance(reason, errors.KafkaError):
             self._note(reason)
         self._client.disconnect(self.node.id)
@@ -125,8 +141,8 @@ class CoordinatorLink:
 
         def build(version: int) -> FindCoordinatorRequest:
             if version >= 4:
-                return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
-            return FindCoordinatorRequest(key=self._group_id, key_type=_GROUP)
+                return FindCoordinatorRequest(key_type=self._kind, coordinator_keys=[self._key])
+            return FindCoordinatorRequest(key=self._key, key_type=self._kind)
 
         def answered(response: ClientResponse) -> None:
             if self._asked is not asked:
@@ -135,7 +151,9 @@ class CoordinatorLink:
             self.answers += 1
             self._found(response)
 
-        self._client.send(self._client.new_client_request(node.id, FindCoordinatorRequest, build, now_ms, callback=answered), now_ms)
+        least = 1 if self._kind else None  # version 0 knows groups only
+        request = self._client.new_client_request(node.id, FindCoordinatorRequest, build, now_ms, callback=answered, min_version=least)
+        self._client.send(request, now_ms)
 
     def _found(self, response: ClientResponse) -> None:
         if response.error is not None or response.response is None:
@@ -144,16 +162,17 @@ class CoordinatorLink:
             return
         data: Any = response.response
         if response.version >= 4:
-            answers = [c for c in data.coordinators if c.key == self._group_id]
+            answers = [c for c in data.coordinators if c.key == self._key]
             if not answers:
                 self._failed = True
-                self._note(errors.UnknownServer("the answer leaves the group out", broker=response.request.node_id, api="FindCoordinator"))
+                where = response.request.node_id
+                self._note(errors.UnknownServer(f"the answer leaves {self._title} out", broker=where, api="FindCoordinator"))
                 return
             data = answers[0]
         if data.error_code:
             cause = errors.from_code(
                 data.error_code,
-                data.error_message or f"group {self._group_id}",
+                data.error_message or self._title,
                 broker=response.request.node_id,
                 api=f"FindCoordinator v{response.version}",
             )
@@ -165,7 +184,7 @@ class CoordinatorLink:
         self._tries = 0
         self.failure = None
         self.node = Node(_INT32_MAX - data.node_id, data.host, data.port)
-        log.debug("group %s: broker %d (%s:%d) is the coordinator", self._group_id, data.node_id, data.host, data.port)
+        self._log.debug("%s: broker %d (%s:%d) is the coordinator", self._title, data.node_id, data.host, data.port)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until the next question for the coordinator, or the next attempt to connect to it; None when only an answer is
