@@ -392,7 +392,10 @@ class ProducerStates:
         entry.set_epoch(batch.producer_epoch)
         entry.coordinator_epoch = epoch
         entry.last_timestamp_ms = batch.max_timestamp_ms
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        # With transaction.version 2 the marker of a transaction has the next epoch: one whose epoch has begun is not what it ends.
+        if verification is not None and not (verification.supports_epoch_bump and verification.epoch >= batch.producer_epoch):
+            del self._verifications[producer_id]
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
         if first_offset is None:
             return None

@@ -237,6 +237,15 @@ def test_a_marker_between_verification_and_batch_takes_the_guard_away():
         log.append(0, transactional=True, guard=guard)
 
 
+def test_the_marker_of_the_transaction_before_leaves_the_guard_of_version_2_alone():
+    """The producer goes on with the next epoch before its last transaction has all its markers, and they carry that epoch too."""
+    log = Written()
+    log.begin(epoch=0)
+    guard = log.states.start_verification(PID, 1, 0, 0, True)
+    log.mark(True, epoch=1)
+    assert log.append(0, epoch=1, transactional=True, guard=guard) is None
+
+
 def test_a_fenced_producer_hears_of_its_epoch_before_anything_else():
     log = Written()
     log.mark(False, epoch=4)

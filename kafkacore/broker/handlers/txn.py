@@ -15,10 +15,10 @@ from kafkacore.broker.cluster import check_topic_name
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.groups.topic_regex import Matching, Regex
 from kafkacore.broker.handlers.common import code_of
-from kafkacore.broker.internal_topics import GROUP_TOPIC, is_internal
+from kafkacore.broker.internal_topics import GROUP_TOPIC, creation_of, is_internal
 from kafkacore.broker.producers import NO_SEQUENCE, ProducerStates, Verification
 from kafkacore.broker.slices import run_through
-from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome
+from kafkacore.broker.state import BrokerState, Call, LateAnswer, Outcome, forward
 from kafkacore.broker.txns.markers import results_of
 from kafkacore.broker.txns.shard import Filter, ProducerIdAndEpoch, by_topic
 from kafkacore.broker.txns.state import TopicIndex, Transaction, TransactionState
@@ -34,6 +34,7 @@ from kafkacore.protocol import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
+    CreateTopicsRequest,
     DescribeProducersPartitionResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -201,10 +202,13 @@ def _add_partitions(
 
 
 def add_offsets_to_txn(state: BrokerState, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | Outcome:
-    """AddOffsetsToTxn v0-4: takes the partition that keeps the group's offsets into the transaction."""
+    """AddOffsetsToTxn v0-4: takes the partition that keeps the group's offsets into the transaction. The topic of offsets is made if it is
+    not there; the producer tries again then."""
     topic = state.cluster.topics.get(GROUP_TOPIC)
     if topic is None:
-        return AddOffsetsToTxnResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE)
+        creation = creation_of(state.cluster, state.config, GROUP_TOPIC)
+        not_yet = AddOffsetsToTxnResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE)
+        return forward(state, call, creation, CreateTopicsRequest.MAX_VERSION, lambda result: not_yet)
     answer = LateAnswer(call)
 
     def done(error: KafkaError | None) -> None:
