@@ -495,7 +495,7 @@ def record_headers(headers: Iterable[tuple[str | bytes, Any]]) -> bytes: ...
 def _bind_producer_types(record_metadata: type, usage_error: type[BaseException]) -> None: ...
 
 class Delivery:
-    def __init__(self, queue: PartitionQueue, driver: Any) -> None: ...
+    def __init__(self, queue: PartitionQueue | None, driver: Any) -> None: ...
     queue: PartitionQueue
     driver: Any
     base_offset: int
@@ -633,6 +633,7 @@ class ProducerCore:
     _ignore_keys: bool
     _topics: dict[str, TopicQueue]
     _keyed_partitioner: Callable[[bytes], int] | None
+    _gate: TransactionGate | None
     _accumulator: Any
     _clock: Any
     def _add_topic(self, topic: TopicQueue) -> None: ...
@@ -1031,6 +1032,14 @@ class PartitionBooks:
     last_acked_offset: int
     in_flight: list[ProducerBatch]
 
+def _bind_transaction_phases(is_open: object, committing: object) -> None: ...
+
+class TransactionGate:
+    def __init__(self, at: tuple[Any, ...]) -> None: ...
+    at: tuple[Any, ...]
+    wanted: dict[PartitionQueue, None]
+    busy: bool
+
 class TransactionsCore:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     state: Any
@@ -1039,6 +1048,7 @@ class TransactionsCore:
     _partitions: dict[PartitionQueue, PartitionBooks]
     _unresolved: set[PartitionQueue]
     _bump_for: set[PartitionQueue]
+    gate: TransactionGate | None
     def may_drain(self, batch: ProducerBatch) -> bool: ...
     def on_drain(self, batch: ProducerBatch) -> None: ...
     def on_success(self, batch: ProducerBatch, base_offset: int) -> None: ...
@@ -1060,6 +1070,7 @@ class SenderCore:
     _codec: int
     _in_order: bool
     _acks: int
+    _transactional_id: str | None
     _request_timeout_ms: int
     _availability_timeout_ms: int
     _min_version: int
@@ -1086,6 +1097,7 @@ class SenderCore:
     def in_io_thread(self) -> bool: ...
     def wait(self, delivery: Delivery, timeout: float | None) -> None: ...
     def _leave(self) -> None: ...
+    def has_transaction_work(self) -> bool: ...
 
 class LogDirCore:
     failure: str | None

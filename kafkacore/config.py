@@ -308,7 +308,7 @@ class _Config:
 
 
 _LATER = {
-    **dict.fromkeys(("transactional_id", "transaction_timeout_ms"), "transactions, which are"),
+    "transaction_two_phase_commit_enable": "two-phase commit (KIP-939), which is",
     "kerberos": "Kerberos (GSSAPI), which is",
 }
 """Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
@@ -404,6 +404,10 @@ class ProducerConfig(ClientConfig):
         key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and
             str (UTF-8).
         interceptors: objects with `on_send(record)` and `on_acknowledgement(metadata, error)`, called in this order.
+        transactional_id: the name under which this producer writes transactions; a producer that takes it over fences the one before. Needs
+            enable_idempotence.
+        transaction_timeout_ms: the coordinator aborts a transaction that is open for so long; at most the broker's
+            transaction.max.timeout.ms.
     """
 
     acks: int = -1
@@ -428,6 +432,8 @@ class ProducerConfig(ClientConfig):
     key_serializer: Serializer | TopicSerializer | None = None
     value_serializer: Serializer | TopicSerializer | None = None
     interceptors: tuple[Any, ...] = ()
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = _between(60_000, 1)
 
     def __post_init__(self) -> None:
         acks = _ACKS.get(str(self.acks).strip().lower())
@@ -447,6 +453,13 @@ class ProducerConfig(ClientConfig):
             )
             if broken
         ]
+        if self.transactional_id is not None:
+            if not self.transactional_id:
+                raise ConfigError("transactional_id must not be empty")
+            if not self.enable_idempotence:
+                obstacles.append("enable_idempotence")
+            if obstacles:
+                raise ConfigError(f"transactional_id needs {' and '.join(obstacles)}")
         if obstacles and derived:
             object.__setattr__(self, "enable_idempotence", False)
         elif obstacles and self.enable_idempotence:

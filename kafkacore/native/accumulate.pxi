@@ -497,6 +497,8 @@ cdef class AccumulatorCore:
         cdef ProducerBatch batch
         cdef dict by_node = {}
         cdef list of_node
+        if self._transactions is not None and self._transactions.gate is not None and self._transactions.gate.is_committing():
+            hurry = True
         found.nodes = set()
         found.unknown_leader_topics = set()
         self._looks += 1

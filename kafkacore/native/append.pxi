@@ -80,6 +80,7 @@ cdef class ProducerCore:
     cdef object _last_name
     cdef TopicQueue _last_topic
     cdef public object _keyed_partitioner     # None: murmur2; else hash(key bytes) -> int >= 0
+    cdef public TransactionGate _gate         # None: not transactional
     cdef public AccumulatorCore _accumulator  # None: `_roll` and `_begun` see to everything
     cdef public object _clock
 
@@ -119,7 +120,7 @@ cdef class ProducerCore:
     @cython.final
     cdef object send_parsed(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         cdef TopicQueue queue
-        if not self._fast:
+        if not self._fast or (self._gate is not None and not self._gate.is_open()):
             return self._send_general(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if topic is self._last_name:
             queue = self._last_topic

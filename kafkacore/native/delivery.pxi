@@ -28,7 +28,7 @@ def _bind_producer_types(record_metadata, usage_error):
 cdef class Delivery:
     """The fate of one batch of records, shared by the futures of its records."""
 
-    cdef readonly PartitionQueue queue
+    cdef readonly PartitionQueue queue        # None: not of records, but of a step of a transaction
     cdef readonly object driver
     cdef readonly int state
     cdef readonly int64_t base_offset
@@ -56,11 +56,11 @@ cdef class Delivery:
 
     @property
     def topic(self):
-        return self.queue.topic
+        return None if self.queue is None else self.queue.topic
 
     @property
     def partition(self):
-        return self.queue.index
+        return None if self.queue is None else self.queue.index
 
     @property
     def resolved(self):

@@ -10,6 +10,7 @@ cdef extern from "<unistd.h>" nogil:
     int c_getpid "getpid"()
 
 cdef enum:
+    PRODUCE_ADDS_PARTITIONS = 12  # from this version on Produce takes its partitions into the transaction (KIP-890)
     PRODUCE_BY_ID = 13            # Produce names topics by id from this version on
     COMPRESSED_PER_PASS = 256 * 1024  # after so many bytes, and the request they end in, the network has its turn
     TOPIC_USE_MS = 1_000          # how exactly the metadata knows when a topic was last used: it forgets topics after minutes
@@ -92,9 +93,12 @@ cdef class TransactionsCore:
     cdef public dict _partitions
     cdef public set _unresolved
     cdef public set _bump_for
+    cdef public TransactionGate gate          # None: not transactional
 
     cdef inline bint quiet(self):
-        """True when `resolve` and InitProducerId have nothing to do."""
+        """True when `resolve`, InitProducerId and the transaction have nothing to do."""
+        if self.gate is not None and self.gate.busy:
+            return False
         return self.state is BOOKS_READY and not self._unresolved and not self._bump_for
 
     cpdef bint may_drain(self, ProducerBatch batch):
@@ -105,11 +109,11 @@ cdef class TransactionsCore:
             return False
         books = self._partitions.get(batch.queue)
         if books is None:
-            return True
+            return self.gate is None or self.gate.lets(batch.queue)
         if books.in_flight:
             first = <ProducerBatch> books.in_flight[0]
         if batch.base_sequence >= 0:
-            return first is None or first is batch
+            return (first is None or first is batch) and (self.gate is None or self.gate.lets(batch.queue))
         if batch.queue in self._unresolved or batch.queue in self._bump_for:
             return False
         if first is not None and (books.producer_id != self.producer_id or books.epoch != self.epoch):
@@ -117,7 +121,9 @@ cdef class TransactionsCore:
         if first is not None and books.last_acked_sequence < 0:
             return False                          # rule 5
         # A batch waiting for its retry is ahead in sequence: it has to go first.
-        return not (first is not None and first.in_retry and not first.in_flight)
+        if first is not None and first.in_retry and not first.in_flight:
+            return False
+        return self.gate is None or self.gate.lets(batch.queue)
 
     cpdef on_drain(self, ProducerBatch batch):
         """Numbers a batch that leaves for the first time."""
@@ -174,9 +180,9 @@ cdef class ProduceAttempt:
                 topics.append(
                     struct_of(TOPIC_PRODUCE_DATA, ("" if by_id else topic, self.ids[topic] if by_id else NO_TOPIC_ID, parts))
                 )
-            wire = batch.seal(0, None, False) if sender._codec == 0 and batch._body is None else sender._sealed(batch)
+            wire = batch.seal(0, None, sender._transactional_id is not None) if sender._codec == 0 and batch._body is None else sender._sealed(batch)
             parts.append(struct_of(PARTITION_PRODUCE_DATA, (batch.queue.index, wire)))
-        return struct_of(PRODUCE_REQUEST, (None, sender._acks, sender._request_timeout_ms, topics))
+        return struct_of(PRODUCE_REQUEST, (sender._transactional_id, sender._acks, sender._request_timeout_ms, topics))
 
     def answered(self, ClientResponse response not None):
         """Settles the batches."""
@@ -247,6 +253,7 @@ cdef class SenderCore:
     cdef Py_ssize_t _turn                     # which node's batches are compressed first
     cdef public bint _in_order
     cdef public object _acks
+    cdef public str _transactional_id
     cdef public object _request_timeout_ms
     cdef public int64_t _availability_timeout_ms
     cdef public int _min_version
@@ -359,6 +366,8 @@ cdef class SenderCore:
                     break
             if sent and accumulator.has_queued():
                 wait_ms = 0                                          # what is left gets a look of its own
+            if self._transactional_id is not None and self.transactions.gate.take_fresh():
+                wait_ms = 0                                          # partitions are to be added to the transaction first
         if now_ms >= accumulator.next_expiry_ms or now_ms >= self._in_flight_expiry_ms:
             self._expire(now_ms)
         return max(0, min(wait_ms, accumulator.next_expiry_ms - now_ms, self._in_flight_expiry_ms - now_ms))
@@ -366,7 +375,7 @@ cdef class SenderCore:
     def _send_produce_request(self, node_id, list batches not None, int64_t now_ms):
         cdef ProduceAttempt attempt = ProduceAttempt.__new__(ProduceAttempt)
         cdef ProducerBatch batch
-        cdef int max_version = PRODUCE_REQUEST.MAX_VERSION
+        cdef int min_version = self._min_version, max_version = PRODUCE_REQUEST.MAX_VERSION
         cdef PartitionQueue queue
         cdef TopicQueue topic = None
         cdef bint scattered = False
@@ -401,10 +410,15 @@ cdef class SenderCore:
             for batch in batches:
                 (<list> by_topic[batch.queue.topic]).append(batch)
             batches = [batch for of_topic in by_topic.values() for batch in of_topic]
+        if self._transactional_id is not None:
+            if self.transactions.gate.adds_by_writing():
+                min_version = max(min_version, PRODUCE_ADDS_PARTITIONS)
+            else:
+                max_version = min(max_version, PRODUCE_ADDS_PARTITIONS - 1)
         attempt.batches = batches
         self.counters["requests"] += 1
         request = ClientRequest(node_id, PRODUCE_REQUEST, attempt.build, now_ms, self._acks != 0, self._request_timeout_ms,
-                                attempt.answered, self._min_version, max_version)
+                                attempt.answered, min_version, max_version)
         self.client.send(request, now_ms)
         if request.version >= 0:                                     # else no version fits, and nothing went out
             self.count_sent(batches, now_ms)
@@ -559,5 +573,9 @@ cdef class SenderCore:
             return
         if self._callers:
             open_gate(self._callers[0])
-        elif self._watching or self.accumulator._incomplete:
+        elif self._watching or self.accumulator._incomplete or self.has_transaction_work():
             open_gate(self._nap_gate)
+
+    cpdef bint has_transaction_work(self):
+        """True when the next pass has something to do for a transaction."""
+        return self._transactional_id is not None and self.transactions.gate.busy

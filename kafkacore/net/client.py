@@ -156,6 +156,8 @@ class NetworkClient(ClientCore):
         self._needs_versions = {}  # node -> ApiVersions version to ask with, or _AUTHENTICATE
         self._aborted = []
         self._metadata_request = None
+        self._features_epoch = -1
+        self.finalized_features: dict[str, int] = {}  # of the cluster: {feature: level}, as the broker with the newest view said last
         self._active = True
         self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # told of connections that ended and were ready before
         self._any_ready = False  # found by the last least_loaded_node
@@ -406,6 +408,8 @@ class NetworkClient(ClientCore):
             return
         ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
+        if (epoch := getattr(response, "finalized_features_epoch", -1)) >= self._features_epoch:
+            self._features_epoch, self.finalized_features = epoch, features
         self._told_down.discard(node_id)
         self._connections[node_id].ready(NodeApiVersions(ranges, features, node_id if node_id >= 0 else None))
         channel = self.selector.channel(node_id)

@@ -52,8 +52,10 @@ from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.producer_metrics import of_producer
 from kafkacore.producer.sender import Sender
+from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
+from kafkacore.producer.transactions import StepKind, TransactionEngine
 from kafkacore.producer.txn import TransactionManager
-from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 __all__ = ["BatchFuture", "BatchMetadata", "KafkaProducer", "RecordFuture"]
 
@@ -107,8 +109,10 @@ class KafkaProducer(ProducerCore):
             rng=rng,
         )
         self._metadata.bootstrap(settings_.bootstrap_addresses)
-        self._transactions = TransactionManager() if settings_.enable_idempotence else None
         backoff = ExponentialBackoff(settings_.retry_backoff_ms, settings_.retry_backoff_max_ms, rng=rng)
+        self._engine = None if settings_.transactional_id is None else TransactionEngine(backoff.backoff_ms)
+        gate = self._gate = None if self._engine is None else self._engine.gate
+        self._transactions = TransactionManager(gate) if settings_.enable_idempotence else None
         batch_size = max(settings_.batch_size, _codec.BATCH_OVERHEAD_BYTES)
         self._pool = BufferPool(settings_.buffer_memory, batch_size)
         self._accumulator = RecordAccumulator(
@@ -147,6 +151,7 @@ class KafkaProducer(ProducerCore):
             clock=self._clock,
             backoff_ms=backoff.backoff_ms,
             on_metadata=lambda: _update_topics(this()),
+            engine=self._engine,
         )
         self._interceptors = tuple(settings_.interceptors)
         self._made: set[str] = set()
@@ -173,6 +178,11 @@ class KafkaProducer(ProducerCore):
         if self._closed:
             raise ClosedError("the producer is closed")
 
+    def _check_sending(self) -> None:
+        self._check_open()
+        if self._engine is not None:
+            self._engine.check_sending()
+
     def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> int:
         """Called by the append path when the open batch does not take a record; returns how long it waited, ms."""
         return self._roll_within(queue, chosen, record_bytes, 0)
@@ -183,11 +193,13 @@ class KafkaProducer(ProducerCore):
     def _roll_many(
         self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, waited_ms: int, left_bytes: int
     ) -> int:
-        self._check_open()
+        self._check_sending()
         now_ms = self._clock.now_ms()
         # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
         self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
+        if self._engine is not None:
+            self._engine.check_sending()                  # the transaction may have ended during a wait for memory
         return self._clock.now_ms() - now_ms
 
     def _left_ms(self, waited_ms: int) -> int:
@@ -206,7 +218,7 @@ class KafkaProducer(ProducerCore):
         waited_ms: int = 0,
     ) -> RecordFuture:
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
-        self._check_open()
+        self._check_sending()
         if isinstance(topic, ProducerRecord):
             record = topic
         elif isinstance(topic, str):
@@ -372,7 +384,7 @@ class KafkaProducer(ProducerCore):
                 `error.future` is their BatchFuture.
             ValueError: columns differ in length.
         """
-        self._check_open()
+        self._check_sending()
         queue, waited_ms = self._queue_of(topic)
         column = ColumnSource(values)
         key_column = None if keys is None else ColumnSource(keys)
@@ -439,6 +451,104 @@ class KafkaProducer(ProducerCore):
         if not 0 <= low <= high < queue.n and count:
             raise UsageError(f"topic {queue.topic} has {queue.n} partitions; asked for {low}..{high}")
         return np.ascontiguousarray(np.broadcast_to(numbers, (count,))), waited_ms
+
+    # ---- transactions ------------------------------------------------------------------------------------------------------------
+
+    def _step(
+        self,
+        kind: StepKind,
+        timeout: float | None,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        group: ConsumerGroupMetadata | None = None,
+    ) -> None:
+        self._check_open()
+        engine = self._transactional(kind.value)
+        if self._sender.in_io_thread:
+            raise IllegalStateError(f"a delivery callback cannot call {kind.value}(): the thread that would do it is this one")
+        step = engine.submit(kind, offsets, group)
+        await_step(self._sender, step, self.config.max_block_ms / 1000 if timeout is None else timeout)
+
+    def _transactional(self, call: str) -> TransactionEngine:
+        if self._engine is None:
+            raise IllegalStateError(f"{call}() needs the setting transactional_id")
+        return self._engine
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Gets the producer ready for transactions; called once, first. A producer that used the transactional id before is fenced, and
+        what it left open is aborted.
+
+        Args:
+            timeout: seconds, None = max_block_ms; so for all calls of a transaction.
+
+        Raises:
+            KafkaTimeoutError: not done in time; it goes on, and calling it again waits for its end. So for all calls of a transaction.
+            KafkaError: refused for good; the producer can only be closed (`error.fatal`).
+        """
+        self._step(StepKind.INIT, timeout)
+
+    def begin_transaction(self) -> None:
+        """Opens a transaction: what is sent from now on belongs to it.
+
+        Raises:
+            IllegalStateError: one is open, or init_transactions() was not called.
+        """
+        self._check_open()
+        engine = self._transactional("begin_transaction")
+        assert self._sender.transactional is not None
+        engine.begin(self._sender.transactional.adds_by_writing)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits a consumer group's offsets with the transaction (KIP-447). The consumer has enable_auto_commit=False.
+
+        Args:
+            offsets: the next offset to read, by partition.
+            group_metadata: `consumer.consumer_group_metadata()`, so that a member that has lost its partitions is refused. A group id alone
+                is for consumers without a group's assignment (`assign`): then nothing but the transactional id tells who may commit.
+            timeout: seconds, None = max_block_ms.
+
+        Raises:
+            KafkaError: with `txn_requires_abort`, call abort_transaction().
+        """
+        group, found = checked_group(group_metadata), checked_offsets(offsets)
+        self._step(StepKind.OFFSETS, timeout, found, group)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Sends what is queued, waits until all records are delivered and commits.
+
+        Args:
+            timeout: seconds, None = max_block_ms.
+
+        Raises:
+            KafkaTimeoutError: how it ends is not known yet: call commit_transaction() again, and not abort_transaction().
+            KafkaError: nothing of the transaction is committed. With `txn_requires_abort`, call abort_transaction() and begin again; with
+                `fatal`, close the producer.
+        """
+        self._step(StepKind.COMMIT, timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Aborts: records that are not on their way fail with TransactionAborted, and readers of committed data see none of the others. The
+        producer can begin again afterwards.
+
+        Args:
+            timeout: seconds, None = max_block_ms.
+
+        Raises:
+            KafkaError: as `init_transactions`.
+        """
+        self._step(StepKind.ABORT, timeout)
+
+    def transaction(self) -> Transaction[Self]:
+        """A transaction as a block: `with producer.transaction():` begins it, its end commits it. When the block raises, Ctrl+C included,
+        it is aborted and the exception goes on. When the commit fails and an abort is called for, that is done, and the commit's error
+        raised.
+        """
+        self._check_open()
+        return Transaction(self, self._transactional("transaction"))
 
     # ---- waiting -----------------------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ from kafkacore.metadata import LeaderHint, Metadata
 from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.producer.retry_log import RetryLog
+from kafkacore.producer.transactions import TransactionEngine
+from kafkacore.producer.txn_requests import TransactionRequests
 from kafkacore.protocol import (
     ApiVersionsRequest,
     InitProducerIdRequest,
@@ -99,6 +101,7 @@ class Sender(SenderCore):
         clock: Clock,
         backoff_ms: Callable[[int], int],
         on_metadata: Callable[[], None] = lambda: None,
+        engine: TransactionEngine | None = None,
     ) -> None:
         """Takes over the client; `start` makes the thread.
 
@@ -111,6 +114,7 @@ class Sender(SenderCore):
             clock: time.
             backoff_ms: pause before the n-th retry of InitProducerId.
             on_metadata: called after the cluster view changed, before batches are looked at.
+            engine: of the transactional producer, whose gate the books have.
         """
         self.client = client
         self.metadata = metadata
@@ -165,6 +169,21 @@ class Sender(SenderCore):
         self._thread: threading.Thread | None = None
         accumulator.driver = self
         accumulator.wake = self.wake
+        self._transactional_id = config.transactional_id
+        self.transactional: TransactionRequests | None = None
+        if engine is not None:
+            assert transactions is not None
+            engine.driver = self
+            self.transactional = TransactionRequests(
+                engine=engine,
+                books=transactions,
+                accumulator=accumulator,
+                client=client,
+                config=config,
+                clock=clock,
+                fail_queued=self._fail_queued,
+                closing=lambda: self._closing,
+            )
 
     # ---- one pass (`run_once` and its way through are compiled: native/sender.pxi) -----------------------------------------------
 
@@ -193,6 +212,8 @@ class Sender(SenderCore):
     def _prepare_producer_id(self, now_ms: int) -> int:
         transactions = self.transactions
         assert transactions is not None
+        if self.transactional is not None:
+            return self.transactional.step(now_ms)
         transactions.resolve()
         if transactions.has_fatal_error:
             if self.accumulator.has_incomplete:
@@ -258,7 +279,7 @@ class Sender(SenderCore):
         body = batch.body
         if body is None and self._codec:
             body = compress.compress(self._codec, batch.records(), self._level)
-        wire: list[Any] = batch.seal(self._codec, body, False)
+        wire: list[Any] = batch.seal(self._codec, body, self._transactional_id is not None)
         return wire
 
     def _on_produce_response(self, response: ClientResponse, batches: list[ProducerBatch], ids: dict[str, bytes]) -> None:
@@ -407,6 +428,8 @@ class Sender(SenderCore):
     def _can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int, now_ms: int) -> bool:
         if batch.attempts >= self.config.retries or now_ms - batch.created_ms >= self.accumulator.delivery_timeout_ms or self._forced:
             return False
+        if self.transactional is not None and not self.transactional.engine.writes:
+            return False                                              # its transaction is aborted, or will be
         return error.retriable if self.transactions is None else self.transactions.can_retry(batch, error, log_start_offset)
 
     def _fail(
@@ -414,6 +437,8 @@ class Sender(SenderCore):
     ) -> None:
         """Gives a batch up. While its request is on the wire its memory stays: the buffer is still being read (KAFKA-19012)."""
         try:
+            if self.transactional is not None:                        # first: where Ctrl+C comes behind it, the batch fails once more
+                self.transactional.engine.batch_failed(error, batch.has_sequence)
             if self.transactions is not None and not batch.in_flight:
                 self.transactions.on_failure(batch, error, sequence_is_free=sequence_is_free)
         finally:                                                      # whatever fails above, the records have their outcome
@@ -422,7 +447,8 @@ class Sender(SenderCore):
             now_ms = self._clock.now_ms()
             self.stats.failed.record(batch.count, now_ms)
             batch.queue.owner.stats.failed.record(batch.count, now_ms)
-            self.failed.append(batch.delivery.root)
+            if self.transactional is None:                            # else the commit tells
+                self.failed.append(batch.delivery.root)
             batch.delivery.resolve(-1, -1, error, record_errors)
             if not batch.in_flight:
                 self.accumulator.deallocate(batch)                    # where a callback stopped it, `_recover` does it
@@ -551,6 +577,8 @@ class Sender(SenderCore):
             batch.queue.muted = False
         if self.transactions is not None:
             self.transactions.interrupted()
+        if self.transactional is not None:
+            self.transactional.interrupted()
 
     def _queue_again(self, batch: ProducerBatch, now_ms: int, cause: BaseException | None) -> None:
         if batch.delivery.resolved or batch.delivery.parts is not None:
@@ -611,7 +639,7 @@ class Sender(SenderCore):
         else:
             self._io.acquire()
         try:
-            if not napped or self._calls == seen or self.accumulator.has_incomplete:
+            if not napped or self._calls == seen or self.accumulator.has_incomplete or self.has_transaction_work():
                 self._owner = threading.get_ident()
                 self.guarded_pass(self._clock.now_ms())
         finally:
@@ -620,7 +648,9 @@ class Sender(SenderCore):
         return seen
 
     def _done(self) -> bool:
-        return self._forced or (self._closing and not self.accumulator.has_incomplete)
+        if self._forced or not self._closing or self.accumulator.has_incomplete:
+            return self._forced
+        return self.transactional is None or self.transactional.ended
 
     def finish(self) -> None:
         """Ends the I/O: closes the connections and fails what is left."""
@@ -631,6 +661,8 @@ class Sender(SenderCore):
         with _logged("closing the connections"):
             self.client.close()
         _each(self.accumulator.take_all(), self._end)
+        if self.transactional is not None:
+            self.transactional.engine.close()
 
     def _end(self, batch: ProducerBatch) -> None:
         batch.in_flight = False
@@ -650,6 +682,8 @@ class Sender(SenderCore):
         self._closing = True
         self._forced = self._forced or force
         self.accumulator.close()
+        if self.transactional is not None:
+            self.transactional.engine.gate.busy = True                # what is open is aborted
         self.wake(-1, True)
         self._open(self._nap_gate)
         self.client.wakeup()

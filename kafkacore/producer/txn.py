@@ -15,6 +15,8 @@ Rules
 5. Until the first batch of a partition under an epoch is acknowledged it travels alone. A broker that knows nothing of a producer takes
    whatever number comes first: were the first batch refused (a new topic's leader is not ready) and the second taken, the first could
    never be (KAFKA-14359).
+6. With transactions (`gate` is set) the books only number: ids and epochs come from coordinators, and that a batch has failed is the affair
+   of the transaction (transactions.py).
 
 What every batch passes (`may_drain`, `on_drain`, `on_success`) is compiled: native/sender.pxi.
 
@@ -29,7 +31,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafkacore import _codec
-from kafkacore._codec import PartitionBooks, PartitionQueue, ProducerBatch, TransactionsCore, increment_sequence
+from kafkacore._codec import PartitionBooks, PartitionQueue, ProducerBatch, TransactionGate, TransactionsCore, increment_sequence
 from kafkacore.errors import AuthenticationFailedError, AuthorizationError, Code, IllegalStateError, KafkaError
 
 log = logging.getLogger(__name__)
@@ -40,26 +42,18 @@ MAX_EPOCH = 2**15 - 1
 
 
 class State(enum.Enum):
-    """Where the producer stands. The transactional states have their place here; their requests come with transactions."""
+    """Whether batches can be numbered."""
 
     UNINITIALIZED = "no producer id yet"
     INITIALIZING = "a producer id is being asked for"
-    READY = "a producer id is known; no transaction is open"
-    IN_TRANSACTION = "a transaction is open"
-    COMMITTING = "a transaction is being committed"
-    ABORTING = "a transaction is being aborted"
-    ABORTABLE_ERROR = "the transaction can only be aborted"
+    READY = "a producer id is known"
     FATAL_ERROR = "the producer can only be closed"
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
-    State.INITIALIZING: frozenset({State.READY, State.UNINITIALIZED, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.READY: frozenset({State.UNINITIALIZED, State.INITIALIZING, State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.IN_TRANSACTION: frozenset({State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.COMMITTING: frozenset({State.READY, State.ABORTABLE_ERROR, State.FATAL_ERROR}),
-    State.ABORTING: frozenset({State.INITIALIZING, State.READY, State.FATAL_ERROR}),
-    State.ABORTABLE_ERROR: frozenset({State.ABORTING, State.FATAL_ERROR}),
+    State.INITIALIZING: frozenset({State.READY, State.UNINITIALIZED, State.FATAL_ERROR}),
+    State.READY: frozenset({State.UNINITIALIZED, State.FATAL_ERROR}),
     State.FATAL_ERROR: frozenset(),
 }
 
@@ -73,10 +67,15 @@ def precedes(a: int, b: int) -> bool:
 
 
 class TransactionManager(TransactionsCore):
-    """The idempotent producer's books. Only the thread that drives the I/O touches it."""
+    """The books of an idempotent or transactional producer. Only the thread that drives the I/O touches it."""
 
-    def __init__(self) -> None:
-        """Starts without a producer id."""
+    def __init__(self, gate: TransactionGate | None = None) -> None:
+        """Starts without a producer id.
+
+        Args:
+            gate: of the transactional producer.
+        """
+        self.gate = gate
         self.state = State.UNINITIALIZED
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
@@ -117,6 +116,19 @@ class TransactionManager(TransactionsCore):
         self._transition(State.READY)
         self.producer_id = producer_id
         self.epoch = epoch
+
+    def adopt(self, producer_id: int, epoch: int) -> None:
+        """A coordinator gave this id and epoch: the numbers of all partitions begin at 0. Nothing changes when they are known."""
+        if (producer_id, epoch) == (self.producer_id, self.epoch) or self.has_fatal_error:
+            return
+        self._unresolved.clear()
+        self._bump_for.clear()
+        self._partitions.clear()
+        if self.state is State.UNINITIALIZED:
+            self._transition(State.INITIALIZING)
+        if self.state is State.INITIALIZING:
+            self._transition(State.READY)
+        self.producer_id, self.epoch = producer_id, epoch
 
     def initialization_failed(self, error: KafkaError) -> None:
         """InitProducerId failed; tried again unless the error is final. A refused authorization or authentication is not: an ACL, a
@@ -167,7 +179,9 @@ class TransactionManager(TransactionsCore):
         """
         if not batch.has_sequence:
             return
-        if (error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES:
+        if self.gate is None and (
+            (error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES
+        ):
             self.fail(error)  # of an authentication the connection says no more: the next attempt may succeed
         self._remove(batch)
         if self.has_fatal_error or batch.queue not in self._partitions:
@@ -185,6 +199,8 @@ class TransactionManager(TransactionsCore):
         books = self._partitions.get(batch.queue)
         if books is None or not batch.has_sequence:
             return error.retriable
+        if self.gate is not None:
+            return self._can_retry_in_transaction(batch, books, error, log_start_offset)
         if error.code == Code.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or batch.sequence_has_been_reset:
                 return True
@@ -199,6 +215,16 @@ class TransactionManager(TransactionsCore):
             return True
         return error.retriable
 
+    def _can_retry_in_transaction(self, batch: ProducerBatch, books: PartitionBooks, error: KafkaError, log_start_offset: int) -> bool:
+        """In a transaction nothing is numbered again: what cannot go as it is ends the transaction."""
+        if error.code == Code.UNKNOWN_PRODUCER_ID:
+            return log_start_offset == -1
+        if error.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return batch.queue not in self._unresolved and precedes(
+                increment_sequence(books.last_acked_sequence, 1), batch.base_sequence
+            )
+        return error.retriable
+
     # ---- recovery, once per Sender pass ------------------------------------------------------------------------------------------
 
     def resolve(self) -> None:
@@ -208,6 +234,20 @@ class TransactionManager(TransactionsCore):
 
         Source: TransactionManager.maybeResolveSequences.
         """
+        self._end_doubts()
+        if self._bump_for and self.has_producer_id and not self.has_fatal_error:
+            # The numbers of a batch on the wire must not change under it: wait for its answer.
+            if any(batch.in_flight for queue in self._bump_for for batch in self._partitions[queue].in_flight):
+                return
+            self._bump()
+
+    def find_gaps(self) -> bool:
+        """True when batches are missing for good between those a broker has: the transaction cannot be committed."""
+        self._end_doubts()
+        return bool(self._bump_for)
+
+    def _end_doubts(self) -> None:
+        """Ends rule 2 where nothing is in flight any more."""
         for queue in list(self._unresolved):
             books = self._partitions.get(queue)
             if books is not None:
@@ -216,11 +256,6 @@ class TransactionManager(TransactionsCore):
                 if books.next_sequence != increment_sequence(books.last_acked_sequence, 1):
                     self._bump_for.add(queue)
             self._unresolved.discard(queue)
-        if self._bump_for and self.has_producer_id and not self.has_fatal_error:
-            # The numbers of a batch on the wire must not change under it: wait for its answer.
-            if any(batch.in_flight for queue in self._bump_for for batch in self._partitions[queue].in_flight):
-                return
-            self._bump()
 
     def _bump(self) -> None:
         if self.epoch == MAX_EPOCH:

@@ -13,6 +13,7 @@ from kafkacore.metadata import ClusterSnapshot, Metadata, PartitionInfo, TopicIn
 from kafkacore.net.request import ClientRequest, ClientResponse
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.sender import Sender
+from kafkacore.producer.transactions import TransactionEngine
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.records import read_batches
 from kafkacore.types import Node, TopicPartition
@@ -34,6 +35,7 @@ class ScriptedClient:
         self.disconnected: list[int] = []
         self.in_poll: Callable[[], None] = lambda: None
         self.closed = False
+        self.finalized_features: dict[str, int] = {}
         self.wakeups = 0
         self.on_disconnect: Callable[[int, KafkaError], None] | None = None
 
@@ -113,7 +115,10 @@ class Bench(_codec.ProducerCore):
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.leaders = {index: leaders[index % len(leaders)] for index in range(partitions)}
         self.publish()
-        self.transactions = TransactionManager() if self.config.enable_idempotence else None
+        transactional = self.config.transactional_id is not None
+        self._engine = self.engine = TransactionEngine(lambda attempts: 100) if transactional else None
+        self._gate = None if self.engine is None else self.engine.gate
+        self.transactions = TransactionManager(self._gate) if self.config.enable_idempotence else None
         self.pool = BufferPool(self.config.buffer_memory, self.config.batch_size)
         self.accumulator = RecordAccumulator(
             batch_size=self.config.batch_size,
@@ -133,6 +138,7 @@ class Bench(_codec.ProducerCore):
             config=self.config,
             clock=self.clock,
             backoff_ms=lambda attempts: 100,
+            engine=self.engine,
         )
         self.topic = _codec.TopicQueue("t")
         self.topic.grow(partitions, TopicPartition)

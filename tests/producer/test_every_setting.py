@@ -20,7 +20,7 @@ from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import BufferFullError, Code, ConfigError, KafkaTimeoutError, RecordTooLarge, SaslAuthentication
+from kafkacore.errors import BufferFullError, Code, ConfigError, IllegalStateError, KafkaTimeoutError, RecordTooLarge, SaslAuthentication
 from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
@@ -535,6 +535,31 @@ def interceptors(cluster: Any) -> None:
     with producer(cluster, interceptors=[Note("a"), Note("b")]) as p:
         p.send("t", b"x").result(10)
     assert order == ["a sends", "b sends", "a hears", "b hears"]
+
+
+@check("transactional_id", "transaction_timeout_ms")
+def transactions(cluster: Any) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def note(request: Any) -> None:
+        if request.transactional_id is not None:
+            asked.append((request.transactional_id, request.transaction_timeout_ms))
+
+    cluster.control("InitProducerId", note)
+    try:
+        for settings in ({}, {"transaction_timeout_ms": 12_345}):
+            with producer(cluster, transactional_id="the one", **settings) as p:
+                p.init_transactions()
+    finally:
+        cluster.control("InitProducerId", None)
+    assert asked == [("the one", 60_000), ("the one", 12_345)]
+    for refused in ({"acks": 1}, {"enable_idempotence": False}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}):
+        with pytest.raises(ConfigError, match="transactional_id needs"):
+            ProducerConfig.from_user(bootstrap_servers="h:1", transactional_id="x", **refused)
+    with pytest.raises(ConfigError, match="empty"):
+        ProducerConfig.from_user(bootstrap_servers="h:1", transactional_id="")
+    with producer(cluster) as p, pytest.raises(IllegalStateError, match="transactional_id"):
+        p.begin_transaction()
 
 
 def test_every_setting_has_its_check() -> None:

@@ -1,0 +1,144 @@
+"""What an application's thread does for a transaction: hands a step over, drives the I/O or waits, and raises what came of it.
+
+Rules of the waits: a call that raises KafkaTimeoutError, or that Ctrl+C ends, is not undone. It goes on, and the same call made again waits
+for its end, also when that has come meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from kafkacore.errors import KafkaError, KafkaTimeoutError, UsageError
+from kafkacore.producer.transactions import Phase, Step, StepKind, TransactionEngine, fresh
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.producer.sender import Sender
+
+log = logging.getLogger("kafkacore.producer")
+
+_AGAIN = {
+    StepKind.INIT: "call init_transactions() again to go on waiting",
+    StepKind.OFFSETS: "it goes on; call send_offsets_to_transaction() or commit_transaction() to wait for it, or abort_transaction()",
+    StepKind.COMMIT: "the transaction may still be committed: call commit_transaction() again to learn how it ends",
+    StepKind.ABORT: "call abort_transaction() again to go on waiting",
+}
+
+
+def await_step(sender: Sender, step: Step, timeout_s: float) -> None:
+    """Waits for the end of a step.
+
+    Args:
+        sender: drives the I/O; the calling thread takes its place where it can.
+        step: what to wait for.
+        timeout_s: seconds.
+
+    Raises:
+        KafkaTimeoutError: the time is over; the step goes on.
+        KafkaError: it failed.
+    """
+    sender.wake(-1, True)
+    try:
+        sender.wait(step.delivery, timeout_s)
+    except KafkaTimeoutError:
+        assert sender.transactional is not None
+        raise KafkaTimeoutError(
+            f"{step.kind.value}() did not end within {timeout_s:g} s: {_AGAIN[step.kind]}", attempts=sender.transactional.attempts()
+        ) from None
+    error = step.delivery.first_error()
+    if error is not None:
+        raise fresh(error)
+
+
+def checked_group(group: ConsumerGroupMetadata | str) -> ConsumerGroupMetadata:
+    """The group as TxnOffsetCommit names it.
+
+    Raises:
+        UsageError: no group, or a generation without a member.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        raise TypeError(f"group_metadata must be consumer.consumer_group_metadata() or a group id, not {type(group).__name__}")
+    if not group.group_id:
+        raise UsageError("group_metadata names no group: the group id is empty")
+    if group.generation_id > 0 and not group.member_id:
+        raise UsageError(f"group_metadata has generation {group.generation_id} but no member id")
+    return group
+
+
+def checked_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets with their notes.
+
+    Raises:
+        UsageError: a negative offset.
+    """
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, offset in offsets.items():
+        note = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(int(offset))
+        if note.offset < 0:
+            raise UsageError(f"offset {note.offset} of {partition[0]}-{partition[1]} is negative")
+        found[TopicPartition(*partition)] = note
+    return found
+
+
+class Calls(Protocol):
+    """The calls of a producer that a block makes."""
+
+    def begin_transaction(self) -> None: ...
+    def commit_transaction(self) -> None: ...
+    def abort_transaction(self) -> None: ...
+
+
+P = TypeVar("P", bound=Calls)
+
+
+class Transaction(Generic[P]):
+    """The block of `with producer.transaction():`. Its end commits; an exception aborts and goes on."""
+
+    def __init__(self, producer: P, engine: TransactionEngine) -> None:
+        """Nothing has begun.
+
+        Args:
+            producer: whose transaction it is.
+            engine: of the producer.
+        """
+        self._producer = producer
+        self._engine = engine
+
+    def __enter__(self) -> P:
+        """Begins the transaction."""
+        before = self._engine.at
+        try:
+            self._producer.begin_transaction()
+            return self._producer
+        except BaseException:
+            if before.phase is Phase.READY and self._engine.at.phase is Phase.OPEN:   # Ctrl+C came behind it
+                self._abort()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Commits, or aborts when the block raised."""
+        if kind is not None:
+            self._abort()
+            return
+        try:
+            self._producer.commit_transaction()
+        except KafkaError as failed:
+            if failed.txn_requires_abort:
+                self._abort()
+            raise
+
+    def _abort(self) -> None:
+        if self._engine.at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
+            return                                            # fatal, or ended within the block
+        with contextlib.suppress(KafkaError):
+            try:
+                self._producer.abort_transaction()
+            except KafkaError as failed:
+                log.error("the transaction could not be aborted: %s", failed)
+                raise

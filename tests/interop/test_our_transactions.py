@@ -1,0 +1,189 @@
+"""Transactions of our producer on the embedded broker and on Apache Kafka, read by our consumer and by confluent-kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, OffsetAndMetadata, TopicPartition, errors
+from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from_start, send_all
+from tests.interop.kafka_server import KafkaServer
+
+MakeTopic = Callable[..., str]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+
+
+def transactional(servers: str, transactional_id: str | None = None, **settings: Any) -> KafkaProducer:
+    producer = KafkaProducer(bootstrap_servers=servers, transactional_id=transactional_id or fresh("tx"), **{"linger_ms": 0} | settings)
+    producer.init_transactions()
+    return producer
+
+
+def ours(servers: str, topic: str, count: int, partitions: int = 1) -> list[bytes]:
+    """What our reader of committed data sees, up to `count` records."""
+    got: list[bytes] = []
+    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+        while len(got) < count:
+            polled = consumer.poll(timeout=30)
+            assert polled, got
+            got += [record.value or b"" for records in polled.values() for record in records]
+    return got
+
+
+def theirs(servers: str, topic: str, count: int, isolation_level: str = "read_committed") -> list[bytes]:
+    return [message.value() or b"" for message in read_from_start(servers, topic, count, isolation_level=isolation_level)]
+
+
+def test_readers_of_committed_data_see_what_was_committed(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with transactional(bootstrap_servers) as producer:
+        for nth in range(10):
+            with producer.transaction():
+                producer.send(topic, f"committed {nth}", partition=0)
+            producer.begin_transaction()
+            producer.send(topic, f"aborted {nth}", partition=0).result(WAIT_S)
+            producer.abort_transaction()
+            with pytest.raises(ZeroDivisionError), producer.transaction():
+                producer.send_many(topic, [f"raised {nth}"] * 100, partitions=0).result(WAIT_S)
+                raise ZeroDivisionError
+    send_all(confluent_producer(bootstrap_servers), topic, [b"last"])
+    expected = [f"committed {nth}".encode() for nth in range(10)] + [b"last"]
+    assert ours(bootstrap_servers, topic, 11) == expected
+    assert theirs(bootstrap_servers, topic, 11) == expected
+    assert len(theirs(bootstrap_servers, topic, 1021, "read_uncommitted")) == 1021
+
+
+def test_offsets_count_when_the_transaction_does(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    source, target, group = make_topic(2), make_topic(), fresh("g")
+    send_all(confluent_producer(bootstrap_servers), source, [b"%d" % number for number in range(20)])
+    done = 0
+    with transactional(bootstrap_servers) as producer:
+        for life in range(2):
+            with KafkaConsumer(
+                bootstrap_servers=bootstrap_servers,
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                max_poll_records=5,
+            ) as consumer:
+                consumer.subscribe([source])
+                while done < (10, 20)[life]:
+                    polled = consumer.poll(timeout=30)
+                    assert polled
+                    offsets = {where: OffsetAndMetadata(records[-1].offset + 1) for where, records in polled.items()}
+                    with producer.transaction():
+                        for records in polled.values():
+                            for record in records:
+                                producer.send(target, record.value, partition=0)
+                        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+                    done += sum(map(len, polled.values()))
+                stale = consumer.consumer_group_metadata()
+        producer.begin_transaction()
+        with pytest.raises((errors.UnknownMemberId, errors.IllegalGeneration)) as refused:
+            producer.send_offsets_to_transaction({TopicPartition(source, 0): 1}, stale)
+        assert refused.value.txn_requires_abort
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({TopicPartition(source, 0): 7}, group)
+    assert sorted(ours(bootstrap_servers, target, 20), key=int) == [b"%d" % number for number in range(20)]
+    with KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
+        assert consumer.committed(TopicPartition(source, 0)) == OffsetAndMetadata(7)
+
+
+def test_producers_of_two_clients_fence_each_other(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, name = make_topic(), fresh("tx")
+    zombie = transactional(bootstrap_servers, name)
+    zombie.begin_transaction()
+    zombie.send(topic, "zombie", partition=0).result(WAIT_S)
+    heir: Producer = confluent_producer(bootstrap_servers, transactional_id=name)
+    heir.init_transactions(WAIT_S)
+    heir.begin_transaction()
+    heir.produce(topic, b"heir", partition=0)
+    heir.commit_transaction(WAIT_S)
+    with pytest.raises(errors.ProducerFenced) as fenced:
+        zombie.commit_transaction()
+    assert fenced.value.fatal
+    zombie.close()
+    with transactional(bootstrap_servers, name) as third:
+        with third.transaction():
+            third.send(topic, "third", partition=0)
+    assert ours(bootstrap_servers, topic, 2) == [b"heir", b"third"]
+    assert theirs(bootstrap_servers, topic, 2) == [b"heir", b"third"]
+
+
+def test_a_transaction_that_lasts_too_long(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with transactional(bootstrap_servers, transaction_timeout_ms=500) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "late", partition=0).result(WAIT_S)
+        send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
+        assert ours(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
+        with pytest.raises(errors.KafkaError) as failed:
+            producer.commit_transaction()
+        assert failed.value.txn_requires_abort, repr(failed.value)
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "next", partition=0)
+    assert theirs(bootstrap_servers, topic, 2) == [b"behind", b"next"]
+
+
+def test_a_record_that_is_refused_makes_the_commit_fail(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, small = make_topic(), make_topic(max_message_bytes=1000)
+    with transactional(bootstrap_servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "good", partition=0)
+        producer.send(small, b"x" * 5000, partition=0)
+        with pytest.raises(errors.TransactionAbortable) as failed:
+            producer.commit_transaction()
+        assert isinstance(failed.value.__cause__, errors.RecordTooLarge)
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "next", partition=0)
+            producer.send(small, "next", partition=0)
+    assert ours(bootstrap_servers, topic, 1) == ours(bootstrap_servers, small, 1) == [b"next"]
+
+
+def test_a_timeout_that_the_broker_does_not_allow(bootstrap_servers: str) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=fresh("tx"), transaction_timeout_ms=2**31 - 1) as producer:
+        with pytest.raises(errors.InvalidTxnTimeout) as refused:
+            producer.init_transactions()
+        assert refused.value.fatal
+
+
+@pytest.fixture
+def kafka_of_version_1() -> Iterator[str]:
+    """Apache Kafka whose transaction.version was taken back to 1."""
+    with KafkaServer() as server:
+        change = ("--bootstrap-server", server.bootstrap_servers, "downgrade", "--feature", "transaction.version=1")
+        server.tool("org.apache.kafka.tools.FeatureCommand", *change)
+        yield server.bootstrap_servers
+
+
+@pytest.mark.kafka
+def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
+    servers = kafka_of_version_1
+    topic, small = fresh("t"), fresh("small")
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1), NewTopic(small, 1, 1, configs={"max.message.bytes": "1000"})]).check()
+    with transactional(servers) as producer:
+        for nth in range(5):
+            with producer.transaction():
+                producer.send(topic, f"committed {nth}", partition=0)
+                producer.send_offsets_to_transaction({TopicPartition(topic, 0): nth + 1}, "g")
+            producer.begin_transaction()
+            producer.send(topic, f"aborted {nth}", partition=0).result(WAIT_S)
+            producer.abort_transaction()
+            epoch = producer.statistics()["transactions"]["producer_epoch"]
+            with pytest.raises(errors.TransactionAbortable), producer.transaction():
+                producer.send(topic, f"failed {nth}", partition=0)
+                producer.send(small, b"x" * 5000, partition=0)
+            assert producer.statistics()["transactions"]["producer_epoch"] == epoch + 1
+        with producer.transaction():
+            producer.send(topic, "last", partition=0)
+    assert ours(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
+    with KafkaConsumer(bootstrap_servers=servers, group_id="g") as consumer:
+        assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(5)

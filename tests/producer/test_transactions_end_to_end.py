@@ -1,0 +1,491 @@
+"""Transactions of the producer on the embedded cluster: one broker and three, transaction.version 1 and 2."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from transaction_support import GUARD_S, fresh, new_topic, read, transactional
+
+from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
+from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import ConsumerGroupMetadata
+
+CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]} brokers, version {case[1]}")
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    brokers, version = request.param
+    with EmbeddedCluster(brokers=brokers, features={"transaction.version": version}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def single() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+def test_committed_records_are_seen_and_aborted_ones_are_not(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    with transactional(servers) as producer:
+        for nth in range(4):
+            with producer.transaction():
+                for index in range(3):
+                    producer.send(topic, f"committed {nth} {index}", partition=index)
+            producer.begin_transaction()
+            aborted = [producer.send(topic, f"aborted {nth} {index}", partition=index) for index in range(3)]
+            producer.flush()
+            assert [future.exception() for future in aborted] == [None] * 3
+            producer.abort_transaction()
+    assert read(servers, topic) == sorted(f"committed {nth} {index}" for nth in range(4) for index in range(3))
+    assert len(read(servers, topic, isolation_level="read_uncommitted")) == 24
+
+
+def test_an_abort_fails_what_is_queued_and_sends_none_of_it(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    with transactional(servers, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        producer.begin_transaction()
+        future = producer.send(topic, "never", partition=0)
+        producer.abort_transaction()
+        with pytest.raises(errors.TransactionAborted):
+            future.result(GUARD_S)
+        with producer.transaction():
+            producer.send(topic, "next", partition=0)
+    assert read(servers, topic, isolation_level="read_uncommitted") == ["next"]
+
+
+def test_send_many_in_a_transaction(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    values = [f"{number:06d}" for number in range(20_000)]
+    with transactional(servers) as producer:
+        with producer.transaction():
+            producer.send_many(topic, values)
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send_many(topic, ["lost"] * 5_000)
+            raise ZeroDivisionError
+    assert read(servers, topic) == values
+
+
+def test_offsets_are_committed_with_the_records(cluster: Any) -> None:
+    topic, servers, group = new_topic(cluster), cluster.bootstrap_servers, fresh("g")
+    partition = TopicPartition(topic, 0)
+    with transactional(servers) as producer, KafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+        consumer.assign([partition])
+        producer.begin_transaction()
+        producer.send(topic, "a", partition=1)
+        producer.send_offsets_to_transaction({partition: OffsetAndMetadata(3, None, "note")}, group)
+        producer.abort_transaction()
+        assert consumer.committed(partition) is None
+        with producer.transaction():
+            producer.send(topic, "b", partition=1)
+            producer.send_offsets_to_transaction({partition: OffsetAndMetadata(4, None, "note")}, group)
+        assert consumer.committed(partition) == OffsetAndMetadata(4, None, "note")
+        with producer.transaction():
+            producer.send_offsets_to_transaction({partition: 5}, ConsumerGroupMetadata(group))
+        assert consumer.committed(partition) == OffsetAndMetadata(5)
+
+
+def copy(servers: str, source: str, target: str, transactional_id: str, group: str, rounds: int) -> int:
+    """Copies in transactions, one per poll, until nothing comes for a while or, for `rounds`, until the process dies in the middle of one:
+    its records are sent and its offsets stored. Returns how many records it has committed."""
+    committed = 0
+    producer = transactional(servers, transactional_id)
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        max_poll_records=50,
+    )
+    consumer.subscribe([source])
+    while committed < RECORDS:
+        polled = consumer.poll(timeout=1)
+        if not polled:
+            if consumer.assignment() and all(consumer.position(each) == RECORDS // 3 for each in consumer.assignment()):
+                break
+            continue
+        producer.begin_transaction()
+        for records in polled.values():
+            for record in records:
+                producer.send(target, (record.value or b"") + b"!", partition=record.partition)
+        offsets = {where: OffsetAndMetadata(records[-1].offset + 1) for where, records in polled.items()}
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+        rounds -= 1
+        if not rounds:
+            producer.flush()
+            producer._sender.initiate_close(force=True)   # no abort, no goodbye
+            break
+        producer.commit_transaction()
+        committed += sum(map(len, polled.values()))
+    consumer.close()
+    producer.close()
+    return committed
+
+
+RECORDS = 900
+
+
+def test_copying_goes_on_where_the_last_copier_stopped(cluster: Any) -> None:
+    """Consume, transform, produce; each copier but the last dies with a transaction open."""
+    source, target, servers, group = new_topic(cluster), new_topic(cluster), cluster.bootstrap_servers, fresh("g")
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send_many(source, [str(number) for number in range(RECORDS)], partitions=[number % 3 for number in range(RECORDS)])
+    name = fresh("copier")
+    lives = [copy(servers, source, target, name, group, rounds) for rounds in (1, 4, 3, 0)]
+    assert lives[0] == 0
+    assert sum(lives) == RECORDS
+    assert read(servers, target) == sorted(f"{number}!" for number in range(RECORDS))
+    assert len(read(servers, target, isolation_level="read_uncommitted")) > RECORDS
+
+
+def test_a_member_of_an_old_generation_commits_nothing(cluster: Any) -> None:
+    topic, servers, group = new_topic(cluster), cluster.bootstrap_servers, fresh("g")
+    partition = TopicPartition(topic, 0)
+    with transactional(servers) as producer:
+        with KafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+            consumer.subscribe([topic])
+            while not consumer.assignment():
+                consumer.poll(timeout=1)
+            stale = consumer.consumer_group_metadata()
+        producer.begin_transaction()
+        producer.send(topic, "zombie", partition=1)
+        with pytest.raises((errors.UnknownMemberId, errors.IllegalGeneration)) as refused:
+            producer.send_offsets_to_transaction({partition: 9}, stale)
+        assert refused.value.txn_requires_abort
+        assert not refused.value.fatal
+        with pytest.raises((errors.UnknownMemberId, errors.IllegalGeneration)):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "next", partition=1)
+    assert read(servers, topic) == ["next"]
+
+
+def test_a_zombie_is_fenced(cluster: Any) -> None:
+    topic, servers, name = new_topic(cluster), cluster.bootstrap_servers, fresh("tx")
+    zombie = transactional(servers, name)
+    zombie.begin_transaction()
+    zombie.send(topic, "zombie", partition=0).result(GUARD_S)
+    with transactional(servers, name) as heir:
+        with heir.transaction():
+            heir.send(topic, "heir", partition=0)
+        with pytest.raises(errors.ProducerFenced) as fenced:
+            zombie.commit_transaction()
+        assert fenced.value.fatal
+        assert "taken over" in str(fenced.value)
+        with pytest.raises(errors.ProducerFenced):
+            zombie.begin_transaction()
+        with pytest.raises(errors.ProducerFenced):
+            zombie.send(topic, "from the grave", partition=0)
+        zombie.close()
+    assert read(servers, topic) == ["heir"]
+
+
+def test_a_zombie_that_writes_is_fenced(cluster: Any) -> None:
+    topic, servers, name = new_topic(cluster), cluster.bootstrap_servers, fresh("tx")
+    zombie = transactional(servers, name)
+    zombie.begin_transaction()
+    zombie.send(topic, "zombie", partition=0).result(GUARD_S)
+    with transactional(servers, name) as heir:
+        with heir.transaction():
+            heir.send(topic, "heir", partition=0)
+        late = zombie.send(topic, "from the grave", partition=0)
+        assert late.exception(GUARD_S) is not None
+        with pytest.raises(errors.KafkaError):
+            zombie.commit_transaction()
+        zombie.close()
+    assert read(servers, topic) == ["heir"]
+
+
+def test_a_send_that_failed_makes_the_commit_fail(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    small = fresh("small")
+    cluster.create_topic(small, partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+    with transactional(servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "good", partition=0)
+        bad = producer.send(small, b"x" * 5_000, partition=0)
+        with pytest.raises(errors.TransactionAbortable) as failed:
+            producer.commit_transaction()
+        assert isinstance(failed.value.__cause__, errors.RecordTooLarge)
+        assert failed.value.topic == small
+        assert isinstance(bad.exception(GUARD_S), errors.RecordTooLarge)
+        with pytest.raises(errors.TransactionAbortable, match="abort_transaction"):
+            producer.send(topic, "refused", partition=0)
+        with pytest.raises(errors.TransactionAbortable):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        for nth in range(3):
+            with producer.transaction():
+                producer.send(topic, f"after {nth}", partition=0)
+                producer.send(small, f"after {nth}", partition=0)
+    assert read(servers, topic) == ["after 0", "after 1", "after 2"]
+    assert read(servers, small, 1) == ["after 0", "after 1", "after 2"]
+
+
+def test_the_block_aborts_when_its_commit_fails(cluster: Any) -> None:
+    small, servers = fresh("small"), cluster.bootstrap_servers
+    cluster.create_topic(small, partitions=1, replication_factor=1, configs={"max.message.bytes": "1000"})
+    with transactional(servers) as producer:
+        with pytest.raises(errors.TransactionAbortable), producer.transaction():
+            producer.send(small, b"x" * 5_000, partition=0)
+        with producer.transaction():
+            producer.send(small, "good", partition=0)
+    assert read(servers, small, 1) == ["good"]
+
+
+def test_records_belong_to_a_transaction(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    with transactional(servers) as producer:
+        for send in (lambda: producer.send(topic, "x"), lambda: producer.send_many(topic, ["x"])):
+            with pytest.raises(IllegalStateError, match="begin_transaction"):
+                send()
+        with producer.transaction():
+            producer.send(topic, "in", partition=0)
+        for send in (lambda: producer.send(topic, "x"), lambda: producer.send_many(topic, ["x"])):
+            with pytest.raises(IllegalStateError, match="begin_transaction"):
+                send()
+    assert read(servers, topic, isolation_level="read_uncommitted") == ["in"]
+
+
+def test_closing_aborts_what_is_open(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    with transactional(servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "open", partition=0).result(GUARD_S)
+    assert read(servers, topic) == []                  # it would wait for the end of an open transaction
+
+
+def test_ctrl_c_in_the_block_aborts(cluster: Any) -> None:
+    topic, servers = new_topic(cluster), cluster.bootstrap_servers
+    with transactional(servers) as producer:
+        with pytest.raises(KeyboardInterrupt), producer.transaction():
+            producer.send(topic, "lost", partition=0).result(GUARD_S)
+            raise KeyboardInterrupt
+        with producer.transaction():
+            producer.send(topic, "kept", partition=0)
+    assert read(servers, topic) == ["kept"]
+
+
+# ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
+
+
+def test_a_change_of_the_transaction_version_while_running() -> None:
+    """The producer goes by what the brokers say last, from transaction to transaction."""
+    with EmbeddedCluster(brokers=1, features={"transaction.version": 1}) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        seen: list[str] = []
+        cluster.control("AddPartitionsToTxn", lambda request: seen.append("added"))
+        with transactional(servers) as producer:
+            for level, upgrade_type in ((2, 1), (1, 2), (2, 1)):
+                with producer.transaction():
+                    producer.send(topic, f"before {level}", partition=0)
+                update = protocol.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type)
+                answer = cluster._submit(protocol.UpdateFeaturesRequest(feature_updates=[update]))
+                assert not answer.error_code, answer
+                producer.begin_transaction()
+                producer.send(topic, f"across {level}", partition=0).result(GUARD_S)
+                cluster.stop_broker(1)                     # new connections tell the level
+                cluster.start_broker(1)
+                producer.commit_transaction()
+                seen.clear()
+                with producer.transaction():
+                    producer.send(topic, f"after {level}", partition=0)
+                    producer.send(topic, f"after {level}", partition=1)
+                assert bool(seen) is (level == 1)
+        expected = [f"{when} {level}" for level in (2, 1, 2) for when in ("before", "across", "after", "after")]
+        assert read(servers, topic) == sorted(expected)
+
+
+def test_partitions_are_added_in_one_request_by_version_1() -> None:
+    with EmbeddedCluster(brokers=1, features={"transaction.version": 1}) as cluster:
+        topic = fresh("t")
+        cluster.create_topic(topic, partitions=20, replication_factor=1)
+        asked: list[int] = []
+        cluster.control(
+            "AddPartitionsToTxn", lambda request: asked.append(sum(len(each.partitions) for each in request.v3_and_below_topics))
+        )
+        with transactional(cluster.bootstrap_servers, linger_ms=1_000) as producer:
+            with producer.transaction():
+                for number in range(2_000):
+                    producer.send(topic, str(number), partition=number % 20)
+            assert sum(asked) == 20
+            assert len(asked) <= 3
+
+
+def test_a_commit_that_timed_out_can_be_called_again(single: Any) -> None:
+    topic, servers = new_topic(single), single.bootstrap_servers
+    with transactional(servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "kept", partition=0).result(GUARD_S)
+        single.pause_broker(1)
+        with pytest.raises(KafkaTimeoutError, match="call commit_transaction"):
+            producer.commit_transaction(timeout=0.2)
+        with pytest.raises(IllegalStateError, match="commit_transaction"):
+            producer.abort_transaction()
+        with pytest.raises(IllegalStateError, match="commit_transaction"):
+            producer.begin_transaction()
+        single.resume_broker(1)
+        producer.commit_transaction()
+        producer.commit_transaction()                      # its end is told as often as it is asked for
+        with pytest.raises(IllegalStateError, match="committed already"):
+            producer.abort_transaction()
+    assert read(servers, topic) == ["kept"]
+
+
+def test_init_transactions_that_timed_out_can_be_called_again(single: Any) -> None:
+    single.pause_broker(1)
+    producer = KafkaProducer(bootstrap_servers=single.bootstrap_servers, transactional_id="x")
+    with pytest.raises(KafkaTimeoutError, match="init_transactions"):
+        producer.init_transactions(timeout=0.2)
+    single.resume_broker(1)
+    producer.init_transactions()
+    with pytest.raises(IllegalStateError):
+        producer.commit_transaction()
+    producer.close()
+
+
+ENDINGS = ["FindCoordinator", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("fault", ["disconnect", "drop the answer's connection late", "not coordinator", "loading", "concurrent"])
+def test_a_coordinator_that_errs_in_each_phase(version: int, fault: str) -> None:
+    """Each request of a transaction meets the fault twice; the transaction is committed all the same, once."""
+    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+        topic, servers, group = new_topic(cluster), cluster.bootstrap_servers, fresh("g")
+        erred: dict[str, int] = dict.fromkeys(ENDINGS, 0)
+        for api in ENDINGS:
+            cluster.control(api, erring(api, fault, erred))
+        with transactional(servers, request_timeout_ms=2_000, delivery_timeout_ms=60_000) as producer:
+            for nth in range(2):
+                with producer.transaction():
+                    producer.send(topic, f"{nth}", partition=0)
+                    producer.send_offsets_to_transaction({TopicPartition(topic, 0): nth + 1}, group)
+        missing = {api for api, count in erred.items() if not count}
+        assert missing <= ({"AddPartitionsToTxn", "AddOffsetsToTxn"} if version == 2 else set()) | (
+            {"Produce", "FindCoordinator"} if fault in ("not coordinator", "loading", "concurrent") else set()
+        )
+        assert read(servers, topic) == ["0", "1"]
+        with KafkaConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+            assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(2)
+
+
+def erring(api: str, fault: str, erred: dict[str, int]) -> Any:
+    from kafkacore.broker.faults import Disconnect
+
+    code = {"not coordinator": Code.NOT_COORDINATOR, "loading": Code.COORDINATOR_LOAD_IN_PROGRESS}.get(
+        fault, Code.CONCURRENT_TRANSACTIONS
+    )
+
+    def control(request: Any) -> Any:
+        if erred[api] >= 2:
+            return None
+        if fault == "disconnect":
+            erred[api] += 1
+            return Disconnect
+        if fault.startswith("drop"):
+            erred[api] += 1
+            return Disconnect if erred[api] % 2 else None
+        if api == "EndTxn":
+            erred[api] += 1
+            return protocol.EndTxnResponse(error_code=code)
+        if api == "InitProducerId":
+            erred[api] += 1
+            return protocol.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+        if api == "AddOffsetsToTxn":
+            erred[api] += 1
+            return protocol.AddOffsetsToTxnResponse(error_code=code)
+        if api == "AddPartitionsToTxn" and request.v3_and_below_topics:
+            erred[api] += 1
+            return protocol.AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=[
+                    protocol.AddPartitionsToTxnTopicResult(
+                        name=each.name,
+                        results_by_partition=[
+                            protocol.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                            for index in each.partitions
+                        ],
+                    )
+                    for each in request.v3_and_below_topics
+                ]
+            )
+        if api == "TxnOffsetCommit":
+            erred[api] += 1
+            return protocol.TxnOffsetCommitResponse(
+                topics=[
+                    protocol.TxnOffsetCommitResponseTopic(
+                        name=each.name,
+                        partitions=[
+                            protocol.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code)
+                            for part in each.partitions
+                        ],
+                    )
+                    for each in request.topics
+                ]
+            )
+        return None
+
+    return control
+
+
+def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        with transactional(servers, transaction_timeout_ms=100) as producer:
+            producer.begin_transaction()
+            producer.send(topic, "late", partition=0).result(GUARD_S)
+            assert read(servers, topic) == []              # returns when the transaction has ended
+            with pytest.raises(errors.KafkaError) as failed:
+                producer.commit_transaction()
+            assert failed.value.txn_requires_abort, failed.value
+            producer.abort_transaction()
+            with producer.transaction():
+                producer.send(topic, "next", partition=0)
+        assert read(servers, topic) == ["next"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_brokers_that_go_while_transactions_are_committed(version: int, how: str) -> None:
+    """Each broker in turn goes while a thread commits one transaction after the other, and comes back."""
+    with EmbeddedCluster(brokers=3, features={"transaction.version": version}) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        done, committed, failures = threading.Event(), [], []
+        moved = threading.Event()
+
+        def run() -> None:
+            try:
+                with transactional(servers, delivery_timeout_ms=60_000, request_timeout_ms=5_000) as producer:
+                    nth = 0
+                    while not done.is_set() or nth % 7:
+                        nth += 1
+                        with producer.transaction():
+                            for index in range(3):
+                                producer.send(topic, f"{nth} {index}", partition=index)
+                        committed.append(nth)
+                        moved.set()
+            except BaseException as error:
+                failures.append(error)
+                moved.set()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        for broker in (1, 2, 3):
+            moved.clear()
+            assert moved.wait(GUARD_S)
+            (cluster.stop_broker if how == "stop" else cluster.kill_broker)(broker)
+            moved.clear()
+            assert moved.wait(GUARD_S)
+            cluster.start_broker(broker)
+        done.set()
+        thread.join(GUARD_S)
+        assert not thread.is_alive()
+        assert not failures, failures
+        assert read(servers, topic) == sorted(f"{nth} {index}" for nth in committed for index in range(3))

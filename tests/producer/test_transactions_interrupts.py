@@ -1,0 +1,123 @@
+"""Ctrl+C at every line of a transaction's calls: made again, they come to their end; what was committed is there once, the rest never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker_model import LOST, REFUSED
+from test_interrupts import Interrupter, no_collection
+from transaction_model import TransactionalBench, TransactionalBroker
+
+from kafkacore.producer.transactions import COMMITS, Phase, StepKind
+
+__all__ = ["no_collection"]
+
+
+def finish(bench: TransactionalBench, commit: bool) -> str:
+    """What an application does after Ctrl+C: the same call again."""
+    assert bench.engine is not None
+    for _ in range(5):
+        phase = bench.engine.at.phase
+        if phase is Phase.READY:
+            last = bench.engine.at.last
+            return "committed" if last is not None and last.kind is StepKind.COMMIT else "aborted"
+        if phase in COMMITS or (phase is Phase.OPEN and commit):
+            bench.commit_transaction()
+        else:
+            bench.abort_transaction()
+    raise AssertionError(bench.engine.at)
+
+
+def at_every_line(
+    version: int, scenario: Callable[[TransactionalBench], object], check: Callable[[TransactionalBench], None], before: Any
+) -> int:
+    """Runs a scenario once per line, each time interrupted there; returns how many lines there were."""
+    for at in range(100_000):
+        bench = TransactionalBench(version, batch_size=512, buffer_memory=65536)
+        bench.init_transactions()
+        with bench.transaction():
+            bench.send("t", "0", partition=0)
+        before(bench)
+        interrupted = Interrupter(at).run(lambda bench=bench: scenario(bench))  # type: ignore[misc]
+        check(bench)
+        assert not bench.accumulator.has_incomplete
+        assert bench.pool.available_bytes == bench.pool.total_bytes
+        if not interrupted:
+            return at
+    raise AssertionError("no end")
+
+
+VALUES = [f"{number:0100}" for number in range(12)]
+
+
+def send_all(bench: TransactionalBench) -> None:
+    for number, value in enumerate(VALUES):
+        bench.send("t", value, partition=number % 2)
+
+
+def goes_on(bench: TransactionalBench, expected: list[list[str]]) -> None:
+    with bench.transaction():
+        bench.send("t", "next", partition=1)
+    assert bench.broker.committed == [[value.encode() for value in values] for values in [["0"], *expected, ["next"]]]
+
+
+def no_faults(broker: TransactionalBroker) -> None: ...
+
+
+def lost_answers(broker: TransactionalBroker) -> None:
+    broker.faults.extend([LOST, REFUSED])
+    broker.ends += [LOST, REFUSED]
+
+
+FAULTS = pytest.mark.parametrize("faults", [no_faults, lost_answers])
+VERSIONS = pytest.mark.parametrize("version", [1, 2])
+
+
+@FAULTS
+@VERSIONS
+def test_a_commit(version: int, faults: Any) -> None:
+    def before(bench: TransactionalBench) -> None:
+        bench.begin_transaction()
+        send_all(bench)
+        faults(bench.broker)
+
+    def check(bench: TransactionalBench) -> None:
+        assert finish(bench, True) == "committed"
+        goes_on(bench, [VALUES])
+
+    assert at_every_line(version, TransactionalBench.commit_transaction, check, before) > 30
+
+
+@FAULTS
+@VERSIONS
+def test_an_abort(version: int, faults: Any) -> None:
+    def before(bench: TransactionalBench) -> None:
+        bench.begin_transaction()
+        send_all(bench)
+        bench.step()
+        faults(bench.broker)
+
+    def check(bench: TransactionalBench) -> None:
+        assert finish(bench, False) == "aborted"
+        goes_on(bench, [])
+
+    assert at_every_line(version, TransactionalBench.abort_transaction, check, before) > 30
+
+
+@VERSIONS
+def test_a_block(version: int) -> None:
+    """Whatever the line: all of the block is committed, or nothing of it, and what the producer says of it is true."""
+
+    def scenario(bench: TransactionalBench) -> None:
+        with bench.transaction():
+            send_all(bench)
+
+    def check(bench: TransactionalBench) -> None:
+        ended = finish(bench, False)
+        committed = len(bench.broker.committed) == 2
+        assert committed or ended == "aborted" or bench.broker.committed == [[b"0"]]
+        goes_on(bench, [VALUES] if committed else [])
+
+    assert at_every_line(version, scenario, check, lambda bench: None) > 40

@@ -1,0 +1,157 @@
+"""Transactions in the Sender's passes: what is drained when, and that nothing is done in vain."""
+
+from __future__ import annotations
+
+import pytest
+from broker_model import LOST
+from transaction_model import TransactionalBench, TransactionalBroker
+
+from kafkacore import errors, protocol
+from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
+from kafkacore.producer.accumulator import NEVER_MS
+from kafkacore.producer.transactions import Phase
+
+VERSIONS = pytest.mark.parametrize("version", [1, 2])
+
+
+def begun(version: int) -> TransactionalBench:
+    bench = TransactionalBench(version)
+    bench.init_transactions()
+    bench.begin_transaction()
+    return bench
+
+
+@VERSIONS
+def test_an_open_transaction_that_rests_needs_no_pass(version: int) -> None:
+    bench = begun(version)
+    bench.send("t", "x", partition=0).result(60)
+    bench.step()
+    assert not bench.engine.gate.busy  # type: ignore[union-attr]
+    assert not bench.sender.has_transaction_work()
+    assert bench.sender.send_producer_data(bench.clock.now_ms()) >= NEVER_MS - bench.clock.now_ms()
+
+
+@VERSIONS
+def test_each_batch_is_marked_as_transactional(version: int) -> None:
+    bench = begun(version)
+    seen = []
+    serve = bench.broker.serve
+
+    def look(request: object, message: object) -> None:
+        if isinstance(message, protocol.ProduceRequest):
+            seen.append(message)
+        serve(request, message)
+
+    bench.broker.serve = look  # type: ignore[method-assign]
+    bench.send("t", "x", partition=0).result(60)
+    (message,) = seen
+    from producer_support import read_request
+
+    assert message.transactional_id == "x"
+    assert all(batch.is_transactional for batch in read_request(message).values())
+
+
+@VERSIONS
+def test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one(version: int) -> None:
+    bench = TransactionalBench(version)
+    bench.init_transactions()
+    numbers = []
+    for _ in range(3):
+        with bench.transaction():
+            bench.send("t", "x", partition=0).result(60)
+            books = bench.sender.transactions._partitions[bench.topic.partitions[0]]  # type: ignore[union-attr]
+            numbers.append((books.epoch, books.next_sequence))
+    assert numbers == ([(0, 1), (0, 2), (0, 3)] if version == 1 else [(0, 1), (1, 1), (2, 1)])
+
+
+@VERSIONS
+def test_a_batch_that_is_late_for_its_delivery_fails_the_commit(version: int) -> None:
+    bench = begun(version)
+    future = bench.send("t", "x", partition=0)
+    bench.broker.faults.extend([Code.NOT_LEADER_OR_FOLLOWER] * 10_000)
+    with pytest.raises(errors.TransactionAbortable) as failed:
+        bench.commit_transaction(timeout=1_000)
+    assert isinstance(failed.value.__cause__, KafkaTimeoutError)
+    assert not isinstance(failed.value, KafkaTimeoutError), "this commit is over"
+    assert isinstance(future.exception(0), KafkaTimeoutError)
+    bench.broker.faults.clear()
+    bench.abort_transaction()
+    with bench.transaction():
+        bench.send("t", "next", partition=0)
+    assert bench.broker.committed == [[b"next"]]
+
+
+@VERSIONS
+def test_a_batch_that_waits_for_a_retry_is_not_sent_after_the_abort(version: int) -> None:
+    bench = begun(version)
+    bench.broker.faults.append(Code.NOT_LEADER_OR_FOLLOWER)
+    future = bench.send("t", "x", partition=0)
+    bench.step()
+    bench.step()
+    bench.step()
+    assert not future.done()
+    bench.abort_transaction()
+    assert isinstance(future.exception(0), errors.TransactionAborted)
+    with bench.transaction():
+        bench.send("t", "next", partition=0)
+    assert bench.broker.committed == [[b"next"]]
+    assert bench.broker.logs[0].values == [b"next"]
+
+
+@VERSIONS
+def test_a_lost_answer_to_the_last_batch_does_not_double_it(version: int) -> None:
+    bench = begun(version)
+    bench.broker.faults.append(LOST)
+    bench.send("t", "x", partition=0)
+    bench.commit_transaction()
+    assert bench.broker.committed == [[b"x"]]
+
+
+def test_partitions_wait_until_they_are_added() -> None:
+    bench = begun(1)
+    asked: list[str] = []
+    serve = bench.broker.serve
+
+    def look(request: object, message: object) -> None:
+        asked.append(type(message).__name__)
+        serve(request, message)
+
+    bench.broker.serve = look  # type: ignore[method-assign]
+    for index in (0, 1):
+        bench.send("t", "x", partition=index)
+    bench.commit_transaction()
+    assert asked == ["AddPartitionsToTxnRequest", "ProduceRequest", "EndTxnRequest"]
+
+
+def test_records_of_another_thread_do_not_leave_behind_the_decision() -> None:
+    """EndTxn may have been carried out: a batch sent now would be part of no transaction, or of the next one."""
+    bench = begun(2)
+    bench.send("t", "in time", partition=0).result(60)
+    bench.broker.ends.append(LOST)
+    with pytest.raises(KafkaTimeoutError):
+        bench.commit_transaction(timeout=0.0)
+    while bench.engine.at.phase is not Phase.DECIDING:  # type: ignore[union-attr]
+        bench.step(1)
+    bench._gate = None                                    # as if its look at the gate had come before the commit
+    bench.send("t", "late", partition=0)
+    bench._gate = bench.engine.gate  # type: ignore[union-attr]
+    bench.commit_transaction()
+    assert bench.broker.committed == [[b"in time"]]
+    with bench.transaction():
+        bench.send("t", "next", partition=1)
+    assert bench.broker.committed == [[b"in time"], [b"late", b"next"]]
+
+
+def test_send_is_refused_outside_of_a_transaction() -> None:
+    bench = TransactionalBench(2)
+    bench.init_transactions()
+    with pytest.raises(IllegalStateError):
+        bench.send("t", "x", partition=0)
+
+
+def test_the_model_of_the_broker_refuses_what_a_coordinator_would() -> None:
+    bench = begun(2)
+    assert isinstance(bench.client, TransactionalBroker)
+    bench.send("t", "x", partition=0).result(60)
+    with pytest.raises(AssertionError):
+        bench.broker.end(protocol.EndTxnRequest(transactional_id="x", producer_id=7, producer_epoch=5, committed=True))
