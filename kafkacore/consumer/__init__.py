@@ -211,9 +211,10 @@ class KafkaConsumer:
             self._rewind()
             if self._group is not None:
                 self._group.refuse_inside_listener("unsubscribe")
+                self._group.finish()
+                self._group.begin_to_leave("unsubscribed")
             try:
                 if self._group is not None:
-                    self._group.finish()
                     self._group.leave("unsubscribed", self.config.default_api_timeout_ms)
             finally:
                 self._topics.unsubscribe()

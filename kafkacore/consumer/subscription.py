@@ -148,10 +148,10 @@ class SubscriptionState:
 
     def unsubscribe(self) -> None:
         """Reads nothing; the next subscription may be of any mode."""
+        self.set_assignment(())
         self.mode = Mode.NONE
         self.topics = frozenset()
         self.pattern = None
-        self.set_assignment(())
 
     def set_assignment(self, tps: Iterable[TopicPartition]) -> None:
         """Makes `tps` the assignment. Partitions that stay keep their state, new ones begin in INITIALIZING.

@@ -6,6 +6,9 @@ What a call had in hand comes with the next one, once, and is not committed befo
 from __future__ import annotations
 
 import gc
+import itertools
+import random
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -72,6 +75,8 @@ def make(shared: EmbeddedCluster, group: str) -> Iterator[Callable[..., KafkaCon
             "max_partition_fetch_bytes": 300,
             "fetch_max_wait_ms": 20,
         }
+        if settings.get("group_protocol") == "consumer":
+            del given["heartbeat_interval_ms"]
         consumer = KafkaConsumer("t", **{**given, **settings})
         made.append(consumer)
         return consumer
@@ -84,7 +89,8 @@ def make(shared: EmbeddedCluster, group: str) -> Iterator[Callable[..., KafkaCon
 class Reading:
     """What came of each partition, and what may be committed of it."""
 
-    def __init__(self, consumer: KafkaConsumer, observer: KafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer, observer: KafkaConsumer, *, repeats: bool = False) -> None:
+        self.repeats = repeats
         self.consumer = consumer
         self.observer = observer
         self.next = {TopicPartition("t", i): 0 for i in range(PARTITIONS)}
@@ -94,6 +100,8 @@ class Reading:
     def take(self, tp: tuple[str, int], values: list[bytes]) -> None:
         for value in values:
             offset, partition = divmod(int(value), PARTITIONS)
+            if self.repeats and offset < self.next[TopicPartition(*tp)]:
+                continue
             assert (tp[1], self.next[TopicPartition(*tp)]) == (partition, offset)
             self.next[TopicPartition(*tp)] += 1
 
@@ -115,6 +123,19 @@ class Reading:
             self.take((record.topic, record.partition), [record.value])
             if taken == 2:
                 return
+
+    def iterate_one(self) -> None:
+        record = next(iter(self.consumer))
+        self.take((record.topic, record.partition), [record.value])
+
+    def read_some(self) -> None:
+        """Something new of every partition."""
+        before = dict(self.next)
+        while any(self.next[tp] == offset for tp, offset in before.items()):
+            polled = self.consumer.poll(60, max_records=4)
+            assert polled, (self.next, self.consumer._group.membership.phase, self.consumer._subscription.mode)
+            for tp, records in polled.items():
+                self.take(tp, [r.value for r in records])
 
     def check_committed(self) -> None:
         """Nothing behind what was handed over."""
@@ -203,5 +224,110 @@ def test_the_background_drives_while_the_caller_is_interrupted_on_the_way_out(ma
         reading.check_committed()
         reading.poll()
         reading.take_polled()
+    reading.read_the_rest()
+    reading.check_committed()
+
+
+MEMBERSHIP = (
+    "consumer/__init__.py",
+    "consumer/reading.py",
+    "consumer/topics.py",
+    "consumer/chunks.py",
+    "consumer/subscription.py",
+    "net/driver.py",
+    "group/member.py",
+    "group/membership.py",
+    "group/classic.py",
+    "group/modern.py",
+    "group/commits.py",
+)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("call", ["subscribe", "unsubscribe"])
+def test_ctrl_c_at_any_line_of_a_call_that_joins_or_leaves(make, observer, call: str, protocol: str) -> None:
+    """The same call works when it is repeated, and reading goes on where it was committed: nothing is skipped."""
+    consumer = make(group_protocol=protocol)
+    reading = Reading(consumer, observer, repeats=True)
+    reading.read_some()
+    calls: dict[str, Callable[[], object]] = {
+        "subscribe": lambda: consumer.subscribe(["t"]),
+        "unsubscribe": consumer.unsubscribe,
+    }
+    for at in itertools.count(0, 7):
+        interrupted = Interrupter(at, files=MEMBERSHIP).run(calls[call])
+        if call == "unsubscribe" and at % 2:
+            consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        reading.read_some()
+        if not interrupted or sum(reading.next.values()) > RECORDS * 0.8:
+            break
+    assert at >= 30
+    reading.check_committed()
+
+
+@pytest.mark.parametrize("call", ["seek", "pause"])
+def test_ctrl_c_while_a_for_loop_gives_back_what_it_has_in_hand(make, observer, call: str) -> None:
+    consumer = make(enable_auto_commit=False)
+    reading = Reading(consumer, observer)
+    tps = list(reading.next)
+
+    def seek() -> None:
+        for tp in tps:
+            consumer.seek(tp, reading.next[tp])
+
+    reading.iterate()
+    for at in itertools.count():
+        interrupted = Interrupter(at, files=HANDING_OVER).run(seek if call == "seek" else lambda: consumer.pause(*tps))
+        consumer.resume(*tps)
+        reading.iterate()
+        if not interrupted:
+            break
+    assert at > 20
+    reading.read_the_rest()
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_signals_at_any_time_lose_and_repeat_nothing(make, observer, auto: bool) -> None:
+    """Real ones, which come when they come: the calls are made until a hundred were interrupted."""
+    consumer = make(enable_auto_commit=auto)
+    reading = Reading(consumer, observer)
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    calls = [reading.poll, reading.poll_batch, reading.iterate_one, consumer.paused, consumer.consumer_group_metadata]
+    fires = threading.Event()
+    ended = threading.Event()
+    caught = 0
+
+    def interrupt(*_: object) -> None:
+        if fires.is_set():
+            fires.clear()
+            raise KeyboardInterrupt
+
+    def shoot() -> None:
+        while not ended.wait(rng.random() * 0.003):
+            if fires.is_set():
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=shoot)
+    thread.start()
+    try:
+        while caught < 100 and sum(reading.next.values()) < RECORDS * 2 // 3:
+            call = rng.choice(calls)
+            fires.set()
+            try:
+                call()
+            except KeyboardInterrupt:
+                caught += 1
+            fires.clear()
+            reading.take_polled()
+            if not caught % 20:
+                reading.check_committed()
+    finally:
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert caught >= 10, seed
     reading.read_the_rest()
     reading.check_committed()

@@ -107,6 +107,7 @@ class GroupMember:
         self._announced: frozenset[TopicPartition] = frozenset()
         self._calling = ""
         self._raised: BaseException | None = None
+        self._leaves = ""  # why this member leaves, until it has left
         self._due_ms = 0
         self._seen_answers = -1
 
@@ -119,10 +120,13 @@ class GroupMember:
         return self.membership.metadata if self.managed else ConsumerGroupMetadata(self.group_id)
 
     def start_anew(self, client: NetworkClient) -> None:
-        """The call before was interrupted: what was under way is sent again."""
+        """The call before was interrupted: what was under way is sent again. A member that was leaving leaves."""
         self.membership.start_anew(client)
         self.commits.start_anew()
         self._auto = None
+        if self._leaves:
+            self._depart(self._driver.clock.now_ms())
+            self._subscription.unsubscribe()
 
     # -- by the driving thread ----------------------------------------------------------------------------------------------------
 
@@ -493,6 +497,11 @@ class GroupMember:
                 log.warning("group %s: commits were under way when the consumer was closed: %s", self.group_id, error)
             self.call_back()
 
+    def begin_to_leave(self, reason: str) -> None:
+        """From now on the member leaves even if `leave` is interrupted: then before the next call, which finds nothing subscribed to."""
+        if self.managed:
+            self._leaves = reason
+
     def leave(self, reason: str, timeout_ms: int) -> None:
         """Gives all partitions up and leaves the group: commits what was processed, calls the listener, tells the coordinator.
 
@@ -505,21 +514,19 @@ class GroupMember:
         deadline_ms = clock.now_ms() + timeout_ms
         owned = frozenset(self._subscription.partitions) - self._announced
         lost = not self.membership.joined
+        self.begin_to_leave(reason)
         try:
             if owned and not lost and self._config.enable_auto_commit and (offsets := self.processed()):
                 self.commit(offsets, timeout_ms)
         except errors.KafkaError as error:
             log.warning("group %s: the commit before leaving failed, records may come twice: %s", self.group_id, error)
         finally:
-            if owned:
-                self._call("on_partitions_lost" if lost else "on_partitions_revoked", owned)
-            now_ms = clock.now_ms()
-            self.membership.leave(now_ms, reason)
-            self._committed.clear()
-            self.handed = {}
-            self._stage = 0
-            self._carrying = None
-            self._announced = frozenset()
+            try:
+                if owned:
+                    self._call("on_partitions_lost" if lost else "on_partitions_revoked", owned)
+            finally:
+                now_ms = clock.now_ms()
+                self._depart(now_ms)
         try:
             self._driver.run(self._advance, lambda: not self.membership.leaving, max(0, deadline_ms - now_ms))
         except errors.KafkaError as error:
@@ -527,3 +534,12 @@ class GroupMember:
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
+
+    def _depart(self, now_ms: int) -> None:
+        self.membership.leave(now_ms, self._leaves)
+        self._committed.clear()
+        self.handed = {}
+        self._stage = 0
+        self._carrying = None
+        self._announced = frozenset()
+        self._leaves = ""

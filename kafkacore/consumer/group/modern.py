@@ -626,15 +626,16 @@ class ConsumerMembership:
     def _go(self, now_ms: int) -> None:
         """Has no epoch any more, and tells the coordinator, with a later step if it cannot be reached now."""
         known = self._joins and (self._release or self.phase in _MEMBER or self.phase is Phase.JOINING)
+        if known:  # first, so that Ctrl+C behind it does not keep it from the coordinator
+            self._release = True
+            self._release_until_ms = now_ms + self._settings.session_timeout_ms
+            self._unreleased = None
+            self._retry_at_ms = now_ms
         self._forget_epoch()
         self._joins = self._failed = False
         self.rebalance_began_ms = -1
         self._move(Phase.LEFT)
         if known:
-            self._release = True
-            self._release_until_ms = now_ms + self._settings.session_timeout_ms
-            self._unreleased = None
-            self._retry_at_ms = now_ms
             self._say_goodbye(now_ms)
 
     def _say_goodbye(self, now_ms: int) -> None:
