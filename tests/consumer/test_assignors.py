@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import PartitionAssignor, RebalanceProtocol, errors
-from kafkacore.consumer.group import balance
+from kafkacore.consumer.group import balance, sticky
 from kafkacore.consumer.group.assignor import (
     MemberAssignment,
     MemberSubscription,
@@ -159,6 +159,22 @@ def test_the_newest_generation_has_a_partition_that_two_claim(kind):
     both = (TopicPartition("t", 0), TopicPartition("t", 1))
     found = kind().assign(cluster, {"a": joining(kind, wants, both, 4), "b": joining(kind, wants, both[:1], 5)})
     assert partitions_by_member(found) == {"a": both[1:], "b": both[:1]}
+
+
+def test_of_two_who_claim_everything_neither_keeps_anything_until_both_gave_it_up():
+    cluster = make_cluster(random.Random(1), {"t": 3})
+    tps = [TopicPartition("t", i) for i in range(3)]
+    claims = {name: joining(CooperativeStickyAssignor, MemberSubscription(("t",)), tps, 5) for name in "ab"}
+    assert partitions_by_member(CooperativeStickyAssignor().assign(cluster, claims)) == {"a": (), "b": ()}
+    whole = partitions_by_member(Whole().assign(cluster, claims))
+    assert sorted(tp for mine in whole.values() for tp in mine) == tps
+
+
+@given(st.integers(0, 50), st.integers(1, 12))
+def test_a_new_group_is_dealt_to_as_one_whose_members_own_nothing(partitions, members):
+    tps = [TopicPartition("t", i) for i in range(partitions)]
+    general = sticky._Constrained(tps, [[] for _ in range(members)]).assign()
+    assert [[tps[p] for p in mine] for mine in general] == sticky._deal_to_all(tps, members)
 
 
 @pytest.mark.parametrize("kind", STICKY)

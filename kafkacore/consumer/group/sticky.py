@@ -84,6 +84,8 @@ class AbstractStickyAssignor(PartitionAssignor):
                 partition_racks = []
         alike = {id(places): places for places in wanted.values()}
         if not partition_racks and all(len(places) == len(members) for places in alike.values()):
+            if not any(owners.owned) and not owners.contested:
+                return assignments(members, _deal_to_all(partitions, len(members)))
             given = _Constrained(partitions, owners.owned).assign()
         else:
             given = balance([*wanted.values()], begins, len(partitions), owners.owned, member_racks, partition_racks)
@@ -214,6 +216,11 @@ def _settle_claims(
     return Owners(owned, contested)
 
 
+def _deal_to_all(partitions: Sequence[TopicPartition], count: int) -> list[Sequence[TopicPartition]]:
+    """What `_Constrained` finds where no member owns anything: all in turn."""
+    return [partitions[nth::count] for nth in range(count)]
+
+
 class _Constrained:
     """All members want the same topics.
 
@@ -246,11 +253,6 @@ class _Constrained:
             The partitions that no member keeps, in the order of topics and numbers.
         """
         low, partitions = self.low, self._partitions
-        if not any(self._owned):
-            self.given = [[] for _ in self._owned]
-            self.below = [*range(len(self._owned))] if low else []
-            self.at_quota = [] if low else [*range(len(self._owned))]
-            return [*range(len(partitions))]
         free = bytearray(b"\1" * len(partitions))
         at_quota = []
         for member, mine in enumerate(self._owned):
