@@ -6,6 +6,7 @@ import base64
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -56,6 +57,14 @@ def produce(
         str | None, typer.Option("-k", "--key-separator", help="What stands between key and value; no keys without it.")
     ] = None,
     compression: Annotated[str, typer.Option("-c", "--compression", help="none, gzip, snappy, lz4 or zstd.")] = "none",
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            help="Send each file in a transaction of its own under this name: readers of committed data see the whole file, or nothing "
+            "of it. Another command with the same name is fenced.",
+        ),
+    ] = None,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
@@ -66,14 +75,20 @@ def produce(
     sizes = [file.stat().st_size for file in files or ()]  # a missing file is found before anything is sent
     sent = sent_bytes = 0
     start = time.monotonic()
-    settings = client_settings(bootstrap_server, setting, **{"compression.type": compression, "max.block.ms": PATIENCE_MS})
+    own = {"compression.type": compression, "max.block.ms": PATIENCE_MS}
+    if transactional_id is not None:
+        own["transactional.id"] = transactional_id
+    settings = client_settings(bootstrap_server, setting, **own)
     with KafkaProducer(settings) as producer, byte_progress(topic, sum(sizes) or None, visible=not json) as bar:
+        transactional = producer.config.transactional_id is not None
+        if transactional:
+            producer.init_transactions()
         waiting = []
         sources: list[Path | None] = [*files] if files else [None]
         for source in sources:
             name, line_number = ("standard input", 1) if source is None else (str(source), 1)
             stream: BinaryIO = sys.stdin.buffer if source is None else source.open("rb")
-            with stream:
+            with stream, producer.transaction() if transactional else nullcontext():
                 for lines, size in _chunks_of_lines(stream):
                     keys = None
                     if key_separator is not None:
@@ -89,7 +104,8 @@ def produce(
             _check(batch.result())
     seconds = time.monotonic() - start
     if json:
-        print_json({"topic": topic, "records": sent, "bytes": sent_bytes, "seconds": round(seconds, 6)})
+        done = {"transactions": len(sources)} if transactional else {}
+        print_json({"topic": topic, "records": sent, "bytes": sent_bytes, "seconds": round(seconds, 6), **done})
     else:
         messages.print(f"{sent:,} records, {sent_bytes:,} bytes to {topic} in {seconds:.2f} s")
 
@@ -151,6 +167,14 @@ def consume(
     most: Annotated[int | None, typer.Option("-n", "--max", min=1, help="Stop after so many records.")] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Only this partition.")] = None,
     exit_at_end: Annotated[bool, typer.Option("-e", "--exit-at-end", help="Stop at the records that are there at the start.")] = False,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            "--isolation",
+            metavar="read_committed|read_uncommitted",
+            help="read_committed: nothing of transactions that are open or were aborted.",
+        ),
+    ] = None,
     key_separator: Annotated[str | None, typer.Option("-k", "--key-separator", help="Print keys, this between key and value.")] = None,
     form: Annotated[
         str, typer.Option("--format", metavar="raw|json", help="raw: values as they are, a line each. json: an object each.")
@@ -167,7 +191,11 @@ def consume(
     line_of = _line_maker(json or form == "json", None if key_separator is None else key_separator.encode())
     offset = int(start) if start.isdecimal() else None
     reset = start if offset is None else "none"
+    if isolation not in (None, "read_committed", "read_uncommitted"):
+        raise typer.BadParameter("must be read_committed or read_uncommitted", param_hint="--isolation")
     own = {"auto.offset.reset": reset, "allow.auto.create.topics": False, "default.api.timeout.ms": PATIENCE_MS}
+    if isolation is not None:
+        own["isolation.level"] = isolation
     settings = client_settings(bootstrap_server, setting, **own)
     if group is not None:
         settings = {name: value for name, value in settings.items() if name not in ("group.id", "group_id")} | {"group.id": group}

@@ -161,6 +161,24 @@ def test_lines_of_files_come_back(at: str, tmp_path: Path, capfdbinary: pytest.C
         assert [line for line in got if line.startswith(b"key-%d|" % key)] == mine
 
 
+def test_each_file_is_a_transaction(at: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    (tmp_path / "whole").write_bytes(b"a|1\nb|2\n")
+    (tmp_path / "broken").write_bytes(b"c|3\n" + b"d|4\n" * 500_000 + b"no separator\n")
+    assert run(["topics", "create", "cli-tx", "-p", "1"]) == 0
+    command = ["produce", "cli-tx", "-k", "|", "--transactional-id", "cli"]
+    capfdbinary.readouterr()
+    assert run([*command, str(tmp_path / "whole"), "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out.splitlines()[-1])["transactions"] == 1
+    assert run([*command, str(tmp_path / "whole"), str(tmp_path / "broken")]) == 1
+    capfdbinary.readouterr()
+    reading = ["consume", "cli-tx", "--from", "earliest", "--exit-at-end", "-k", "|"]
+    assert run([*reading, "--isolation", "read_committed"]) == 0
+    assert capfdbinary.readouterr().out.splitlines() == [b"a|1", b"b|2"] * 2
+    assert run([*reading, "--isolation", "read_uncommitted"]) == 0
+    assert len(capfdbinary.readouterr().out.splitlines()) > 4
+    assert run([*reading, "--isolation", "serializable"]) == 2
+
+
 def test_standard_input(at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n\nfour\n")))
     assert run(["produce", "cli-stdin", "--json"]) == 0
