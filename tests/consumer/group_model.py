@@ -18,7 +18,7 @@ from kafkacore.consumer.group.membership import GroupSettings
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.net.coordinator import CoordinatorLink
-from kafkacore.types import Node, TopicPartition
+from kafkacore.types import ConsumerGroupMetadata, Node, TopicPartition
 
 VERSIONS = {p.FindCoordinatorRequest: 4, p.JoinGroupRequest: 9, p.SyncGroupRequest: 5, p.HeartbeatRequest: 4, p.LeaveGroupRequest: 5}
 RESPONSES = {
@@ -250,6 +250,12 @@ class Member:
 
     def answer(self, code: int | None = None, lost: bool = False) -> Any:
         return self.model.answer(self.client, code, lost)
+
+    def commit_refused(self, code: int, sent_as: ConsumerGroupMetadata | None = None) -> None:
+        """A commit of this member, or of what it was once, is answered with an error."""
+        sent_as = sent_as or self.engine.metadata
+        self.model._believe(sent_as.member_id, code)
+        self.engine.commit_refused(errors.from_code(code), sent_as)
 
     def interrupt(self) -> None:
         self.client = ModelClient(self.model)

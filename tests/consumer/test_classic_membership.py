@@ -243,6 +243,47 @@ def test_a_fenced_static_member_stays_out(api: type) -> None:
     member.run()
 
 
+OF_COMMITS = [Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.REBALANCE_IN_PROGRESS]
+
+
+@pytest.mark.parametrize("code", OF_COMMITS)
+def test_a_refused_commit_counts_as_a_heartbeat_does(code: int) -> None:
+    refused, heard = in_group(instance_id="i"), in_group(instance_id="i")
+    assert not heard.client.flying
+    heard.now_ms += 3_000
+    heard.step()
+    heard.answer(code)
+    refused.commit_refused(code)
+    for member in (refused, heard):
+        for _ in range(3):
+            member.poll()
+            member.answer()
+    assert refused.calls == heard.calls
+    assert refused.engine.phase is heard.engine.phase
+    assert len(sent(refused, JOINS)) == len(sent(heard, JOINS)) == len(sent(in_group(instance_id="i"), JOINS)) + (
+        code != Code.FENCED_INSTANCE_ID
+    ), "at once, without a heartbeat"
+    assert len(sent(refused, BEATS)) == 0
+
+
+@pytest.mark.parametrize("code", OF_COMMITS)
+def test_a_commit_of_an_earlier_generation_says_nothing_of_this_one(code: int) -> None:
+    member = in_group()
+    before = member.engine.metadata
+    member.engine.rejoin("a test")
+    member.run(lambda: member.stable and member.engine.metadata != before)
+    calls = list(member.calls)
+    member.engine.commit_refused(errors.from_code(code), before)
+    member.engine.commit_refused(errors.from_code(code), before._replace(generation_id=-1, member_id=""))
+    member.poll()
+    assert member.calls == calls
+    assert member.stable
+    member.engine.rejoin("a test")
+    until_sent(member, JOINS)
+    member.engine.commit_refused(errors.from_code(code), member.engine.metadata)
+    assert member.engine.phase is Phase.JOINING, "the answer to JoinGroup will say it"
+
+
 def test_member_id_required_for_ever_is_no_storm() -> None:
     member = Member()
     member.engine.subscribe(A)
@@ -325,6 +366,7 @@ class AnythingHappens(RuleBasedStateMachine):
     def begin(self, cooperative: bool, static: bool) -> None:
         self.member = Member(cooperative=cooperative, instance_id="i" if static else None)
         self.member.engine.subscribe(A)
+        self.sent_as = self.member.engine.metadata
         self.carried: Any = None
 
     @rule(carry=st.booleans())
@@ -348,6 +390,11 @@ class AnythingHappens(RuleBasedStateMachine):
     @rule(code=st.sampled_from(ANY_CODE))
     def goes_wrong(self, code: int) -> None:
         self.member.answer(code)
+
+    @rule(code=st.sampled_from(OF_COMMITS), late=st.booleans())
+    def a_commit_is_refused(self, code: int, late: bool) -> None:
+        self.member.commit_refused(code, self.sent_as if late else None)
+        self.sent_as = self.member.engine.metadata
 
     @rule()
     def connection_lost(self) -> None:

@@ -277,6 +277,44 @@ def test_a_fenced_member_loses_everything_and_joins_again(code):
     assert client.engine.failure is None
 
 
+@pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID])
+def test_a_refused_commit_has_the_member_join_again_without_a_heartbeat(code):
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    sent, me = len(coordinator.seen), client.engine.metadata
+    client.engine.commit_refused(errors.from_code(code), me._replace(generation_id=me.generation_id - 1))
+    client.step()
+    assert client.engine.phase is Phase.STABLE, "of an earlier epoch"
+    client.engine.commit_refused(errors.from_code(code), me)
+    assert not client.engine.joined
+    assert isinstance(client.engine.failure, errors.FencedInstanceId) == (code == Code.FENCED_INSTANCE_ID)
+    client.step()
+    client.polls()
+    assert client.calls[-1] == ("lost", tps("t", 0, 1))
+    client.step(BACKOFF_MS)
+    client.engine.commit_refused(errors.from_code(code), me)
+    assert client.engine.phase is Phase.JOINING
+    client.exchange()
+    assert len(coordinator.seen) == sent + 1
+    assert last(coordinator).member_epoch == 0
+
+
+def test_a_commit_with_a_stale_epoch_brings_the_next_heartbeat_forward():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    sent = len(coordinator.seen)
+    client.step()
+    assert len(coordinator.seen) == sent
+    client.engine.commit_refused(errors.from_code(Code.STALE_MEMBER_EPOCH), client.engine.metadata)
+    assert client.engine.next_wake_ms(client.now_ms) == 0
+    client.step()
+    client.exchange()
+    assert len(coordinator.seen) == sent + 1
+    assert client.engine.next_wake_ms(client.now_ms) == INTERVAL_MS
+
+
 def test_fenced_while_the_polling_thread_takes_partitions_over():
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t")
@@ -695,6 +733,15 @@ class Group(RuleBasedStateMachine):
     def expel(self, at: int) -> None:
         if (client := self.some(at)) and client.name in self.coordinator.members:
             self.coordinator.remove(client.name)
+
+    @rule(at=st.integers(0, 3), code=st.sampled_from([Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.STALE_MEMBER_EPOCH]))
+    def a_commit_is_refused(self, at: int, code: int) -> None:
+        """And rightly so: the coordinator does not know the member, or has another epoch."""
+        if not (client := self.some(at)):
+            return
+        if code != Code.STALE_MEMBER_EPOCH and client.name in self.coordinator.members:
+            self.coordinator.remove(client.name)
+        client.engine.commit_refused(errors.from_code(code), client.engine.metadata)
 
     @rule(at=st.integers(0, 3))
     def does_not_poll(self, at: int) -> None:
