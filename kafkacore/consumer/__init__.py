@@ -28,6 +28,7 @@ from kafkacore.consumer.group.member import CommitCallback, GroupMember
 from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
 from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
+from kafkacore.consumer.lookups import Lookups
 from kafkacore.consumer.offsets import PositionKeeper
 from kafkacore.consumer.reading import ReadLoop
 from kafkacore.consumer.sessions import FetchLimits
@@ -35,10 +36,9 @@ from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrateg
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
 from kafkacore.metadata import PartitionInfo
-from kafkacore.net.asking import MetadataQuery
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
-from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset, OffsetQuery
+from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
 from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 
@@ -97,6 +97,7 @@ class KafkaConsumer:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
         )
         topics_ = self._topics = TopicWatch(self._subscription, self._driver, self._fetcher, config)
+        self._lookups = Lookups(self._driver, config, isolation_level=self._isolation_level)
         self._unread = Chunks()
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
@@ -527,16 +528,7 @@ class KafkaConsumer:
 
     def _list_offsets(self, timestamps_ms: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, ListedOffset]:
         with self._driver:
-            config = self.config
-            query = OffsetQuery(
-                self._driver.client,
-                self._metadata,
-                timestamps_ms,
-                isolation_level=self._isolation_level,
-                retry_backoff_ms=config.retry_backoff_ms,
-                retry_backoff_max_ms=config.retry_backoff_max_ms,
-            )
-            return query.run(self._driver, self._api_timeout_ms(timeout))
+            return self._lookups.offsets(timestamps_ms, self._api_timeout_ms(timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[int]:
         """The partitions of a topic.
@@ -569,12 +561,7 @@ class KafkaConsumer:
             errors.UnknownTopicOrPartition: there is no such topic.
         """
         with self._driver:
-            info = self._driver.describe(topic, self._api_timeout_ms(timeout))
-            if info is None:
-                raise errors.KafkaTimeoutError("no metadata in time", topic=topic, attempts=self._driver.topic_attempts(topic))
-            if info.error is not None and not info.partitions:
-                raise info.error
-            return list(info.partitions)
+            return self._lookups.partitions(topic, self._api_timeout_ms(timeout))
 
     def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics that this consumer may see, also the brokers' own; asked for now.
@@ -589,11 +576,7 @@ class KafkaConsumer:
             errors.KafkaTimeoutError: no broker answered in time.
         """
         with self._driver:
-            config = self.config
-            query = MetadataQuery(
-                self._driver.client, None, retry_backoff_ms=config.retry_backoff_ms, retry_backoff_max_ms=config.retry_backoff_max_ms
-            )
-            return query.topics(self._driver, self._api_timeout_ms(timeout))
+            return self._lookups.topics(self._api_timeout_ms(timeout))
 
     def _api_timeout_ms(self, timeout: float | None) -> int:
         return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
