@@ -490,12 +490,17 @@ class GroupMember:
                 self.commit(offsets, timeout_ms)
         except errors.KafkaError as error:
             log.warning("group %s: %s", self.group_id, error)
-        finally:
-            try:
-                self._driver.run(self._advance, lambda: self.commits.idle, max(0, deadline_ms - clock.now_ms()))
-            except errors.KafkaError as error:
-                log.warning("group %s: commits were under way when the consumer was closed: %s", self.group_id, error)
-            self.call_back()
+        except Exception:  # not Ctrl+C, after which nothing is waited for
+            self._end_commits(deadline_ms)
+            raise
+        self._end_commits(deadline_ms)
+
+    def _end_commits(self, deadline_ms: int) -> None:
+        try:
+            self._driver.run(self._advance, lambda: self.commits.idle, max(0, deadline_ms - self._driver.clock.now_ms()))
+        except errors.KafkaError as error:
+            log.warning("group %s: commits were under way when the consumer was closed: %s", self.group_id, error)
+        self.call_back()
 
     def begin_to_leave(self, reason: str) -> None:
         """From now on the member leaves even if `leave` is interrupted: then before the next call, which finds nothing subscribed to."""

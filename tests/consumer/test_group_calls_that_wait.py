@@ -1,0 +1,206 @@
+"""Calls of a group member that wait: for a broker that refuses connections, one that never answers, a coordinator that nobody knows.
+
+Ctrl+C and `wakeup` end each of them at once, and `close` keeps to its timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.errors import Code
+from kafkacore.net.client import NetworkClient
+from kafkacore.producer import KafkaProducer
+from kafkacore.protocol import FindCoordinatorResponse
+from kafkacore.protocol.group import Coordinator
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+LONG_S = 600
+GUARD_S = 30  # the machine may be busy; what waits without being woken waits for LONG_S
+TP = TopicPartition("t", 0)
+
+CALLS: dict[str, Callable[[KafkaConsumer], object]] = {
+    "poll": lambda c: [c.poll(LONG_S) for _ in range(10**9)],
+    "poll_batch": lambda c: [c.poll_batch(LONG_S) for _ in range(10**9)],
+    "for": lambda c: [None for _ in c],
+    "commit": lambda c: c.commit({TP: 1}, timeout=LONG_S),
+    "committed": lambda c: c.committed(TopicPartition("t", 1), timeout=LONG_S),
+    "position": lambda c: (c.seek_to_end(TP), c.position(TP, timeout=LONG_S)),
+    "beginning_offsets": lambda c: c.beginning_offsets([TP], timeout=LONG_S),
+    "end_offsets": lambda c: c.end_offsets([TP], timeout=LONG_S),
+    "offsets_for_times": lambda c: c.offsets_for_times({TP: 1}, timeout=LONG_S),
+    "partitions_for": lambda c: c.partitions_for("other", timeout=LONG_S),
+    "unsubscribe": lambda c: (c.seek(TP, 3), c.unsubscribe()),
+    "close": lambda c: (c.seek(TP, 3), c.close(LONG_S)),
+}
+NEED_COORDINATOR = ("commit", "committed", "unsubscribe", "close", "poll", "for")
+CONDITIONS = ["stopped", "down", "no coordinator"]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=2)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send_many("t", [b"v"] * 100, partitions=[0] * 100)
+        yield cluster
+
+
+@pytest.fixture
+def member(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[KafkaConsumer]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": shared.bootstrap_servers,
+        "group_id": f"g{abs(hash(request.node.nodeid)) % 10**9}",
+        "auto_offset_reset": "earliest",
+        "default_api_timeout_ms": LONG_S * 1000,
+        "request_timeout_ms": LONG_S * 1000,
+        "socket_connection_setup_timeout_ms": LONG_S * 1000,
+        "auto_commit_interval_ms": LONG_S * 1000,
+    }
+    consumer = KafkaConsumer("t", **settings)
+    for _ in range(1000):
+        if consumer.poll(0.1) or len(consumer.assignment()) == 2:
+            break
+    while consumer.position(TP) < 100:
+        consumer.poll(1)
+    yield consumer
+    consumer.close(0)
+
+
+@contextlib.contextmanager
+def broken(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> Iterator[None]:
+    """The broker answers nothing, its address refuses connections, or no coordinator can be found."""
+    if condition == "stopped":
+        cluster.pause_broker(1)
+        try:
+            yield
+        finally:
+            cluster.resume_broker(1)
+    elif condition == "down":
+        cluster.kill_broker(1)
+        try:
+            yield
+        finally:
+            cluster.start_broker(1)
+    elif condition == "no coordinator":
+        cluster.control(
+            "FindCoordinator",
+            lambda request: FindCoordinatorResponse(
+                coordinators=[Coordinator(key=key, error_code=Code.COORDINATOR_NOT_AVAILABLE) for key in request.coordinator_keys]
+            ),
+        )
+        with member._driver:
+            member._group.link.lost("the test says so")
+        try:
+            yield
+        finally:
+            cluster.control("FindCoordinator", None)
+    else:
+        yield
+
+
+class Waits:
+    """Does something once a thread waits for the network."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+        self.act = act
+        self.caller = threading.get_ident()
+        self.waits = threading.Event()
+        self.acted_s = 0.0
+        poll = NetworkClient.poll
+
+        def polls(client: NetworkClient, timeout_ms: int, now_ms: int) -> Any:
+            if threading.get_ident() == self.caller and timeout_ms > 0:
+                self.waits.set()
+            return poll(client, timeout_ms, now_ms)
+
+        monkeypatch.setattr(NetworkClient, "poll", polls)
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        assert self.waits.wait(GUARD_S)
+        self.acted_s = time.monotonic()
+        self.act()
+
+    def took_s(self) -> float:
+        self.thread.join()
+        return time.monotonic() - self.acted_s
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+WAITING = [(call, condition) for condition in CONDITIONS for call in CALLS if condition != "no coordinator" or call in NEED_COORDINATOR]
+
+
+@pytest.mark.parametrize(("call", "condition"), WAITING)
+def test_ctrl_c_ends_every_call_that_waits(shared, member, monkeypatch, call: str, condition: str) -> None:
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with broken(shared, member, condition):
+            waits = Waits(monkeypatch, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+            with pytest.raises(KeyboardInterrupt):
+                CALLS[call](member)
+            assert waits.took_s() < GUARD_S
+            began_s = time.monotonic()
+            member.close(0)
+            assert time.monotonic() - began_s < GUARD_S
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(("call", "condition"), [(c, w) for c, w in WAITING if c not in ("unsubscribe", "close")])
+def test_wakeup_from_another_thread_ends_every_call_that_waits(shared, member, monkeypatch, call: str, condition: str) -> None:
+    with broken(shared, member, condition):
+        waits = Waits(monkeypatch, member.wakeup)
+        with pytest.raises(errors.WakeupError):
+            CALLS[call](member)
+        assert waits.took_s() < GUARD_S
+        member.close(0)
+
+
+def test_wakeup_in_a_signal_handler(shared, member, monkeypatch) -> None:
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGUSR1, lambda *_: member.wakeup())
+    try:
+        waits = Waits(monkeypatch, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+        with pytest.raises(errors.WakeupError):
+            member.poll(LONG_S)
+        assert waits.took_s() < GUARD_S
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("condition", [*CONDITIONS, "well"])
+def test_close_keeps_to_its_timeout(shared, member, condition: str, auto: bool) -> None:
+    with broken(shared, member, condition):
+        if auto:
+            member.seek(TP, 3)
+        began_s = time.monotonic()
+        member.close(0.5)
+        assert time.monotonic() - began_s < GUARD_S
+        assert member.closed
+        member.close(0.5)
+
+
+@pytest.mark.parametrize("condition", ["stopped", "down"])
+def test_close_from_another_thread_while_poll_waits_for_a_broker(shared, member, monkeypatch, condition: str) -> None:
+    with broken(shared, member, condition):
+        waits = Waits(monkeypatch, lambda: member.close(0.5))
+        with pytest.raises(errors.ClosedError):
+            CALLS["poll"](member)
+        assert waits.took_s() < GUARD_S
+        assert member.closed
