@@ -62,7 +62,7 @@ class Phase(enum.Enum):
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.UNINITIALIZED: frozenset({Phase.INITIALIZING, Phase.FATAL}),
-    Phase.INITIALIZING: frozenset({Phase.READY, Phase.FATAL}),
+    Phase.INITIALIZING: frozenset({Phase.READY, Phase.UNINITIALIZED, Phase.FATAL}),
     Phase.READY: frozenset({Phase.OPEN, Phase.FATAL}),
     Phase.OPEN: frozenset({Phase.COMMITTING, Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL}),
     Phase.COMMITTING: frozenset({Phase.DECIDING, Phase.ABORTING, Phase.READY, Phase.ABORTABLE, Phase.FATAL}),
@@ -590,6 +590,13 @@ class TransactionEngine:
         told = advised(error, FENCED_ADVICE if fenced else FATAL_ADVICE, fatal=True, retriable=False)
         self._go(self.at._replace(phase=Phase.FATAL, error=told))
         self.gate.busy = True
+
+    def refuse(self, error: KafkaError) -> None:
+        """The brokers do not let this client in. That may change: init_transactions() raises it and may be called again."""
+        step = self._step_of(StepKind.INIT)
+        if step is not None and self.at.phase is Phase.INITIALIZING:
+            step.delivery.resolve(-1, -1, fresh(error))
+            self._go(self.at._replace(phase=Phase.UNINITIALIZED))
 
     def interrupted(self) -> None:
         """A pass did not end: what is outstanding is asked for again."""

@@ -14,7 +14,7 @@ from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.coordinator import GROUP, TRANSACTION, CoordinatorLink
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
-from kafkacore.producer.transactions import FIRST_THAT_ADDS_BY_WRITING, Ask, Kind, Outcome, Phase, StepKind, TransactionEngine
+from kafkacore.producer.transactions import FIRST_THAT_ADDS_BY_WRITING, Ask, Kind, Outcome, Phase, Step, StepKind, TransactionEngine
 from kafkacore.protocol import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -82,6 +82,7 @@ class TransactionRequests:
         self._backoff_ms, self._backoff_max_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
         self._link = self._new_link(self._transactional_id, TRANSACTION)
         self._group_link: tuple[str, CoordinatorLink] | None = None
+        self._trying: tuple[Step | None, int] = (None, 0)         # init_transactions(), and Metadata.fatal_count when it began
         self._fail_queued = fail_queued
         self._closing = closing
 
@@ -147,6 +148,8 @@ class TransactionRequests:
         if link.ready(now_ms):
             self._send(link, ask, now_ms)
             return NEVER_MS
+        if ask.kind is Kind.INIT and self._is_refused():
+            return 0
         if (refused := link.failure) is not None:
             link.failure = None
             engine.sent(ask)
@@ -154,6 +157,16 @@ class TransactionRequests:
             return 0
         wait_ms = link.next_wake_ms(now_ms)
         return NEVER_MS if wait_ms is None else wait_ms
+
+    def _is_refused(self) -> bool:
+        """True when an authentication has failed since init_transactions() was called: it ends with that."""
+        metadata, step = self._client.metadata, self.engine.steps[0] if self.engine.steps else None
+        if step is not self._trying[0]:
+            self._trying = (step, metadata.fatal_count)
+        if metadata.fatal_count == self._trying[1] or metadata.fatal_error is None:
+            return False
+        self.engine.refuse(metadata.fatal_error)
+        return True
 
     def _link_for(self, ask: Ask) -> CoordinatorLink:
         if ask.kind is not Kind.OFFSETS:

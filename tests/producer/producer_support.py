@@ -36,6 +36,7 @@ class ScriptedClient:
         self.in_poll: Callable[[], None] = lambda: None
         self.closed = False
         self.finalized_features: dict[str, int] = {}
+        self.metadata: Metadata | None = None
         self.wakeups = 0
         self.on_disconnect: Callable[[int, KafkaError], None] | None = None
 
@@ -111,7 +112,7 @@ class Bench(_codec.ProducerCore):
         self.config = ProducerConfig.from_user(bootstrap_servers="h:1", **settings)
         self.clock = self._clock = clock or ManualClock(1_000)
         self.client = client(self.clock)
-        self.metadata = Metadata(self.config, self.clock)
+        self.metadata = self.client.metadata = Metadata(self.config, self.clock)
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.leaders = {index: leaders[index % len(leaders)] for index in range(partitions)}
         self.publish()

@@ -351,6 +351,22 @@ def test_init_transactions_that_timed_out_can_be_called_again(single: Any) -> No
     producer.close()
 
 
+def test_a_wrong_password_is_told_and_a_right_one_helps() -> None:
+    users = {"ann": "right"}
+    with EmbeddedCluster(brokers=1, users=users) as cluster:
+        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+        jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="{}";'
+        producer = KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, transactional_id="x", sasl_jaas_config=jaas.format("wrong"), **settings
+        )
+        for _ in range(2):
+            with pytest.raises(errors.AuthenticationFailedError):
+                producer.init_transactions()
+        producer.close()
+        with transactional(cluster.bootstrap_servers, sasl_jaas_config=jaas.format("right"), **settings) as other, other.transaction():
+            pass
+
+
 ENDINGS = ["FindCoordinator", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn"]
 
 
