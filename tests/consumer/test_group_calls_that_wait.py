@@ -6,6 +6,7 @@ Ctrl+C and `wakeup` end each of them at once, and `close` keeps to its timeout.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import signal
 import threading
 import time
@@ -210,3 +211,57 @@ def test_close_from_another_thread_while_poll_waits_for_a_broker(shared, member,
             CALLS["poll"](member)
         assert waits.took_s() < GUARD_S
         assert member.closed
+
+
+# -- fork -------------------------------------------------------------------------------------------------------------------------------
+
+
+def in_child(member: KafkaConsumer, answers: Any) -> None:
+    """Every call is refused, nothing is touched, and no thread of the parent's is here."""
+    found: list[str] = []
+    calls = [
+        lambda: member.poll(0),
+        lambda: member.poll_batch(0),
+        lambda: next(iter(member)),
+        lambda: member.commit({TP: 1}),
+        lambda: member.committed(TP),
+        lambda: member.position(TP),
+        lambda: member.unsubscribe(),
+        lambda: member.subscribe(["t"]),
+        lambda: member.pause(TP),
+    ]
+    for call in calls:
+        try:
+            call()
+            found.append("no error")
+        except errors.KafkaError as error:
+            found.append(type(error).__name__)
+    found.append(str([t.name for t in threading.enumerate() if "kafkacore-consumer" in t.name]))
+    member.close()
+    answers.put(found)
+
+
+@pytest.mark.parametrize("driving", ["background", "nobody"])
+def test_a_forked_child_leaves_the_parents_membership_alone(shared, member, driving: str) -> None:
+    context = multiprocessing.get_context("fork")
+    generation = member.consumer_group_metadata()
+    if driving == "background":
+        takeovers = member._loop.background.takeovers
+        while member._loop.background.takeovers == takeovers and member._driver._lock.acquire(blocking=False):
+            member._driver._lock.release()
+            threading.Event().wait(0.001)
+    answers = context.SimpleQueue()
+    child = context.Process(target=in_child, args=(member, answers))
+    child.start()
+    assert answers.get() == ["ForkedClientError"] * 9 + ["[]"]
+    child.join(GUARD_S)
+    assert child.exitcode == 0
+    beats = member._group.membership.heartbeats
+    member.seek(TP, 90)
+    while member.position(TP) < 100:
+        member.poll(1)
+    member.commit({TP: 100})
+    member._group.membership._heartbeat_at_ms = 0  # the next one is due now
+    while member._group.membership.heartbeats == beats or member._group.membership._heartbeat is not None:
+        member.poll(0.01)
+    assert member.consumer_group_metadata() == generation
