@@ -428,8 +428,6 @@ class Sender(SenderCore):
     def _can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int, now_ms: int) -> bool:
         if batch.attempts >= self.config.retries or now_ms - batch.created_ms >= self.accumulator.delivery_timeout_ms or self._forced:
             return False
-        if self.transactional is not None and not self.transactional.engine.writes:
-            return False                                              # its transaction is aborted, or will be
         return error.retriable if self.transactions is None else self.transactions.can_retry(batch, error, log_start_offset)
 
     def _fail(

@@ -395,11 +395,6 @@ class TransactionEngine:
         return False, self._refusal(step.kind.value, at)
 
     @property
-    def writes(self) -> bool:
-        """True while batches may be sent, and sent again."""
-        return self.at.phase in WRITING
-
-    @property
     def has_work(self) -> bool:
         """True while the engine has something to do, or waits for an answer."""
         return bool(self.steps) or self.outstanding is not None or (self.at.phase in WRITING and bool(self._wanted()))
@@ -592,7 +587,7 @@ class TransactionEngine:
         self.gate.busy = True
 
     def refuse(self, error: KafkaError) -> None:
-        """The brokers do not let this client in. That may change: init_transactions() raises it and may be called again."""
+        """init_transactions() raises this and may be called again: the brokers do not let this client in, which may change."""
         step = self._step_of(StepKind.INIT)
         if step is not None and self.at.phase is Phase.INITIALIZING:
             step.delivery.resolve(-1, -1, fresh(error))

@@ -102,6 +102,8 @@ class TransactionRequests:
         if self._closing() and not engine.steps and engine.at.phase in (Phase.OPEN, Phase.ABORTABLE):
             log.warning("transactional id %s: the open transaction is aborted, since the producer is closed", self._transactional_id)
             engine.submit(StepKind.ABORT)
+        elif self._closing() and engine.at.phase is Phase.INITIALIZING:
+            engine.refuse(errors.ClosedError("the producer was closed before init_transactions() came to its end"))
         engine.settle()
         self._adopt()
         self._look_for_gaps()

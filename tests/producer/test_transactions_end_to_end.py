@@ -367,6 +367,17 @@ def test_a_wrong_password_is_told_and_a_right_one_helps() -> None:
             pass
 
 
+def test_closing_does_not_wait_for_init_transactions(single: Any) -> None:
+    single.pause_broker(1)
+    producer = KafkaProducer(bootstrap_servers=single.bootstrap_servers, transactional_id="x")
+    with pytest.raises(KafkaTimeoutError):
+        producer.init_transactions(timeout=0.1)
+    producer.close(timeout=None)
+    assert not producer._sender._forced
+    assert producer._sender.join(0)
+    single.resume_broker(1)
+
+
 ENDINGS = ["FindCoordinator", "InitProducerId", "Produce", "TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn"]
 
 
@@ -465,6 +476,18 @@ def test_a_transaction_that_lasts_too_long_is_aborted_and_the_producer_goes_on()
             with producer.transaction():
                 producer.send(topic, "next", partition=0)
         assert read(servers, topic) == ["next"]
+
+
+def test_a_transaction_of_version_1_that_lasts_too_long_ends_its_producer() -> None:
+    with EmbeddedCluster(brokers=1, features={"transaction.version": 1}) as cluster:
+        topic, servers = new_topic(cluster), cluster.bootstrap_servers
+        with transactional(servers, transaction_timeout_ms=100) as producer:
+            producer.begin_transaction()
+            producer.send(topic, "late", partition=0).result(GUARD_S)
+            assert read(servers, topic) == []              # returns when the transaction has ended
+            with pytest.raises(errors.ProducerFenced, match="transaction_timeout_ms") as fenced:
+                producer.commit_transaction()
+            assert fenced.value.fatal
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -15,6 +15,7 @@ from kafkacore.producer.transactions import (
     FATAL_OF_PRODUCE,
     REMEDIES,
     TRANSITIONS,
+    WRITING,
     Ask,
     Kind,
     Outcome,
@@ -534,7 +535,7 @@ class Transactions(RuleBasedStateMachine):
     def abort(self) -> None:
         self.call(StepKind.ABORT)
 
-    @precondition(lambda self: self.engine.writes and self.engine.outstanding is None and self.sent)
+    @precondition(lambda self: self.at.phase in WRITING and self.engine.outstanding is None and self.sent)
     @rule()
     def batch_fails(self) -> None:
         self.engine.batch_failed(errors.RecordTooLarge(), True)

@@ -71,7 +71,7 @@ def lost_answers(broker: TransactionalBroker) -> None:
     broker.ends += [LOST, REFUSED]
 
 
-FAULTS = pytest.mark.parametrize("faults", [no_faults, lost_answers])
+FAULTS = pytest.mark.parametrize("faults", [no_faults, pytest.param(lost_answers, marks=pytest.mark.slow)])
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
