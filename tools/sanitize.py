@@ -18,6 +18,7 @@ TESTS = (
     *(f"net/test_{name}.py" for name in ("channel", "epoll", "framing", "measure", "metadata", "network_client", "selector")),
     "net/test_transport_contract.py",
     *(f"producer/test_{name}*.py" for name in ("accumulator", "many_partitions", "queue_model", "send_many", "sender")),
+    *(f"consumer/test_{name}.py" for name in ("fetcher", "fetch_upkeep", "sessions")),
     "broker/test_log_disk.py",
     "broker/test_log_model.py",
     "protocol/test_*.py",
