@@ -23,7 +23,7 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC
 from kafkacore.consumer import RebalanceListener
 from kafkacore.errors import KafkaError
 from kafkacore.records import ConsumerRecord
-from kafkacore.testing import EmbeddedCluster
+from kafkacore.testing import Disconnect, EmbeddedCluster
 from kafkacore.testing.group_history import GroupHistory
 from kafkacore.testing.history import Finding, History
 
@@ -46,6 +46,17 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     },
     "consumer": {"group_protocol": "consumer"},
 }
+FAULTS = (
+    "move leaders",
+    "move coordinator",
+    "kill coordinator",
+    "pause broker",
+    "kill broker",
+    "lose answers",
+    "member joins",
+    "member leaves",
+    "member stalls",
+)
 CONFIG = {
     "min.insync.replicas": 2,
     "replica.lag.time.max.ms": 1_500,
@@ -262,7 +273,7 @@ class GroupSoak:
         what = type(error).__name__
         self.errors[what] += 1
         self.examples.setdefault(what, str(error))
-        if not isinstance(error, KafkaError) or isinstance(error, NEVER_EXPECTED):
+        if (not isinstance(error, KafkaError) or isinstance(error, NEVER_EXPECTED)) and self.errors[what] == 1:
             self.find(f"RAISED in {member.name}: {''.join(traceback.format_exception(error))}")
 
     def processed(self, records: list[ConsumerRecord]) -> None:
@@ -325,8 +336,7 @@ class GroupSoak:
         }
 
     def _step(self, producer: KafkaProducer, step: int) -> None:
-        kinds = ("move leaders", "move coordinator", "kill coordinator", "pause broker", "kill broker", "member joins", "member leaves")
-        chosen = self.rng.sample([*kinds, "member stalls"], self.rng.choice((1, 2)))
+        chosen = self.rng.sample(FAULTS, self.rng.choice((1, 2)))
         for kind in chosen:
             self.faults[kind] += 1
             getattr(self, "_" + kind.replace(" ", "_"))()
@@ -440,6 +450,15 @@ class GroupSoak:
         self._down.add(broker)
         self.cluster.pause_broker(broker)
         self._ends.append(lambda: self.cluster.resume_broker(broker))
+
+    def _lose_answers(self) -> None:
+        """Of one kind of request: some are carried out and not answered, some not even that."""
+        own = ("ConsumerGroupHeartbeat",) if self.protocol == "consumer" else ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")
+        api = self.rng.choice(("Fetch", "OffsetCommit", "OffsetFetch", "FindCoordinator", *own, *own))
+        rng = random.Random(self.rng.random())
+        self.faults[f"lose answers: {api}"] += 1
+        self.cluster.control(api, lambda _: Disconnect(handle=rng.random() < 0.6) if rng.random() < 0.3 else None)
+        self._ends.append(lambda: self.cluster.control(api, None))
 
     def _member_joins(self) -> None:
         if len(self.members) < 5:
