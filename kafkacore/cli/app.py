@@ -22,6 +22,7 @@ COMMANDS = {
     "broker": ("broker", "broker"),
     "topics": ("topics", "app"),
     "groups": ("groups", "app"),
+    "transactions": ("transactions", "app"),
     "produce": ("records", "produce"),
     "consume": ("records", "consume"),
     "perf": ("perf", "app"),

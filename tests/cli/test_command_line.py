@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer, TopicPartition, protocol
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, TopicPartition, protocol
+from kafkacore.cli import transactions
 from kafkacore.cli.app import run
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import Code
@@ -177,6 +178,58 @@ def test_each_file_is_a_transaction(at: str, tmp_path: Path, capfdbinary: pytest
     assert run([*reading, "--isolation", "read_uncommitted"]) == 0
     assert len(capfdbinary.readouterr().out.splitlines()) > 4
     assert run([*reading, "--isolation", "serializable"]) == 2
+
+
+def test_transactions_are_listed_described_and_aborted(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-open", "-p", "2"]) == 0
+    with KafkaProducer(bootstrap_servers=at, transactional_id="cli-writer") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("cli-open", b"x", partition=1).result(30)
+        producer_id = producer.statistics()["transactions"]["producer_id"]
+        capsys.readouterr()
+        assert run(["transactions", "list", "--state", "Ongoing", "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [(each["transactional_id"], each["producer_id"]) for each in listed] == [("cli-writer", producer_id)]
+        assert run(["transactions", "describe", "cli-writer", "--json"]) == 0
+        described = json.loads(capsys.readouterr().out)["cli-writer"]
+        assert described["state"] == "Ongoing" and described["open_for_ms"] >= 0 and described["timeout_ms"] == 60_000
+        assert described["partitions"] == [{"topic": "cli-open", "partition": 1}]
+        assert run(["transactions", "open", "cli-open", "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["partition"], row["first_offset"], row["transactional_id"]) == (1, 0, "cli-writer")
+        assert row["notes"] == ["holds readers back"]
+        for command in (["list"], ["describe", "cli-writer"], ["open", "cli-open"]):
+            assert run(["transactions", *command]) == 0
+            assert "cli-" in capsys.readouterr().out
+        assert run(["transactions", "abort", "cli-open", "0", str(producer_id), "-y"]) == 1
+        assert "no open transaction" in failure(capsys)
+        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "-y"]) == 0
+        capsys.readouterr()
+        assert run(["transactions", "open", "cli-open", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == []
+    assert run(["transactions", "describe", "nobody"]) == 1
+    assert "nobody" in failure(capsys)
+
+
+def test_a_transaction_that_hangs_is_marked(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its partition has it open, and its coordinator has ended it."""
+    with KafkaProducer(bootstrap_servers=at, transactional_id="cli-hanging") as producer, KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.create_topics([NewTopic("cli-hang", 1, 1)]).check()
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("cli-hang", b"x", partition=0).result(30)
+            tp = TopicPartition("cli-hang", 0)
+            (writer,) = admin.describe_producers([tp])[tp]
+            real = admin.list_transactions
+            rows = transactions._open_in(admin, ["cli-hang"])
+            assert rows[0]["notes"] == ["holds readers back"]
+            admin.list_transactions = lambda **options: [  # type: ignore[method-assign]
+                each for each in real(**options) if each.producer_id != writer.producer_id
+            ]
+            rows = transactions._open_in(admin, ["cli-hang"])
+    assert rows[0]["notes"] == ["holds readers back", "hangs"]
+    assert rows[0]["transactional_id"] is None
 
 
 def test_standard_input(at: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

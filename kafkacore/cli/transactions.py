@@ -1,0 +1,166 @@
+"""`kafkacore transactions`: list, describe, open, abort."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from kafkacore import KafkaAdminClient, TopicPartition
+from kafkacore.admin import ProducerDescription, TransactionDescription
+from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json
+from kafkacore.cli.terminal import console
+
+app = typer.Typer(help="List and describe transactions, see who holds readers back, and end those that hang.", no_args_is_help=True)
+
+OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
+HOLDS, HANGS = "holds readers back", "hangs"
+
+
+@app.command("list")
+def list_transactions(
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing; may be repeated.")] = None,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """List the transactional ids of a cluster, with the state of their last transaction."""
+    with admin_client(bootstrap_server, setting) as admin:
+        found = admin.list_transactions(states=state or ())
+    if json:
+        print_json([each._asdict() for each in found])
+        return
+    table = Table("transactional id", "state", "producer id")
+    for each in found:
+        table.add_row(each.transactional_id, each.state, str(each.producer_id))
+    console.print(table)
+
+
+@app.command("describe")
+def describe(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Show producer, epoch, time-out, age and partitions of transactions."""
+    with admin_client(bootstrap_server, setting) as admin:
+        described = checked(admin.describe_transactions(ids))
+    now_ms = time.time_ns() // 1_000_000
+    if json:
+        print_json({name: _as_json(each, now_ms) for name, each in described.items()})
+        return
+    table = Table("transactional id", "state", "producer id", "epoch", "time-out s", "open for s", "partitions")
+    for name, each in described.items():
+        age_ms = _as_json(each, now_ms)["open_for_ms"]
+        age = "-" if age_ms is None else f"{age_ms / 1000:,.1f}"
+        where = ", ".join(f"{topic}-{index}" for topic, index in sorted(each.partitions)) or "-"
+        table.add_row(
+            name, each.state, str(each.producer_id), str(each.producer_epoch), f"{each.timeout_ms / 1000:,.1f}", age, where
+        )
+    console.print(table)
+
+
+def _as_json(each: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    return {
+        **each._asdict(),
+        "partitions": [{"topic": topic, "partition": index} for topic, index in sorted(each.partitions)],
+        "open_for_ms": None if each.start_time_ms < 0 else max(0, now_ms - each.start_time_ms),
+    }
+
+
+@app.command("open")
+def open_transactions(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Where to look.")],
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Show the open transactions of topics: the first of a partition holds back readers of committed data; one that no coordinator knows of
+    hangs, and only abort ends it."""
+    with admin_client(bootstrap_server, setting) as admin:
+        rows = _open_in(admin, topics)
+    if json:
+        print_json(rows)
+        return
+    table = Table("topic", "partition", "first offset", "producer id", "epoch", "transactional id", "")
+    for row in rows:
+        notes = ", ".join(row["notes"])
+        figures = (f"{row['first_offset']:,}", str(row["producer_id"]), str(row["producer_epoch"]))
+        table.add_row(row["topic"], str(row["partition"]), *figures, row["transactional_id"] or "-", notes)
+    console.print(table)
+
+
+def _open_in(admin: KafkaAdminClient, topics: list[str]) -> list[dict[str, Any]]:
+    """The open transactions of topics as their partitions know them, those that hold readers back first within each partition."""
+    infos = checked(admin.describe_topics(topics))
+    partitions = [TopicPartition(name, each.index) for name, info in infos.items() for each in info.partitions]
+    by_partition = checked(admin.describe_producers(partitions))
+    producer_ids = sorted({each.producer_id for found in by_partition.values() for each in found if each.transaction_start_offset >= 0})
+    listed = admin.list_transactions(states=OPEN, producer_ids=producer_ids) if producer_ids else []
+    known = checked(admin.describe_transactions([each.transactional_id for each in listed])) if listed else {}
+    owner = {each.producer_id: each.transactional_id for each in listed}
+    rows: list[dict[str, Any]] = []
+    for tp in sorted(by_partition):
+        found = [each for each in by_partition[tp] if each.transaction_start_offset >= 0]
+        for nth, each in enumerate(sorted(found, key=lambda each: each.transaction_start_offset)):
+            name = owner.get(each.producer_id)
+            is_known = name is not None and name in known and tp in known[name].partitions
+            notes = ([] if nth else [HOLDS]) + ([] if is_known else [HANGS])
+            rows.append(
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "first_offset": each.transaction_start_offset,
+                    "producer_id": each.producer_id,
+                    "producer_epoch": each.producer_epoch,
+                    "last_timestamp_ms": each.last_timestamp_ms,
+                    "transactional_id": name,
+                    "notes": notes,
+                }
+            )
+    suspects = {TopicPartition(row["topic"], row["partition"]) for row in rows if HANGS in row["notes"]}
+    if not suspects:
+        return rows
+    # A transaction that ended between the two questions looks as if it hung: those that do are still there.
+    again = checked(admin.describe_producers(sorted(suspects)))
+    still = {(tp, each.producer_id, each.transaction_start_offset) for tp, found in again.items() for each in found}
+    return [
+        row
+        for row in rows
+        if HANGS not in row["notes"] or (TopicPartition(row["topic"], row["partition"]), row["producer_id"], row["first_offset"]) in still
+    ]
+
+
+@app.command("abort")
+def abort(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the transaction hangs.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    producer_id: Annotated[int, typer.Argument(metavar="PRODUCER_ID", help="As `transactions open` tells it.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """End a transaction in one partition without its coordinator: for those that hang. One that lives ends itself, by its time-out."""
+    tp = TopicPartition(topic, partition)
+    with admin_client(bootstrap_server, setting) as admin:
+        found = [each for each in checked(admin.describe_producers([tp]))[tp] if _is(each, producer_id)]
+        if not found:
+            raise Failure(f"producer {producer_id} has no open transaction in {topic}-{partition}")
+        if not yes:
+            rows = [row for row in _open_in(admin, [topic]) if (row["partition"], row["producer_id"]) == (partition, producer_id)]
+            hangs = any(HANGS in row["notes"] for row in rows)
+            danger = "" if hangs else " Its coordinator knows it, so it does not hang: its producer may lose records without a word."
+            confirm(f"Abort the transaction of producer {producer_id} in {topic}-{partition}?{danger}")
+        admin.abort_transaction(tp, producer_id, found[0].producer_epoch, found[0].coordinator_epoch)
+    if json:
+        print_json({"aborted": {"topic": topic, "partition": partition, "producer_id": producer_id}})
+    else:
+        console.print(f"aborted the transaction of producer {producer_id} in {topic}-{partition}")
+
+
+def _is(each: ProducerDescription, producer_id: int) -> bool:
+    return each.producer_id == producer_id and each.transaction_start_offset >= 0
