@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import warnings
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from interrupter import Interrupter
 
 from kafkacore import errors
@@ -393,3 +396,78 @@ def test_auto_commit_is_no_busy_loop_when_there_is_nothing_to_commit(joined_and_
     for now_ms in (5_000, 6_000):
         carrying.member.step(now_ms)
         assert carrying.member.next_wake_ms(now_ms) != 0
+
+
+PARTS = [TopicPartition("t", i) for i in range(4)]
+SOME = st.frozensets(st.sampled_from(PARTS))
+
+
+class Follows(Listener):
+    """What an application holds that does what it is told; any call may be interrupted, behind its work."""
+
+    def __init__(self) -> None:
+        self.held: set[TopicPartition] = set()
+        self.interrupted = False
+
+    def end(self) -> None:
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+
+    def on_partitions_assigned(self, partitions):
+        assert not self.held & {*partitions}
+        self.held |= {*partitions}
+        self.end()
+
+    def on_partitions_revoked(self, partitions):
+        assert self.held >= {*partitions}
+        self.held -= {*partitions}
+        self.end()
+
+    on_partitions_lost = on_partitions_revoked
+
+
+class Replacing(Scripted):
+    """Says what the engines say of a change that another took the place of: what it brought is lost."""
+
+    owned: frozenset[TopicPartition] = frozenset()
+
+    def carried_out(self, change: Change, now_ms: int) -> None:
+        replaced = self.change is not change and self.change is not None
+        super().carried_out(change, now_ms)
+        self.owned = change.assignment
+        if replaced:
+            self.change = Change(self.owned, True, frozenset(), None)
+
+
+@given(st.lists(st.tuples(SOME, st.booleans(), st.booleans(), st.booleans()), max_size=12))
+def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigned(changes: list[tuple[Any, bool, bool, bool]]) -> None:
+    """Changes as the engines make them, from what was carried out last; interrupts in the listener, and before a commit."""
+    listener = Follows()
+    carrying = Carrying(listener)
+    member = carrying.member
+    engine = member.membership = Replacing()
+    commits: list[bool] = []
+
+    def commit(change: Change) -> None:
+        if commits and commits.pop():
+            raise KeyboardInterrupt
+
+    member._commit_before = commit
+    for wanted, lost, in_commit, in_listener in changes:
+        owned = engine.owned
+        if owned - wanted:
+            engine.change = Change(owned - wanted, lost, owned & wanted, None)
+        else:
+            engine.change = Change(frozenset(), False, wanted, wanted - owned)
+        commits[:] = [in_commit]
+        listener.interrupted = in_listener
+        with contextlib.suppress(KeyboardInterrupt):
+            member.carry_out()
+        if engine.change is None:
+            assert listener.held == set(carrying.subscription.partitions)
+    commits.clear()
+    listener.interrupted = False
+    member.carry_out()
+    assert listener.held == set(carrying.subscription.partitions)
+    carrying.driver.close()

@@ -334,8 +334,9 @@ class GroupMember:
                 self._stage = 3
             if self._stage == 3:
                 self._stage = 4
-                if change.added is not None:
-                    self._call("on_partitions_assigned", change.added)
+                back = self._announced & change.assignment  # given up for a change that this one replaced, and kept after all
+                if change.added is not None or back:
+                    self._call("on_partitions_assigned", back | (change.added or frozenset()))
             self._end_change(change)
             raised, self._raised = self._raised, None
             if raised is not None:
@@ -347,8 +348,6 @@ class GroupMember:
         if before is not None and self._stage >= 3:
             self._end_change(before)
             return
-        if before is None or self._stage < 2:
-            self._announced = frozenset()
         self._stage = 0
         self._carrying = change
 
