@@ -24,7 +24,7 @@ cdef extern from "poison.h" nogil:
 cdef enum:
     POOL_MIN_SHIFT = 9                                  # 512 B
     POOL_MAX_SHIFT = 26                                 # 64 MiB; larger blocks are not kept
-    POOL_KEEP_BYTES = 128 * 1024 * 1024                 # Java's default buffer.memory (32 MiB) and fetch.max.bytes (50 MiB) with room
+    POOL_KEEP_BYTES = 256 * 1024 * 1024                 # answers of fetch.max.bytes (50 MiB) from three brokers, and buffer.memory (32 MiB)
 
     POOL_AGE_MS = 30_000
 

@@ -17,6 +17,7 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc                             # as of all here: what it refers to does not refer to it, and a poll makes one for each partition
 cdef class RowStore:
     """Growing arrays of one row per record, in one pooled block: int64 offsets and timestamps, then five int32 arrays."""
     cdef PooledBuffer memory
@@ -63,6 +64,7 @@ cdef class RowStore:
 
 
 @cython.final
+@cython.no_gc
 cdef class Segment:
     """Rows that share a region: from first_row to the next segment's."""
     cdef Py_ssize_t first_row
@@ -153,6 +155,7 @@ cdef class ByteColumn:
 
 
 @cython.final
+@cython.no_gc
 cdef class RecordColumns:
     """Records of one partition as columns; iterating it gives ConsumerRecords.
 
