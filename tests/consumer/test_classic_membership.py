@@ -325,6 +325,37 @@ def test_the_session_is_over_while_the_process_is_stopped() -> None:
     assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed: bool) -> None:
+    """A machine was suspended: who waits in poll has polled, and only the coordinator knows whether it is a member still."""
+    member = in_group()
+    calls = list(member.calls)
+    beats = len(sent(member, BEATS))
+    member.now_ms += 3_600_000
+    if removed:
+        member.model.member = None
+    member.run(lambda: len(sent(member, BEATS)) > beats and not member.client.flying)
+    assert not busy(member)
+    if removed:
+        member.model.given_generation = -1
+    member.run()
+    assert member.calls == calls + ([("lost", all_of("a")), ("assigned", all_of("a"))] if removed else [])
+    assert not sent(member, LEAVES)
+
+
+def test_the_clock_jumps_an_hour_while_the_application_is_away() -> None:
+    member = in_group()
+    member.now_ms += 3_600_000
+    member.step()
+    assert member.engine.breached
+    assert not member.engine.joined, "it commits nothing any more"
+    assert not busy(member)
+    member.answer()
+    assert len(sent(member, LEAVES)) == 1
+    member.run()
+    assert member.calls[1:] == [("lost", all_of("a")), ("assigned", all_of("a"))]
+
+
 def test_an_error_says_group_member_generation_and_broker() -> None:
     member = in_group()
     member.engine.rejoin("a test")

@@ -458,6 +458,37 @@ def test_an_application_that_does_not_poll_loses_its_place():
     settled(client)
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_clock_jumps_an_hour_while_the_application_waits_in_poll(removed):
+    """A machine was suspended: who waits in poll has polled, and only the coordinator knows whether it is a member still."""
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    calls, sent = list(client.calls), len(coordinator.seen)
+    client.now_ms += 3_600_000
+    if removed:
+        coordinator.remove("m")
+    client.polls()
+    client.round()
+    assert len(coordinator.seen) > sent, "a heartbeat, at once"
+    assert coordinator.seen[sent].member_epoch > 0
+    settled(client)
+    assert client.calls == calls + ([("lost", tps("t", 0, 1)), ("assigned", tps("t", 0, 1))] if removed else [])
+
+
+def test_the_clock_jumps_an_hour_while_the_application_is_away():
+    coordinator = Coordinator(t=2)
+    client = Client(coordinator, "t")
+    settled(client)
+    client.step(3_600_000)
+    assert client.engine.breached
+    assert not client.engine.joined, "it commits nothing any more"
+    client.exchange()
+    assert not coordinator.members
+    settled(client)
+    assert client.calls[-2:] == [("lost", tps("t", 0, 1)), ("assigned", tps("t", 0, 1))]
+
+
 def test_a_static_member_goes_for_a_while_and_its_partitions_wait():
     coordinator = Coordinator(t=2)
     client = Client(coordinator, "t", group_instance_id="i")

@@ -106,6 +106,7 @@ class GroupMember:
         self._stage = 0
         self._announced: frozenset[TopicPartition] = frozenset()
         self._calling = ""
+        self._out_since_breach = False  # from the poll that raised MaxPollExceeded until the next one
         self._raised: BaseException | None = None
         self._leaves = ""  # why this member leaves, until it has left
         self._due_ms = 0
@@ -225,12 +226,12 @@ class GroupMember:
         if not self.managed:
             return
         membership = self.membership
+        self._out_since_breach = membership.breached
         if membership.breached:
             membership.breached = False
             raise errors.MaxPollExceeded(
-                f"poll() was not called for max_poll_interval_ms ({self._config.max_poll_interval_ms} ms), so this member left group "
-                f"{self.group_id} and its partitions went to others; the next poll joins again. Do less between two polls, lower "
-                "max_poll_records or raise max_poll_interval_ms"
+                f"{self._not_polled()}, so this member left group {self.group_id} and its partitions went to others; the next poll joins "
+                "again. Do less between two polls, lower max_poll_records or raise max_poll_interval_ms"
             )
         membership.polled(now_ms)
         self.raise_failure()
@@ -443,10 +444,14 @@ class GroupMember:
 
     def _check_member(self) -> None:
         if self.managed and not self.membership.joined:
+            why = f": {self._not_polled()}, so it left" if self.membership.breached or self._out_since_breach else ""
             raise errors.CommitFailed(
-                f"this consumer is not a member of group {self.group_id} (any more): poll() joins. Its partitions may belong to another "
-                "member, which goes on from the last committed offset"
+                f"this consumer is not a member of group {self.group_id} (any more){why}. poll() joins. Its partitions may belong to "
+                "another member, which goes on from the last committed offset"
             )
+
+    def _not_polled(self) -> str:
+        return f"poll() was not called for max_poll_interval_ms ({self._settings.max_poll_interval_ms} ms)"
 
     def committed(self, partitions: Iterable[TopicPartition], timeout_ms: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed for these partitions.
@@ -547,3 +552,4 @@ class GroupMember:
         self._carrying = None
         self._announced = frozenset()
         self._leaves = ""
+        self._out_since_breach = False
