@@ -207,6 +207,18 @@ class Upkeep(RuleBasedStateMachine):
         self.rig.now_ms += 300_001
         self.check()
 
+    @rule(index=index, node_id=st.sampled_from([1, 2, 3]), lost=st.booleans())
+    def lose_a_nearer_replica_in_use(self, index, node_id, lost):
+        log = self.rig.log(TPS[index])
+        log.preferred = node_id
+        self.go_on(0, [500, 500])
+        log.append(*numbered(0, 5))
+        log.error = 0 if lost else Code.OFFSET_OUT_OF_RANGE
+        self.rig.cluster.deliver(lost=lost)
+        self.collect(30)
+        log.error, log.preferred = 0, -1
+        self.check()
+
     @invariant()
     def nothing_is_asked_for_nobody(self):
         for asked in [*self.rig.positions._resets.values(), *self.rig.positions._validations.values()]:

@@ -399,6 +399,26 @@ def test_the_nearer_replica_is_used_until_it_fails(monkeypatch):
     assert rig.cluster.requests[-1][0] in (1, 2)
 
 
+@pytest.mark.parametrize("short_cuts", [True, False])
+@pytest.mark.parametrize("fails", ["behind", "lost"])
+def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_else(fails, short_cuts):
+    """A follower may be behind: only the leader's word that an offset is out of range moves the position."""
+    rig = Rig({A: filled()}, reset="latest", short_cuts=short_cuts)
+    rig.log(A).preferred = 2
+    assert rig.poll() == {A: numbered(0, 10)}
+    rig.log(A).append(b"x", b"y")
+    rig.round()
+    rig.log(A).error = Code.OFFSET_OUT_OF_RANGE if fails == "behind" else 0
+    rig.fetcher.collect(1)
+    rig.fetcher.send_fetches(rig.now_ms)
+    rig.cluster.deliver(lost=fails == "lost")
+    rig.fetcher.collect(500)  # what a poll does first, before it looks at what to fetch
+    rig.log(A).error, rig.log(A).preferred = 0, -1
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert [node for node, _, _ in rig.cluster.requests][-2:] == [2, 1]
+    assert rig.subscription.partitions[A].state is FetchState.FETCHING
+
+
 def test_the_leader_is_asked_again_after_a_while():
     rig = Rig({A: filled()})
     rig.log(A).preferred = 2
