@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, protocol
+from kafkacore.errors import Code
 from kafkacore.testing import EmbeddedCluster
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -25,9 +26,14 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
+def cluster() -> Iterator[EmbeddedCluster]:
     with EmbeddedCluster() as cluster:
-        yield cluster.bootstrap_servers
+        yield cluster
+
+
+@pytest.fixture
+def servers(cluster: EmbeddedCluster) -> str:
+    return cluster.bootstrap_servers
 
 
 @pytest.fixture
@@ -118,8 +124,7 @@ def test_workers_share_the_records(servers: str, topic: str, start: Start) -> No
     send(servers, topic, ["last"] * 8)
     found += lines(pool, 8)
     by_worker = defaultdict(set)
-    for line in found[-8:]:
-        worker, partition = re.findall(r"worker (\d): partition (\d)", line)[0]
+    for worker, partition in re.findall(r"worker (\d): partition (\d)", "".join(found[-8:])):  # processes may write into one line
         by_worker[worker].add(partition)
     assert sorted(map(len, by_worker.values())) == [2, 2]
     assert end(pool) == []
@@ -196,6 +201,99 @@ def test_slow_work_keeps_the_member_in_its_group(servers: str, topic: str, start
     done = Counter(re.findall(r"-(\d) offset 4: done", "".join(lines(member, 1) + end(member))))
     assert done and set(done.values()) == {1}
     assert committed(servers, topic) == {p: 4 + done[str(p)] for p in range(PARTITIONS)}
+
+
+@pytest.fixture
+def target(servers: str, topic: str) -> str:
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(f"{topic}.results", PARTITIONS)]).check()
+    return f"{topic}.results"
+
+
+def results(servers: str, target: str, count: int) -> dict[bytes | None, list[bytes | None]]:
+    """What a reader of committed data sees of each key, up to the ends of the partitions; no fewer than `count` records."""
+    found = defaultdict(list)
+    places = [TopicPartition(target, p) for p in range(PARTITIONS)]
+    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(tp) < ends[tp] for tp in places):
+            for records in consumer.poll(timeout=1).values():
+                for record in records:
+                    found[record.key].append(record.value)
+    assert sum(map(len, found.values())) >= count
+    return found
+
+
+def copied(process: subprocess.Popen[str], count: int) -> list[str]:
+    """What the copying process prints until it has committed so many records."""
+    found: list[str] = []
+    while sum(int(line.split()[1]) for line in found if line.startswith("committed")) < count:
+        found += lines(process, 1)
+    return found
+
+
+def test_each_record_is_copied_once_whenever_the_copier_is_killed(servers: str, topic: str, target: str, start: Start) -> None:
+    count = 20_000
+    send(servers, topic, [f"v{i}" for i in range(count)], key=lambda i: f"k{i % 8}")
+    words = (target, "--name", topic, "--group", topic)
+    for _ in range(3):
+        member = start("exactly_once.py", *words, "--batch", "50")
+        lines(member, 5)
+        member.kill()  # in the middle of whatever it does
+        member.wait()
+    done = sum(committed(servers, topic).values())
+    assert 0 < done < count
+    member = start("exactly_once.py", *words)
+    while sum(committed(servers, topic).values()) < count:
+        lines(member, 1)
+    end(member)
+    expected = {f"k{key}".encode(): [f"V{i}".encode() for i in range(key, count, 8)] for key in range(8)}
+    assert results(servers, target, count) == expected
+
+
+def test_the_copier_tries_again_after_an_abort(cluster: EmbeddedCluster, servers: str, topic: str, target: str, start: Start) -> None:
+    refusals = [Code.TRANSACTION_ABORTABLE, Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION]
+
+    def refuse(request: protocol.TxnOffsetCommitRequest) -> protocol.TxnOffsetCommitResponse | None:
+        if not refusals:
+            return None
+        code = refusals.pop()
+        answers = [
+            protocol.TxnOffsetCommitResponseTopic(
+                name=each.name,
+                partitions=[
+                    protocol.TxnOffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code)
+                    for part in each.partitions
+                ],
+            )
+            for each in request.topics
+        ]
+        return protocol.TxnOffsetCommitResponse(topics=answers)
+
+    cluster.control("TxnOffsetCommit", refuse)
+    try:
+        send(servers, topic, [f"v{i}" for i in range(40)], key=lambda i: f"k{i % 4}")
+        member = start("exactly_once.py", target, "--name", topic, "--group", topic)
+        found = copied(member, 40)
+        assert end(member) == []
+    finally:
+        cluster.control("TxnOffsetCommit", None)
+    assert sum(line.startswith("aborted: ") for line in found) == 3
+    assert results(servers, target, 40) == {f"k{key}".encode(): [f"V{i}".encode() for i in range(key, 40, 4)] for key in range(4)}
+
+
+def test_a_copier_that_is_replaced_ends(servers: str, topic: str, target: str, start: Start) -> None:
+    send(servers, topic, [f"v{i}" for i in range(8)])
+    words = (target, "--name", topic, "--group", topic)
+    old = start("exactly_once.py", *words)
+    copied(old, 8)
+    new = start("exactly_once.py", *words)
+    assert old.wait(60) == 1
+    send(servers, topic, ["more"] * 4)
+    copied(new, 4)
+    assert end(new) == []
+    assert sum(map(len, results(servers, target, 12).values())) == 12
 
 
 def test_every_example_is_in_the_list_and_says_what_it_shows() -> None:
