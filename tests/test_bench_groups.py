@@ -74,6 +74,24 @@ def test_latency_is_measured_for_every_pair_of_clients() -> None:
 
 
 @pytest.mark.slow
+def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_path: Path) -> None:
+    cpu, wall, commit, record = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
+    clients, sizes = ["kafkacore send()", "kafkacore send_many()", "confluent produce()"], ["1 record", "100 records", "10,000 records"]
+    for table in (cpu, wall):
+        assert list(table["rows"]) == sizes
+    assert list(commit["rows"]) == [f"{size}, {rank}" for size in sizes for rank in ("p50", "p99")]
+    assert [list(goals) for goals in commit["goals"].values()] == [clients[:2]] * 3
+    for table in (cpu, wall, commit):
+        assert all(list(row) == clients for row in table["rows"].values())
+        assert all(timing["median_ns"] >= timing["best_ns"] > 0 for row in table["rows"].values() for timing in row.values())
+    assert {label: list(row) for label, row in record["rows"].items()} == {
+        f"{size}, {client}": ["plain", "transactions"] for size in sizes for client in clients
+    }
+    assert list(record["goals"]) == [f"10,000 records, {client}" for client in clients[:2]]
+    assert (tmp_path / "transactions.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["eager", "cooperative", "KIP-848"])
 def test_gaps_of_changing_groups_are_measured(protocol: str) -> None:
     (table,) = quick("churn", "--only", protocol)
@@ -98,3 +116,31 @@ def test_a_gap_ends_with_a_record_behind_all_before_it(bench: Any) -> None:
     # the new owner of partition 1 begins again at offset 5: no progress before offset 8
     again = [(1_000, 1, 5), (1_150, 1, 6), (1_300, 1, 7), (1_400, 1, 5), (1_500, 1, 6), (1_600, 1, 7), (1_700, 1, 8), (1_900, 1, 9)]
     assert gaps(*steady, *again) == [[], [200.0]]
+
+
+def test_the_log_must_hold_each_record_of_a_measured_transaction_once(bench: Any) -> None:
+    markers_fit = bench("transactions").markers_fit
+    assert markers_fit("plain", 0, 3)
+    assert not markers_fit("plain", 1, 3)  # a record twice, or one lost
+    assert not markers_fit("plain", -1, 3)
+    assert [markers_fit("transactions", markers, 3) for markers in (2, 3, 12, 13)] == [False, True, True, False]
+    assert bench("transactions").timing([4000.0, 1000.0, 3000.0, 2000.0], 1e3, 0.99).median_ns == 4.0
+
+
+def test_goals_of_transactions_compare_the_figures_they_name(bench: Any) -> None:
+    transactions = bench("transactions")
+
+    def figures(cpu_ns: float, end_ns: float) -> dict[str, list[float]]:
+        return {"cpu_ns": [cpu_ns], "wall_ns": [1e6], "end_ns": [end_ns]}
+
+    def verdicts(transactional_cpu_ns: float, end_ns: float) -> tuple[set[bool], set[bool]]:
+        ours = {"plain": figures(1e6, 1e3), "transactions": figures(transactional_cpu_ns, end_ns)}
+        theirs = {"plain": figures(1e6, 1e3), "transactions": figures(1e6, 2e6)}
+        clients = {name: theirs if name == transactions.THEIRS else ours for name in transactions.CLIENTS}
+        _, _, commit, record = transactions.tables_of("a broker", {10_000: clients})
+        goals = [{verdict.held for row in table.goals.values() for verdict in row.values()} for table in (commit, record)]
+        return goals[0], goals[1]
+
+    assert verdicts(1.05e6, 2e6) == ({True}, {True})
+    assert verdicts(1.06e6, 1.9e6) == ({True}, {False})
+    assert verdicts(0.9e6, 2.1e6) == ({False}, {True})
