@@ -427,7 +427,10 @@ class Fetcher:
             state.last_stable_offset = data.last_stable_offset
             state.log_start_offset = data.log_start_offset
             preferred = data.preferred_read_replica
-            if preferred >= 0:
+            if preferred >= 0 and preferred not in self._metadata.snapshot.nodes:  # the leader would name it again at once
+                self._metadata.request_update()
+                self._backing_off.append(state)
+            elif preferred >= 0:
                 state.preferred_replica = preferred
                 self._fresh_preferred.append(state)
                 state.preferred_until_ms = 0x7FFFFFFFFFFFFFFF

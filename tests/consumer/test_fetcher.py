@@ -419,6 +419,21 @@ def test_a_nearer_replica_that_fails_hands_over_to_the_leader_before_anything_el
     assert rig.subscription.partitions[A].state is FetchState.FETCHING
 
 
+def test_a_nearer_replica_that_the_metadata_do_not_know_is_looked_for():
+    """It may have joined the cluster just now. The leader gives no records with its name, and answers at once."""
+    rig = Rig({A: filled()})
+    rig.log(A).preferred = 9
+    for _ in range(20):
+        rig.round()
+    assert rig.cluster.update_requests >= 1
+    assert len(rig.fetches()) == 1
+    assert rig.fetcher.next_wake_ms(rig.now_ms) == 100
+    rig.round(100)
+    assert len(rig.fetches()) == 2
+    rig.log(A).preferred = -1
+    assert rig.poll() == {A: numbered(0, 10)}
+
+
 def test_the_leader_is_asked_again_after_a_while():
     rig = Rig({A: filled()})
     rig.log(A).preferred = 2
