@@ -169,6 +169,19 @@ def test_nobody_polls(member):
     until(lambda: heard.calls == [("assigned", everything), ("lost", everything), ("assigned", everything)], consumer)
 
 
+def test_after_the_group_was_left_nothing_held_is_handed_out(member):
+    """What was fetched before belongs to another member by now, and there is always more where that came from."""
+    heard = Noted()
+    consumer = member(heard, max_poll_interval_ms=1_000, max_poll_records=1)
+    read(consumer, 1)
+    other = member()
+    until(lambda: len(other.assignment()) == PARTITIONS, other)
+    with pytest.raises(errors.MaxPollExceeded, match="max_poll_interval_ms"):
+        consumer.poll(0)
+    assert not consumer.poll(0)
+    assert heard.calls[-1] == ("lost", list(range(PARTITIONS)))
+
+
 def test_an_old_generation_commits_nothing(member, topic):
     consumer = member(max_poll_interval_ms=1_000)
     read(consumer, 1)

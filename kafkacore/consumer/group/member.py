@@ -233,7 +233,10 @@ class GroupMember:
                 f"{self._not_polled()}, so this member left group {self.group_id} and its partitions went to others; the next poll joins "
                 "again. Do less between two polls, lower max_poll_records or raise max_poll_interval_ms"
             )
+        phase = membership.phase
         membership.polled(now_ms)
+        if membership.phase is not phase:  # it joins again: what is held may be another member's by now
+            self._due_ms = 0
         self.raise_failure()
 
     def poll_on(self, now_ms: int) -> None:
