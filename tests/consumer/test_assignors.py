@@ -170,6 +170,15 @@ def test_of_two_who_claim_everything_neither_keeps_anything_until_both_gave_it_u
     assert sorted(tp for mine in whole.values() for tp in mine) == tps
 
 
+@pytest.mark.parametrize("kind", [RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor])
+@pytest.mark.parametrize("topics", [(), ("nothing-of-it",)])
+@pytest.mark.parametrize("members", [0, 1, 3])
+def test_a_group_that_subscribes_to_nothing_that_exists_gets_nothing(kind, topics, members):
+    """All members have a pattern that matches nothing so far."""
+    subscriptions = {f"m{i}": MemberSubscription(topics) for i in range(members)}
+    assert kind().assign(make_cluster(random.Random(0), {"t": 3}), subscriptions) == dict.fromkeys(subscriptions, MemberAssignment(()))
+
+
 @given(st.integers(0, 50), st.integers(1, 12))
 def test_a_new_group_is_dealt_to_as_one_whose_members_own_nothing(partitions, members):
     tps = [TopicPartition("t", i) for i in range(partitions)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import itemgetter
 
 from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription
@@ -45,7 +45,7 @@ class Places:
     def __init__(self, topics: Sequence[str], begins: Sequence[int], partitions: Sequence[TopicPartition]) -> None:
         self._spans: dict[str, tuple[int, int]] = {}
         self._others: dict[tuple[str, int], int] = {}
-        for topic, begin, end in zip(topics, begins, [*begins[1:], len(partitions)], strict=True):
+        for topic, (begin, end) in zip(topics, pairwise([*begins, len(partitions)]), strict=True):
             if begin < end and partitions[end - 1].partition == end - begin - 1:
                 self._spans[topic] = (begin, end - begin)
             else:  # a topic with holes in its numbering
