@@ -1,0 +1,215 @@
+"""A copy of the flights is exact, though the copying process is SIGKILLed ten times and, on three brokers in processes, brokers are too.
+
+The copying process is examples/exactly_once.py. Readers of committed data of three clients then see each record once, and those of a key in
+their order.
+
+By default a part of the flights is copied; KAFKACORE_ALL_FLIGHTS=1 takes all 336,776. KAFKACORE_SEED repeats a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition as Place
+
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore.cli.flights import Flights, load_flights
+from kafkacore.testing import EmbeddedCluster
+from tests.interop.accepting import confluent_consumer, fresh, take, until
+from tests.interop.java_tools import JavaTools
+from tests.interop.kafka_server import KafkaServer
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
+ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"
+LIMIT, BATCH = (None, 500) if ALL else (20_000, 100)
+PARTITIONS, KILLS, GUARD_S = 4, 10, 240
+CONFIG = {"min.insync.replicas": 2, "replica.lag.time.max.ms": 1000, "replica.fetch.wait.max.ms": 50, "replica.fetch.backoff.ms": 50}
+
+ByKey = dict[bytes, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def flights() -> Flights:
+    return load_flights(LIMIT)
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    seed = int(os.environ.get("KAFKACORE_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"KAFKACORE_SEED={seed}")  # pytest shows it when the test fails
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=3, processes=True, config=CONFIG) as cluster:
+        yield cluster
+
+
+def new_topic(servers: str) -> str:
+    name = fresh("flights")
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS, configs={"retention.ms": "-1"})]).check()  # they are of 2013
+    with KafkaConsumer(bootstrap_servers=servers) as consumer:  # leaders answer this, when they lead
+        consumer.end_offsets([TopicPartition(name, index) for index in range(PARTITIONS)])
+    return name
+
+
+def write(servers: str, flights: Flights) -> str:
+    """A topic with the flights, by carrier."""
+    topic = new_topic(servers)
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send_many(topic, flights.documents, keys=flights.carriers, timestamps_ms=flights.timestamps_ms)
+    return topic
+
+
+def by_carrier(flights: Flights, change: Callable[[bytes], bytes]) -> ByKey:
+    found: ByKey = defaultdict(list)
+    for carrier, document in zip(flights.carriers, flights.documents, strict=True):
+        found[carrier].append(change(document))
+    return found
+
+
+class Copier:
+    """The copying process."""
+
+    def __init__(self, servers: str, source: str, target: str) -> None:
+        self._servers = servers
+        self._group = fresh("g")
+        self._command = [sys.executable, str(EXAMPLE), source, target, "--bootstrap-server", servers]
+        self._command += ["--name", fresh("copier"), "--group", self._group, "--batch", str(BATCH)]
+        self._source = source
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+
+    def progress(self, transactions: int) -> None:
+        """Returns when so many more are committed."""
+        assert self._process is not None and self._process.stdout is not None
+        while transactions:
+            line = self._process.stdout.readline()
+            assert line, f"the copier ended with {self._process.wait()}"
+            transactions -= line.startswith("committed")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            assert self._process.poll() is None, f"the copier ended with {self._process.returncode}"
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def copied(self) -> int:
+        """How many records the group is past."""
+        with KafkaAdminClient(bootstrap_servers=self._servers) as admin:
+            return sum(found.offset for found in admin.list_group_offsets(self._group).values() if found is not None)
+
+    def finish(self, offset: int) -> None:
+        """Returns when the group's offsets add up to this, and ends the process."""
+        assert self._process is not None
+        reader = threading.Thread(target=self._process.communicate)  # what it prints must not fill the pipe
+        reader.start()
+        until(lambda: self.copied() >= offset, "the copy is complete", GUARD_S, 0.2)
+        self._process.kill()
+        reader.join()
+        self._process = None
+
+
+def kill_often(copier: Copier, rng: random.Random, cluster: EmbeddedCluster | None, topics: list[str]) -> None:
+    """Ends the copying process at random moments, and every other time a broker while it copies."""
+    longest = 50 if ALL else 10
+    for turn in range(KILLS):
+        copier.start()
+        broker = rng.choice([1, 2, 3]) if cluster is not None and turn % 2 else 0
+        if turn % 5 != 4:  # else it dies somewhere in its start
+            copier.progress(rng.randint(1, longest))
+        if cluster is not None and broker:
+            cluster.kill_broker(broker)
+            if rng.random() < 0.5:
+                copier.progress(2)
+        threading.Event().wait(rng.uniform(0, 0.05 if turn % 5 != 4 else 0.8))  # no event tells a random moment
+        copier.kill()
+        if cluster is not None and broker:
+            cluster.start_broker(broker)
+            until(lambda: all(len(cluster.isr(t, p)) == 3 for t in topics for p in range(PARTITIONS)), "replicas are in sync", 60)
+
+
+# ---- readers: all up to the last of `count` records
+
+
+def ours(servers: str, topic: str, count: int) -> ByKey:
+    found: ByKey = defaultdict(list)
+    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
+        while count > 0:
+            polled = consumer.poll(timeout=60, max_records=20_000)
+            assert polled, f"{count} records are missing"
+            for records in polled.values():
+                count -= len(records)
+                for record in records:
+                    found[record.key or b""].append(record.value or b"")
+    return found
+
+
+def confluents(servers: str, topic: str, count: int) -> ByKey:
+    found: ByKey = defaultdict(list)
+    with contextlib.closing(confluent_consumer(servers, isolation_level="read_committed")) as consumer:
+        consumer.assign([Place(topic, index, 0) for index in range(PARTITIONS)])
+        for message in take(consumer, count, GUARD_S):
+            found[message.key() or b""].append(message.value() or b"")
+    return found
+
+
+def consoles(java: JavaTools, servers: str, topic: str, count: int) -> ByKey:
+    found: ByKey = defaultdict(list)
+    words = ["--from-beginning", "--isolation-level", "read_committed", "--max-messages", count, "--timeout-ms", 60_000]
+    words += ["--formatter-property", "print.key=true", "--formatter-property", "key.separator=|"]
+    ran = java.run("consumer.ConsoleConsumer", "--bootstrap-server", servers, "--topic", topic, *words, timeout=GUARD_S)
+    for line in ran.ok().splitlines():
+        key, value = line.encode().split(b"|", 1)
+        found[key].append(value)
+    return found
+
+
+def assert_exact(java: JavaTools, servers: str, topic: str, expected: ByKey) -> None:
+    """Every reader sees these records and no other. A last record in each partition shows that the readers have seen what is before it."""
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        for index in range(PARTITIONS):
+            producer.send(topic, b"last", key=b"%d" % index, partition=index)
+    expected = {**expected, **{b"%d" % index: [b"last"] for index in range(PARTITIONS)}}
+    count = sum(map(len, expected.values()))
+    for found in (ours(servers, topic, count), confluents(servers, topic, count), consoles(java, servers, topic, count)):
+        assert {key: len(values) for key, values in found.items()} == {key: len(values) for key, values in expected.items()}
+        assert found == expected
+
+
+def copy_and_check(servers: str, flights: Flights, rng: random.Random, java: JavaTools, cluster: EmbeddedCluster | None) -> None:
+    source, target = write(servers, flights), new_topic(servers)
+    copier = Copier(servers, source, target)
+    try:
+        kill_often(copier, rng, cluster, [source, target])
+        assert 0 < copier.copied() < len(flights.documents), "the kills have to meet a copier that copies"
+        copier.start()
+        copier.finish(len(flights.documents))
+    finally:
+        copier.kill()
+    assert_exact(java, servers, target, by_carrier(flights, bytes.upper))
+
+
+def test_killed_copiers_on_kafka(real_kafka: KafkaServer, flights: Flights, rng: random.Random, java: JavaTools) -> None:
+    copy_and_check(real_kafka.bootstrap_servers, flights, rng, java, None)
+
+
+def test_killed_copiers_and_brokers(three: EmbeddedCluster, flights: Flights, rng: random.Random, java: JavaTools) -> None:
+    copy_and_check(three.bootstrap_servers, flights, rng, java, three)
