@@ -283,6 +283,8 @@ class Fetcher:
             if session is None:
                 session = self._sessions[node_id] = FetchSession(node_id)
             state.row = session.want(tp, target)
+            if state.row.owner not in (None, state):
+                session.renew()
             if state.preferred_replica < 0:  # with the leader; once a nearer replica fails, the leader is found in general
                 state.placed_by = snapshot
         elif node_id != _NO_NODE and node_id in self._sessions:

@@ -13,6 +13,8 @@ served last by the next full fetch. In a session the broker keeps that order (KI
 not what is assigned.
 
 The broker answers a full fetch with the new id, or with 0 when it keeps no session: then the next fetch is full again.
+An incremental answer leaves out partitions of which there is nothing new, so a partition that was taken away and has come back since the
+last fetch needs a new session: where its log ends was said before.
 From version 13 on topics are named by id. A session whose partitions lose or gain their id is replaced by a new one.
 
 Source: KIP-227, KIP-516; Kafka's FetchSessionHandler, FetchMetadata.
@@ -118,7 +120,7 @@ class FetchSession:
         rows: what is to be fetched, and what of that was sent.
     """
 
-    __slots__ = ("by_id", "epoch", "names", "node_id", "rows", "session_id")
+    __slots__ = ("_renewed", "by_id", "epoch", "names", "node_id", "rows", "session_id")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -127,6 +129,7 @@ class FetchSession:
         self.rows = FetchRows(node_id)
         self.names: dict[bytes, str] = {}
         self.by_id = False
+        self._renewed = False
 
     def want(self, tp: TopicPartition, target: FetchTarget) -> FetchRow:
         """Fetches a partition from now on, as `target` says. Returns its row."""
@@ -136,6 +139,10 @@ class FetchSession:
         """Fetches a partition no longer, unless it has another owner by now."""
         self.rows.drop(tp, owner)
 
+    def renew(self) -> None:
+        """The next fetch begins a new session: a partition of this one has come back, and what was said of it is lost."""
+        self._renewed = True
+
     def plan(self) -> FetchPlan:
         """The next fetch. None may be in flight: an answer is read by what was sent last."""
         rows = self.rows
@@ -143,6 +150,9 @@ class FetchSession:
         if by_id != self.by_id:
             self.epoch = INITIAL_EPOCH  # ids appeared or vanished: the session cannot be carried over
             self.by_id = by_id
+        if self._renewed:
+            self._renewed = False
+            self.epoch = INITIAL_EPOCH
         to_forget: list[tuple[TopicPartition, bytes]] = []
         if self.epoch == INITIAL_EPOCH:
             topics = rows.send_all()

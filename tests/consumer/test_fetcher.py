@@ -247,6 +247,24 @@ def test_a_forgotten_session_costs_one_full_fetch_and_no_record():
     assert rig.fetcher.metrics.full_fetches == 2
 
 
+@pytest.mark.parametrize("short_cuts", [True, False])
+def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
+    """As after an eager rebalance: the broker has said where the log ends, and says it no more in this session."""
+    rig = Rig({A: filled(), B: filled()}, short_cuts=short_cuts)
+    while rig.poll():
+        pass
+    assert rig.subscription.partitions[A].lag(False) == 0
+    for _ in range(2):
+        rig.subscription.assign_manual([B])
+        rig.subscription.assign_manual([A, B])
+        rig.subscription.seek(A, 10)
+        rig.round()
+        assert [rig.subscription.partitions[tp].lag(False) for tp in (A, B)] == [0, 0]
+    sent = len(rig.fetches())
+    rig.round()
+    assert not rig.fetches()[sent].topics, "the new session is kept"
+
+
 def test_a_lost_answer_is_asked_for_again():
     rig = Rig({A: filled()})
     rig.fetcher.send_fetches(0)
