@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -177,3 +182,130 @@ def test_an_hour_passes_at_once_for_a_member_that_is_away(member, shared: Embedd
     found = read(consumer, RECORDS)
     assert sorted(found) == [(i, offset) for i in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS, 2 * RECORDS // PARTITIONS)]
     assert heard.calls == ["assigned", "lost", "assigned"]
+
+
+# -- the process is stopped -----------------------------------------------------------------------------------------------------------
+
+MEMBER = """
+    import json, sys
+    from kafkacore import errors
+    from kafkacore.consumer import KafkaConsumer, RebalanceListener
+
+    def say(*what):
+        print(json.dumps(what), flush=True)
+
+    class Says(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            say("assigned", len(partitions))
+        def on_partitions_revoked(self, partitions):
+            say("revoked", len(partitions))
+        def on_partitions_lost(self, partitions):
+            say("lost", len(partitions))
+            losses.append(partitions)
+
+    losses = []
+    topic, settings = sys.argv[1], json.loads(sys.argv[2])
+    consumer = KafkaConsumer(auto_offset_reset="earliest", **settings)
+    consumer.subscribe([topic], listener=Says())
+
+    def read():
+        for _ in range(1200):
+            if found := consumer.poll(0.1, max_records=10):
+                say("read", [(r.partition, r.offset) for records in found.values() for r in records])
+                return
+"""
+
+
+class Other:
+    """A member in a process of its own: what it says, in order."""
+
+    def __init__(self, topic: str, body: str, **settings: Any) -> None:
+        script = textwrap.dedent(MEMBER) + textwrap.dedent(body)
+        command = [sys.executable, "-W", "always", "-c", script, topic, json.dumps(settings)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.said: list[list[Any]] = []
+        self.guard = threading.Timer(2 * GUARD_S, self.process.kill)
+        self.guard.start()
+
+    def __enter__(self) -> Other:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.guard.cancel()
+        self.process.kill()
+        self.process.communicate()
+
+    def hear(self, word: str) -> Any:
+        """Waits until it says this."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(json.loads(line))
+            if self.said[-1][0] == word:
+                return self.said[-1][-1]
+        raise AssertionError(f"it ended: {self.said}, {self.process.stderr.read()}")
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+
+def settings_of(shared: EmbeddedCluster, topic: str, group_protocol: str, **settings: Any) -> dict[str, Any]:
+    own = {"heartbeat_interval_ms": 50, "session_timeout_ms": SESSION_MS} if group_protocol == "classic" else {}
+    given = {"bootstrap_servers": shared.bootstrap_servers, "group_id": f"g-{topic}", "group_protocol": group_protocol}
+    return {**given, **own, **settings}
+
+
+STOPPED = """
+    read()
+    sys.stdin.readline()
+    try:
+        if settings["enable_auto_commit"]:  # what the poll before returned is processed now
+            consumer.poll(0, max_records=1)
+        else:
+            consumer.commit()
+            say("committed")
+    except errors.CommitFailed as error:
+        say("refused", str(error))
+    say("ready")
+    sys.stdin.readline()
+    while not losses:
+        read()  # first what it had fetched
+    for _ in range(5):
+        read()
+    say("end")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_process_that_is_stopped_past_its_session_commits_nothing_more(
+    shared: EmbeddedCluster, member, topic: str, group_protocol: str, auto: bool
+) -> None:
+    """Others take over from what was committed. The stopped one hears what it lost; its old commits are refused."""
+    tps = [TopicPartition(topic, i) for i in range(PARTITIONS)]
+    settings = settings_of(shared, topic, group_protocol, enable_auto_commit=auto, auto_commit_interval_ms=1)
+    with Other(topic, STOPPED, **settings) as stopped:
+        stopped.hear("read")
+        stopped.process.send_signal(signal.SIGSTOP)
+        successor = member(enable_auto_commit=False)
+        found = read(successor, RECORDS)
+        assert sorted(found) == [(i, offset) for i in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS)], "nothing is skipped"
+        successor.commit(dict.fromkeys(tps, 3))
+        stopped.go_on()
+        stopped.process.send_signal(signal.SIGCONT)
+        stopped.hear("ready")
+        if not auto:
+            assert "not a member" in next(what for word, what in (s for s in stopped.said if len(s) == 2) if word == "refused")
+        assert {tp: o.offset for tp, o in successor.committed(tps).items()} == dict.fromkeys(tps, 3)
+        successor.close()
+        stopped.go_on()
+        stopped.hear("end")
+        words = [s[0] for s in stopped.said]
+        assert "revoked" not in words
+        assert "committed" not in words
+        joined_again = words.index("assigned", words.index("lost"))
+        again = [r for word, *found in stopped.said[joined_again:] if word == "read" for r in found[0]]
+        for i in range(PARTITIONS):
+            mine = [offset for partition, offset in again if partition == i]
+            assert mine == list(range(3, 3 + len(mine))), "it goes on from what is committed"
