@@ -59,6 +59,8 @@ class Phase(enum.Enum):
     ABORTABLE = "the transaction can only be aborted"
     FATAL = "the producer can only be closed"
 
+    __hash__ = object.__hash__                 # members are compared by identity; Enum's own is a Python frame for each look-up
+
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.UNINITIALIZED: frozenset({Phase.INITIALIZING, Phase.FATAL}),
@@ -340,6 +342,8 @@ class TransactionEngine:
 
     def settle(self) -> None:
         """Begins steps and ends those whose outcome is known."""
+        if not self.steps:
+            return
         if self._step_of(StepKind.ABORT) is not None and self.at.phase in (Phase.OPEN, Phase.COMMITTING, Phase.ABORTABLE):
             self._go(self.at._replace(phase=Phase.ABORTING))
         while self.steps:
@@ -356,8 +360,8 @@ class TransactionEngine:
 
     def _step_of(self, kind: StepKind) -> Step | None:
         """The call of this kind that is under way."""
-        for step in self._unfinished():
-            if step.kind is kind:
+        for step in tuple(self.steps):
+            if step.kind is kind and not step.delivery.finished:
                 return step
         return None
 
@@ -393,6 +397,14 @@ class TransactionEngine:
             done = "committed" if at.last.kind is StepKind.COMMIT else "aborted"
             return False, IllegalStateError(f"{step.kind.value}() is not possible: the transaction has been {done} already")
         return False, self._refusal(step.kind.value, at)
+
+    @property
+    def awaits_batches(self) -> bool:
+        """True when a commit is all that is under way, and nothing keeps it but batches that have no outcome yet."""
+        if self.at.phase is not Phase.COMMITTING or self.gate.wanted or self.outstanding is not None or len(self.steps) != 1:
+            return False
+        step = self.steps[0]
+        return step.kind is StepKind.COMMIT and not step.delivery.finished
 
     @property
     def has_work(self) -> bool:

@@ -241,6 +241,11 @@ class TransactionManager(TransactionsCore):
                 return
             self._bump()
 
+    @property
+    def has_doubts(self) -> bool:
+        """True when `find_gaps` has something to look at."""
+        return bool(self._unresolved or self._bump_for)
+
     def find_gaps(self) -> bool:
         """True when batches are missing for good between those a broker has: the transaction cannot be committed."""
         self._end_doubts()

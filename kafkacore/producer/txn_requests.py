@@ -97,6 +97,17 @@ class TransactionRequests:
         Returns:
             Milliseconds until there may be more to do without an event.
         """
+        if self._awaits_batches:                                  # a short cut: `_step_in_full` would find nothing to do
+            self.engine.gate.busy = True
+            return NEVER_MS
+        return self._step_in_full(now_ms)
+
+    @property
+    def _awaits_batches(self) -> bool:
+        """True in the passes of a commit that only bring its batches to the brokers: as many as there are answers to Produce."""
+        return self.engine.awaits_batches and self._accumulator.has_incomplete and not self._books.has_doubts
+
+    def _step_in_full(self, now_ms: int) -> int:
         engine = self.engine
         engine.gate.busy = False                                  # before the look: what comes meanwhile sets it again
         if self._closing() and not engine.steps and engine.at.phase in (Phase.OPEN, Phase.ABORTABLE):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from broker_model import LOST
 from transaction_model import TransactionalBench, TransactionalBroker
@@ -10,6 +12,7 @@ from kafkacore import errors, protocol
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.producer.accumulator import NEVER_MS
 from kafkacore.producer.transactions import Phase
+from kafkacore.producer.txn_requests import TransactionRequests
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
@@ -19,6 +22,73 @@ def begun(version: int) -> TransactionalBench:
     bench.init_transactions()
     bench.begin_transaction()
     return bench
+
+
+@pytest.fixture(autouse=True)
+def steps_in_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Phase]]:
+    """The phases of steps that were not cut short. Where a step is, the general way is gone too: it changes nothing, here in each test."""
+    cut_short, in_full = TransactionRequests.step, TransactionRequests._step_in_full
+    phases: list[Phase] = []
+    differences: list[object] = []                        # not raised within the pass: the Sender would go on after it
+
+    def counted(requests: TransactionRequests, now_ms: int) -> int:
+        phases.append(requests.engine.at.phase)
+        return in_full(requests, now_ms)
+
+    def compared(requests: TransactionRequests, now_ms: int) -> int:
+        if not requests._awaits_batches:
+            return cut_short(requests, now_ms)
+        engine = requests.engine
+        before = (engine.at, list(engine.steps), None, True, NEVER_MS)
+        wait_ms = in_full(requests, now_ms)
+        after = (engine.at, list(engine.steps), engine.outstanding, engine.gate.busy, wait_ms)
+        engine.gate.busy = False
+        short_wait_ms = cut_short(requests, now_ms) if requests._awaits_batches else wait_ms
+        if after != before or short_wait_ms != NEVER_MS or not engine.gate.busy:
+            differences.append((before, after, short_wait_ms, engine.gate.busy))
+        return wait_ms
+
+    monkeypatch.setattr(TransactionRequests, "_step_in_full", counted)
+    monkeypatch.setattr(TransactionRequests, "step", compared)
+    yield phases
+    assert not differences
+
+
+def test_steps_of_a_commit_do_not_grow_with_its_batches(steps_in_full: list[Phase]) -> None:
+    def steps(batches: int) -> int:
+        bench = begun(2)
+        for nth in range(batches):
+            bench.send("t", "x" * 9_000, partition=nth % 2)
+        steps_in_full.clear()
+        bench.commit_transaction()
+        assert bench.broker.committed == [[b"x" * 9_000] * batches]
+        return len(steps_in_full)
+
+    assert steps(60) == steps(2)
+
+
+def test_an_abort_while_a_commit_waits_for_its_records_is_no_short_cut() -> None:
+    bench = begun(2)
+    bench.broker.faults.extend([Code.NOT_LEADER_OR_FOLLOWER] * 100)
+    future = bench.send("t", "x", partition=0)
+    with pytest.raises(KafkaTimeoutError):
+        bench.commit_transaction(timeout=0.0)
+    bench.step()
+    assert bench.engine.at.phase is Phase.COMMITTING  # type: ignore[union-attr]
+    bench.abort_transaction()
+    assert isinstance(future.exception(0), errors.TransactionAborted)
+
+
+def test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once(steps_in_full: list[Phase]) -> None:
+    bench = begun(2)
+    bench.broker.faults.extend([Code.NOT_LEADER_OR_FOLLOWER] * 100)
+    bench.send("t", "x", partition=0)
+    with pytest.raises(KafkaTimeoutError):
+        bench.commit_transaction(timeout=0.0)
+    bench.step()
+    bench.sender.transactions._bump_for.add(bench.topic.partitions[1])  # type: ignore[union-attr]
+    bench.step()
+    assert bench.engine.at.phase is Phase.ABORTABLE  # type: ignore[union-attr]
 
 
 @VERSIONS
