@@ -1,7 +1,7 @@
 """A copy of the flights is exact, though the copying process is SIGKILLed ten times and, on three brokers in processes, brokers are too.
 
 The copying process is examples/exactly_once.py. Readers of committed data of three clients then see each record once, and those of a key in
-their order.
+their order. Kafka's TransactionalMessageCopier reads what it wrote, and it what that wrote.
 
 By default a part of the flights is copied; KAFKACORE_ALL_FLIGHTS=1 takes all 336,776. KAFKACORE_SEED repeats a run.
 """
@@ -9,6 +9,7 @@ By default a part of the flights is copied; KAFKACORE_ALL_FLIGHTS=1 takes all 33
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -213,3 +214,73 @@ def test_killed_copiers_on_kafka(real_kafka: KafkaServer, flights: Flights, rng:
 
 def test_killed_copiers_and_brokers(three: EmbeddedCluster, flights: Flights, rng: random.Random, java: JavaTools) -> None:
     copy_and_check(three.bootstrap_servers, flights, rng, java, three)
+
+
+# ---- Kafka's copier
+
+
+def per_partition(servers: str, topic: str, count: int) -> list[int]:
+    """How many of `count` records each partition holds."""
+    found = [0] * PARTITIONS
+    with KafkaConsumer(bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
+        while sum(found) < count:
+            for tp, records in consumer.poll(timeout=60).items():
+                found[tp.partition] += len(records)
+    return found
+
+
+def kafkas_copier(kafka: KafkaServer, servers: str, source: str, target: str, count: int) -> None:
+    """Kafka's TransactionalMessageCopier copies each partition; it aborts transactions at random and does them again.
+
+    By itself it takes markers for records that are still to come, and does not end: so it gets the number of records.
+    """
+    group = fresh("g")
+    for index, held in enumerate(per_partition(servers, source, count)):
+        words = ["--broker-list", servers, "--input-topic", source, "--input-partition", index, "--output-topic", target]
+        words += ["--transactional-id", fresh("kafkas"), "--consumer-group", group, "--transaction-size", BATCH]
+        words += ["--max-messages", held]
+        words += ["--enable-random-aborts", "--use-group-metadata"]
+        out = kafka.tool("org.apache.kafka.tools.TransactionalMessageCopier", *words, timeout=60)
+        last = json.loads(out.splitlines()[-1])
+        assert (last["remaining"], last["stage"]) == (0, "ShutdownComplete"), out[-1000:]
+
+
+@pytest.fixture(params=["kafka", "three brokers"])
+def servers(request: pytest.FixtureRequest) -> str:
+    cluster = request.getfixturevalue("real_kafka" if request.param == "kafka" else "three")
+    servers: str = cluster.bootstrap_servers
+    return servers
+
+
+def test_kafkas_copier_reads_ours_and_ours_reads_its(servers: str, flights: Flights, java: JavaTools, real_kafka: KafkaServer) -> None:
+    source, first, second, third = write(servers, flights), new_topic(servers), new_topic(servers), new_topic(servers)
+    copier = Copier(servers, source, first)
+    copier.start()
+    try:
+        copier.finish(len(flights.documents))
+    finally:
+        copier.kill()
+    expected = by_carrier(flights, bytes.upper)
+    assert_exact(java, servers, first, expected)  # writes a last record into each partition, too
+    expected |= {b"%d" % index: [b"last"] for index in range(PARTITIONS)}
+    kafkas_copier(real_kafka, servers, first, second, sum(map(len, expected.values())))
+    assert ours(servers, second, sum(map(len, expected.values()))) == expected
+    ends = [(b"end %d" % index, index) for index in range(PARTITIONS)]
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        for key, index in ends:
+            producer.send(second, b"end", key=key, partition=index)
+    with KafkaConsumer(bootstrap_servers=servers) as consumer:
+        places = [TopicPartition(second, index) for index in range(PARTITIONS)]
+        offset = sum(consumer.end_offsets(places).values())
+    copier = Copier(servers, second, third)
+    copier.start()
+    try:
+        copier.finish(offset)
+    finally:
+        copier.kill()
+    upper = {key: [value.upper() for value in values] for key, values in expected.items()}
+    upper |= {key: [b"END"] for key, _ in ends}
+    count = sum(map(len, upper.values()))
+    assert ours(servers, third, count) == upper
+    assert confluents(servers, third, count) == upper
