@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
+from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition, errors
 from kafkacore.clock import JumpingClock
 from kafkacore.protocol import OffsetForLeaderEpochResponse
 from kafkacore.testing import Drop, EmbeddedCluster
@@ -171,6 +171,54 @@ def test_an_unclean_election_is_noticed_whatever_the_position_comes_from():
         finally:
             for consumer in consumers:
                 consumer.close(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("reset", ["latest", "none"])
+def test_a_member_that_starts_again_after_an_unclean_election(protocol, reset):
+    """It has committed offset 20 with its leader epoch. The new leader's log parts at 10 and is longer than 20 by now: nothing else would
+    show that ten records are others.
+    """
+    with EmbeddedCluster(brokers=3, config={"unclean.leader.election.enable": True}) as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", replica_assignments={0: (1, 2)})]).check()
+        settings = {
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "group_id": "g",
+            "group_protocol": protocol,
+            "reconnect_backoff_max_ms": 100,
+            "metadata_max_age_ms": 1_000,
+        }
+
+        write(cluster, [0], [b"%d" % nth for nth in range(10)])
+        eventually(lambda: cluster.high_watermark("t", 0, 2) == 10)
+        cluster.kill_broker(2)
+        write(cluster, [0], [b"lost %d" % nth for nth in range(10, 20)])
+        with KafkaConsumer("t", **settings, auto_offset_reset="earliest") as first:
+            assert len([*records_to(first, 20)]) == 20
+            first.commit()
+            committed = first.committed(T0)
+            assert (committed.offset, committed.leader_epoch) == (20, first.partition_infos("t")[0].leader_epoch)
+        cluster.kill_broker(1)
+        cluster.start_broker(2)
+        eventually(lambda: cluster.leader("t", 0) == 2)
+        write(cluster, [0], [b"new %d" % nth for nth in range(10, 25)])
+        with KafkaConsumer("t", **settings, auto_offset_reset=reset) as second:
+            assert second.committed(T0) == committed
+            if reset == "none":
+                with pytest.raises(errors.LogTruncationError, match="ends at offset 10, before the position"):
+                    next(records_to(second, 25))
+            else:
+                expected = [(offset, b"new %d" % offset) for offset in range(10, 25)]
+                assert [(record.offset, record.value) for record in records_to(second, 25)] == expected
+
+
+def records_to(consumer, end):
+    for record in consumer:
+        yield record
+        if record.offset == end - 1:
+            return
 
 
 def move_leader(cluster):
