@@ -315,7 +315,7 @@ class GroupSoak:
                 self._end_faults()
                 self._go_on()
                 producer.close(self.wait_s)
-                self._leave(self.members)
+                self._leave_in_peace()
                 self._over.set()
                 observer.join(WAIT_S)
             self.group.drained()
@@ -471,6 +471,22 @@ class GroupSoak:
     def _member_leaves(self) -> None:
         if len(self.members) > 2:
             self._leave([self.rng.choice(self.members)])
+
+    def _leave_in_peace(self) -> None:
+        """All members leave, one after the other and while the group is stable: in a rebalance their last commits would be refused."""
+        with KafkaAdminClient(bootstrap_servers=self.servers, **CLIENT) as admin:
+
+            def stable() -> bool:
+                try:
+                    group = admin.describe_groups([GROUP], timeout=WAIT_S)[GROUP]
+                except KafkaError:
+                    return False
+                return group.state == "Stable" and len(group.members) == len(self.members)
+
+            while self.members:
+                if not self.findings:
+                    self._wait(stable, self.wait_s)
+                self._leave(self.members[:1])
 
     def _leave(self, members: list[SoakMember]) -> None:
         for member in list(members):
