@@ -122,6 +122,9 @@ class TopicInfo:
         return None
 
 
+_codec._bind_topic_info(TopicInfo)
+
+
 class LeaderHint(NamedTuple):
     """A leader named in the answer of another request (KIP-951)."""
 
@@ -361,6 +364,18 @@ class Metadata:
                 self._new_topics.add(name)
                 self._plan()
             return True
+
+    def add_topics(self, names: Iterable[str], now_ms: int) -> None:
+        """Says of many topics that they are needed, as `add_topic` of one."""
+        topics = self._topics
+        used = dict.fromkeys(names, now_ms)
+        if all(map(topics.__contains__, used)):
+            topics.update(used)
+            return
+        with self._changed:
+            self._new_topics.update([name for name in used if name not in topics and name not in self.snapshot.topics])
+            topics.update(used)
+            self._plan()
 
     def set_topics(self, names: Iterable[str], now_ms: int) -> None:
         """Makes `names` the topics needed."""

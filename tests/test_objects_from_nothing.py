@@ -8,7 +8,10 @@ import pytest
 from kafkacore import _codec
 
 KINDS = sorted(name for name, kind in vars(_codec).items() if isinstance(kind, type) and kind.__module__ == _codec.__name__)
-SEALED = ("Batch", "ByteColumn", "ProduceAttempt", "Ready", "RecordColumns", "RecordFuture")
+SEALED = (
+    "Batch", "BufferStart", "ByteColumn", "ProduceAttempt", "ProducePartitions", "ProduceTopics", "ProducedTopics", "Ready",
+    "RecordColumns", "RecordFuture",
+)  # fmt: skip
 
 # In a process of its own, since what it looks for is a crash. Every step is named before it is tried: the last line tells where it was.
 PROBE = """

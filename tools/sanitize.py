@@ -17,7 +17,7 @@ TESTS = (
     *(f"test_{name}*.py" for name in ("aio_timer", "wheel", "timer", "purgatory")),
     *(f"net/test_{name}.py" for name in ("channel", "epoll", "framing", "measure", "metadata", "network_client", "selector")),
     "net/test_transport_contract.py",
-    *(f"producer/test_{name}*.py" for name in ("accumulator", "many_partitions", "queue_model", "send_many", "sender")),
+    *(f"producer/test_{name}*.py" for name in ("accumulator", "many_partitions", "produce_bytes", "queue_model", "send_many", "sender")),
     *(f"consumer/test_{name}.py" for name in ("fetcher", "fetch_upkeep", "sessions")),
     "broker/test_log_disk.py",
     "broker/test_log_model.py",

@@ -496,7 +496,9 @@ cdef class AccumulatorCore:
         cdef PartitionQueue queue
         cdef ProducerBatch batch
         cdef dict by_node = {}
-        cdef list of_node
+        cdef list of_node = None
+        cdef int32_t leader = -1              # of of_node
+        cdef bint leader_ready = False
         if self._transactions is not None and self._transactions.gate is not None and self._transactions.gate.is_committing():
             hurry = True
         found.nodes = set()
@@ -517,11 +519,14 @@ cdef class AccumulatorCore:
                 continue
             if queue.muted:
                 continue
-            of_node = <list> by_node.get(queue.leader)
-            if of_node is None:
-                of_node = by_node[queue.leader] = []
+            if queue.leader != leader:
+                leader = queue.leader
+                of_node = <list> by_node.get(leader)
+                if of_node is None:
+                    of_node = by_node[leader] = []
+                leader_ready = leader in found.nodes
             of_node.append(queue)
-            if queue.leader in found.nodes:
+            if leader_ready:
                 continue
             left = batch.backing_off_ms(now_ms)
             if left > 0:
@@ -530,7 +535,8 @@ cdef class AccumulatorCore:
             waited = now_ms - batch.created_ms
             if (hurry or batch.closed or batch.pos >= self.batch_size or batch.attempts > 0 or waited >= self.linger_ms
                     or len(queue.batches) > 1):
-                found.nodes.add(queue.leader)
+                found.nodes.add(leader)
+                leader_ready = True
             else:
                 next_check = min(next_check, self.linger_ms - waited)
         self._by_node = by_node

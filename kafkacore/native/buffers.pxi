@@ -242,6 +242,35 @@ cdef class PooledBuffer:
         return f"PooledBuffer({self.nbytes})"
 
 
+@cython.final
+@cython.no_gc                                           # as PooledBuffer
+@cython.freelist(256)
+cdef class BufferStart:
+    """The first `nbytes` bytes of a PooledBuffer, as a piece of a gather list; the collector does not walk it, as it would a memoryview."""
+    cdef PooledBuffer buffer
+    cdef readonly Py_ssize_t nbytes
+
+    def __len__(self):
+        return self.nbytes
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.buffer.ptr, self.nbytes, 1, flags)
+        self.buffer.exports += 1
+
+    def __releasebuffer__(self, Py_buffer* view):
+        self.buffer.exports -= 1
+
+
+cdef BufferStart buffer_start(PooledBuffer buffer, Py_ssize_t nbytes):
+    cdef BufferStart piece
+    if not 0 <= nbytes <= buffer.nbytes:
+        raise InternalError(f"{nbytes} bytes of a buffer of {buffer.nbytes}")
+    piece = BufferStart.__new__(BufferStart)
+    piece.buffer = buffer
+    piece.nbytes = nbytes
+    return piece
+
+
 def buffer_pool_stats():
     """The pool's state: bytes kept for reuse, and how many takes were served from it (hits) or by the system (misses)."""
     return {"kept_bytes": pool_kept_bytes, "keep_limit_bytes": POOL_KEEP_BYTES, "hits": pool_hits, "misses": pool_misses}

@@ -215,7 +215,7 @@ cdef class NetworkSend:
         self.buffers = buffers
         self.await_completion = await_completion
         for buffer in buffers:
-            self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, FileSlice, memoryview of "B"
+            self.size_bytes += len(buffer)  # byte formats only: bytes, bytearray, PooledBuffer, BufferStart, FileSlice, memoryview of "B"
 
     cdef int advance(self, Py_ssize_t nbytes) except -1:
         """Accounts for `nbytes` more that are written."""

@@ -2,6 +2,11 @@
 
 import logging as _logging
 
+cdef extern from "Python.h":
+    void delivery_track "PyObject_GC_Track"(PyObject*)
+    void delivery_untrack "PyObject_GC_UnTrack"(PyObject*)
+    bint delivery_is_tracked "PyObject_GC_IsTracked"(PyObject*)
+
 cdef enum:
     DELIVERY_PENDING = 0
     DELIVERY_RESOLVED = 1
@@ -49,10 +54,17 @@ cdef class Delivery:
     cdef int32_t many_slot
 
     def __cinit__(self, PartitionQueue queue, driver):
+        delivery_untrack(<PyObject*> self)
         self.queue = queue
         self.driver = driver
         self.base_offset = -1
         self.log_append_time_ms = -1
+
+    cdef void track(self) noexcept:
+        """Shows it to the collector, from which a new one is hidden: there may be thousands at a time, and until an error's traceback may
+        lead back here, its only cycles are those that the outcome ends."""
+        if not delivery_is_tracked(<PyObject*> self):
+            delivery_track(<PyObject*> self)
 
     @property
     def topic(self):
@@ -96,6 +108,7 @@ cdef class Delivery:
 
     def tried(self, error not None):
         """Notes why a try failed that is made again."""
+        self.track()
         if self.failures is None:
             self.failures = []
         self.failures.append(error)
@@ -151,12 +164,15 @@ cdef class Delivery:
         self.log_append_time_ms = log_append_time_ms
         self.error = error
         self.record_errors = record_errors
+        if error is not None:
+            self.track()
         self._publish()
         return True
 
     def split_into(self, list parts):
         """Hands the records over to the deliveries of smaller batches: [(first index, Delivery)] in order."""
         cdef Delivery part
+        self.track()
         self.parts = parts
         self.parts_left = <int32_t> len(parts)
         for _, part in parts:

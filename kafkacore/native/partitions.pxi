@@ -17,6 +17,8 @@ cdef object PARTITION_CLASSES = None      # keeps both
 cdef Py_ssize_t SLOT_ERROR, SLOT_INDEX, SLOT_LEADER, SLOT_EPOCH, SLOT_REPLICAS, SLOT_ISR, SLOT_OFFLINE
 cdef object BY_INDEX = itemgetter(0)
 
+cdef object TOPIC_INFO = None
+
 cdef enum:
     LEADER_NOT_AVAILABLE_CODE = 5
     REPLICA_NOT_AVAILABLE_CODE = 9        # a replica is down, the leader is fine
@@ -34,6 +36,23 @@ def _bind_partitions(struct, info):
     SLOT_ISR, SLOT_OFFLINE = slots.index("isr_nodes"), slots.index("offline_replicas")
     PARTITION_CLASSES = (struct, info)
     PARTITION_STRUCT, PARTITION_INFO = <PlanType*><PyObject*>struct, <PlanType*><PyObject*>info
+
+
+def _bind_topic_info(kind):
+    """Gives this file the class of a topic in a cluster view; called once by kafkacore.metadata."""
+    global TOPIC_INFO
+    TOPIC_INFO = kind
+
+
+cdef object partition_of(info, int32_t index):
+    """`info.partition(index)`; without its Python frame where it is a TopicInfo whose partitions are made and numbered from 0."""
+    if type(info) is TOPIC_INFO:
+        known = info._partitions
+        if type(known) is list and 0 <= index < len(<list> known):
+            found = (<list> known)[index]
+            if isinstance(found, tuple) and (<tuple> found)[0] == index:
+                return found
+    return info.partition(index)
 
 
 @cython.final

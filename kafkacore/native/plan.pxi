@@ -8,7 +8,9 @@
 #     room before every store, so a list that changes between the passes ends in UsageError and never in an overrun.
 #  4. Record bytes are not copied: encode cuts the block around them and returns a gather list, decode returns a memoryview. What is to be
 #     encoded may lie in a file (FileSlice): it is counted and referenced, never read here.
-#  5. Walk.steps holds (field, index) per level. Entering a field costs two stores; the path is spelled out only when something fails.
+#  5. Where a message has as many structs as a client has partitions, PlanRows may stand for the list of them (plan_rows.pxi): the walk is
+#     the same, with the fields of a row in an array in place of a tuple.
+#  6. Walk.steps holds (field, index) per level. Entering a field costs two stores; the path is spelled out only when something fails.
 #
 # Encodings (classic | flexible, KIP-482):
 #  string  i16 length, -1 null        | uvarint length+1, 0 null          array   i32 count, -1 null | uvarint count+1, 0 null
@@ -21,6 +23,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MIN
 
 from kafkacore.errors import CorruptDataError, InternalError, InvalidRequest, UsageError
+
+cdef extern from *:
+    """
+    #define kc_tuple_items(tuple) (((PyTupleObject *)(tuple))->ob_item)
+    """
 
 cdef extern from "Python.h":
     # The walker counts references itself: these return or take plain pointers.
@@ -43,6 +50,7 @@ cdef extern from "Python.h":
     Py_ssize_t plan_list_size "PyList_GET_SIZE"(PyObject*)
     void plan_tuple_set "PyTuple_SET_ITEM"(PyObject*, Py_ssize_t, PyObject*)
     PyObject* plan_tuple_get "PyTuple_GET_ITEM"(PyObject*, Py_ssize_t)
+    PyObject** plan_tuple_items "kc_tuple_items"(PyObject*)
     Py_ssize_t plan_tuple_size "PyTuple_GET_SIZE"(PyObject*)
     bint plan_is_list "PyList_Check"(PyObject*)
     bint plan_is_exact_tuple "PyTuple_CheckExact"(PyObject*)
@@ -134,7 +142,7 @@ cdef struct PlanWalk:
     bint has_records
     Py_ssize_t elements        # decode: of all arrays so far
     Py_ssize_t max_elements    # decode: how many there may be
-    PlanType* left             # decode: arrays of this struct are checked and kept as bytes (partitions.pxi, fetched.pxi); NULL for none
+    PlanType* left             # decode: arrays of this struct are checked and kept as bytes (partitions, fetched, produced); NULL for none
     PyObject* source           # decode: the caller's buffer object
     PyObject* view             # decode: a memoryview of it, made when the first records field is met
     PyObject* gather           # encode: the list being built

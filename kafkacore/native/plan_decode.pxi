@@ -149,6 +149,8 @@ cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int 
             table = fetched_table(op.sub, count, w, level)
         elif w.left == PARTITION_STRUCT:
             table = partition_table(op.sub, count, w, level)
+        elif w.left == PRODUCED_TOPIC:
+            table = produced_topics(op.sub, count, w, level)
         else:
             raise InternalError(f"{(<Plan>w.plan).label}: arrays of {(<object><PyObject*>w.left).__name__} are not left as bytes")
         plan_incref(<PyObject*>table)

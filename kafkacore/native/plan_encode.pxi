@@ -40,6 +40,8 @@ cdef Py_ssize_t walk_buffer_bytes(PlanWalk* w, int level, PyObject* value) excep
 
 
 cdef inline Py_ssize_t walk_piece_bytes(PlanWalk* w, int level, PyObject* value) except -1:
+    if type(<object>value) is BufferStart:
+        return (<BufferStart><object>value).nbytes
     if type(<object>value) is FileSlice:
         return (<FileSlice><object>value).nbytes
     return walk_buffer_bytes(w, level, value)
@@ -102,7 +104,7 @@ cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObjec
         if row_stands_for(op.sub, value):
             return nullable + row_measure(op.sub, <NumberRow><object>value, w, level + 1)
         walk_check_struct(op.sub, value, w, level)
-        return nullable + walk_measure_struct(op.sub, value, w, level + 1)
+        return nullable + walk_measure_struct(op.sub, plan_tuple_items(value), w, level + 1)
     elif type_ == W_BYTES:
         n = walk_buffer_bytes(w, level, value)
         return walk_length_size(op, type_, n) + n
@@ -115,6 +117,8 @@ cdef Py_ssize_t walk_measure_value(PlanOp* op, int type_, bint nullable, PyObjec
         n = plan_list_size(value)
     elif plan_is_exact_tuple(value):
         n = plan_tuple_size(value)
+    elif isinstance(<object>value, PlanRows):
+        return walk_measure_rows(op, <PlanRows><object>value, w, level)
     else:
         walk_wrong_type(w, level, "a list", value)
     total = walk_length_size(op, W_ARRAY, n)
@@ -137,7 +141,38 @@ cdef inline object walk_array_item(PyObject* value, Py_ssize_t i, Py_ssize_t n, 
     return <object>plan_tuple_get(value, i)
 
 
-cdef Py_ssize_t walk_measure_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
+cdef int walk_check_rows(PlanOp* op, PlanRows rows, PlanWalk* w, int level) except -1:
+    if op.elem != W_STRUCT or op.sub.cls != rows.kind:
+        walk_wrong_type(w, level, "a list", <PyObject*>rows)
+    return 0
+
+
+cdef Py_ssize_t walk_measure_rows(PlanOp* op, PlanRows rows, PlanWalk* w, int level) except -1:
+    cdef PyObject* slots[PLAN_ROW_SLOTS]
+    cdef Py_ssize_t i, n = rows.count, total = walk_length_size(op, W_ARRAY, n)
+    walk_check_rows(op, rows, w, level)
+    for i in range(n):
+        w.steps[level].index = i
+        rows.fill(i, slots)
+        total += walk_measure_struct(op.sub, slots, w, level + 1)
+    w.steps[level].index = -1
+    return total
+
+
+cdef int walk_write_rows(PlanOp* op, PlanRows rows, PlanWalk* w, int level) except -1:
+    cdef PyObject* slots[PLAN_ROW_SLOTS]
+    cdef Py_ssize_t i, n = rows.count
+    walk_check_rows(op, rows, w, level)
+    walk_write_length(op, W_ARRAY, n, w, level)
+    for i in range(n):
+        w.steps[level].index = i
+        rows.fill(i, slots)
+        walk_write_struct(op.sub, slots, w, level + 1)
+    w.steps[level].index = -1
+    return 0
+
+
+cdef Py_ssize_t walk_measure_struct(PlanCode* code, PyObject** slots, PlanWalk* w, int level) except -1:
     cdef Py_ssize_t total = code.fixed, size
     cdef PlanOp* op = code.ops
     cdef PlanOp* stop = op + code.nops
@@ -147,12 +182,12 @@ cdef Py_ssize_t walk_measure_struct(PlanCode* code, PyObject* struct, PlanWalk* 
         if op.type >= W_STRING:
             w.steps[level].op = op
             w.steps[level].index = -1
-            total += walk_measure_value(op, op.type, op.nullable, plan_tuple_get(struct, op.slot), w, level)
+            total += walk_measure_value(op, op.type, op.nullable, slots[op.slot], w, level)
         op += 1
     if code.ntagged:
         stop = op + code.ntagged
         while op < stop:
-            value = plan_tuple_get(struct, op.slot)
+            value = slots[op.slot]
             if not walk_is_default(op, value):
                 w.steps[level].op = op
                 w.steps[level].index = -1
@@ -163,10 +198,10 @@ cdef Py_ssize_t walk_measure_struct(PlanCode* code, PyObject* struct, PlanWalk* 
         total += kc_uvarint_size(present)
     stop = op + code.nabsent
     while op < stop:
-        if not op.ignorable and not walk_is_default(op, plan_tuple_get(struct, op.slot)):
+        if not op.ignorable and not walk_is_default(op, slots[op.slot]):
             w.steps[level].op = op
             w.steps[level].index = -1
-            value = plan_tuple_get(struct, op.slot)
+            value = slots[op.slot]
             walk_misuse(w, level, f"{(<Plan>w.plan).label} has no such field, and {<object>value!r} cannot be dropped silently")
         op += 1
     return total
@@ -260,7 +295,7 @@ cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value,
         if row_stands_for(op.sub, value):
             return row_write(op.sub, <NumberRow><object>value, w, level + 1)
         walk_check_struct(op.sub, value, w, level)
-        return walk_write_struct(op.sub, value, w, level + 1)
+        return walk_write_struct(op.sub, plan_tuple_items(value), w, level + 1)
     if value is PLAN_NONE:
         walk_null_value(op, nullable, w, level)
         return walk_write_length(op, type_, -1, w, level)
@@ -279,6 +314,8 @@ cdef int walk_write_value(PlanOp* op, int type_, bint nullable, PyObject* value,
         n = plan_list_size(value)
     elif plan_is_exact_tuple(value):
         n = plan_tuple_size(value)
+    elif isinstance(<object>value, PlanRows):
+        return walk_write_rows(op, <PlanRows><object>value, w, level)
     else:
         walk_wrong_type(w, level, "a list", value)
     walk_write_length(op, W_ARRAY, n, w, level)
@@ -330,7 +367,7 @@ cdef int walk_write_records(PlanOp* op, PyObject* value, PlanWalk* w, int level)
     return 0
 
 
-cdef int walk_write_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int level) except -1:
+cdef int walk_write_struct(PlanCode* code, PyObject** slots, PlanWalk* w, int level) except -1:
     cdef PlanOp* op = code.ops
     cdef PlanOp* stop = op + code.nops
     cdef PlanOp* tag
@@ -340,7 +377,7 @@ cdef int walk_write_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int le
     while op < stop:
         w.steps[level].op = op
         w.steps[level].index = -1
-        value = plan_tuple_get(struct, op.slot)
+        value = slots[op.slot]
         if op.type < W_STRING:
             walk_write_fixed(op.type, value, w, level)
         else:
@@ -350,11 +387,11 @@ cdef int walk_write_struct(PlanCode* code, PyObject* struct, PlanWalk* w, int le
         return 0
     stop = op + code.ntagged
     for i in range(code.ntagged):
-        present += not walk_is_default(op + i, plan_tuple_get(struct, op[i].slot))
+        present += not walk_is_default(op + i, slots[op[i].slot])
     walk_room(w, level, kc_uvarint_size(present))
     w.out = kc_put_uvarint(w.out, present)
     while present and op < stop:
-        value = plan_tuple_get(struct, op.slot)
+        value = slots[op.slot]
         if not walk_is_default(op, value):
             w.steps[level].op = op
             w.steps[level].index = -1
@@ -395,7 +432,7 @@ cdef list walk_encode_message(Plan plan, message, PlanFrame frame, int32_t corre
     elif frame == FRAME_RESPONSE:
         head = 4 + 4 + plan.response_header_flexible
     walk_check_struct(&plan.code, <PyObject*>message, &w, -1)
-    total = head + walk_measure_struct(&plan.code, <PyObject*>message, &w, 0)
+    total = head + walk_measure_struct(&plan.code, plan_tuple_items(<PyObject*>message), &w, 0)
     if total + w.records_bytes > 0x7FFFFFFF:
         walk_misuse(&w, -1, f"{total + w.records_bytes} bytes, a frame holds {0x7FFFFFFF}")
     if not w.has_records:
@@ -426,7 +463,7 @@ cdef list walk_encode_message(Plan plan, message, PlanFrame frame, int32_t corre
                 if plan.header_flexible:
                     w.out[head - 1] = 0
             w.out += head
-        walk_write_struct(&plan.code, <PyObject*>message, &w, 0)
+        walk_write_struct(&plan.code, plan_tuple_items(<PyObject*>message), &w, 0)
         if w.out != w.limit or w.records_bytes:
             walk_misuse(&w, -1, "message changed while it was encoded")
         if whole is not None:

@@ -1,8 +1,10 @@
-# Structs of numbers that are encoded from C integers.
+# What stands in a message that is to be encoded for structs that are not made.
 #
-# A request may name thousands of partitions that differ in a few numbers. A row stands in a message for such a struct: it keeps the numbers that
-# vary, every other field has its default. Which bytes they become is known to the plan alone, so a row is written in every version that the
-# struct has.
+# NumberRow: a request may name thousands of partitions that differ in a few numbers. A row stands in a message for such a struct: it keeps the
+# numbers that vary, every other field has its default. Which bytes they become is known to the plan alone, so a row is written in every version
+# that the struct has.
+#
+# PlanRows: stands for a whole list of structs, with fields of any type that are kept elsewhere.
 
 cdef enum:
     ROW_SLOTS = 16                        # fields that the struct may have
@@ -88,3 +90,53 @@ cdef int row_write(PlanCode* code, NumberRow row, PlanWalk* w, int level) except
         w.out[0] = 0
         w.out += 1
     return 0
+
+
+cdef enum:
+    PLAN_ROW_SLOTS = 16           # fields that a struct of PlanRows may have
+
+
+cdef class PlanRows:
+    """An array of structs for which no objects are made: the encoder asks for the fields of one row after the other.
+
+    To Python it is a sequence that makes the structs. Subclasses give `fill`, and call `rows_of` before they are used.
+    """
+
+    cdef PlanType* kind                   # the struct's class, which its module keeps
+    cdef Py_ssize_t nslots
+    cdef readonly Py_ssize_t count
+
+    cdef int rows_of(self, cls, Py_ssize_t count) except -1:
+        """Says which struct the rows are, and how many there are."""
+        self.nslots = len(cls.FIELDS)
+        if self.nslots > PLAN_ROW_SLOTS:
+            raise InternalError(f"{cls.__name__} has more than {PLAN_ROW_SLOTS} fields")
+        self.kind, self.count = <PlanType*><PyObject*>cls, count
+        return 0
+
+    cdef int fill(self, Py_ssize_t i, PyObject** slots) except -1:
+        """Puts the fields of row i into their slots: borrowed references, good until the next call."""
+        raise NotImplementedError
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, Py_ssize_t i):
+        cdef PyObject* slots[PLAN_ROW_SLOTS]
+        cdef Py_ssize_t at
+        cdef PyObject* made
+        if not 0 <= i < self.count:
+            raise IndexError(f"row {i} of {self.count}")
+        self.fill(i, slots)
+        made = self.kind.tp_alloc(self.kind, self.nslots)
+        if made is NULL:
+            raise MemoryError
+        struct = <object>made
+        plan_xdecref(made)
+        for at in range(self.nslots):
+            value = <object>slots[at]
+            if isinstance(value, PlanRows):
+                value = list(value)       # may be filled with the next row's
+            plan_incref(<PyObject*>value)
+            plan_tuple_set(made, at, <PyObject*>value)
+        return struct

@@ -15,6 +15,7 @@ BATCH_OVERHEAD_BYTES = BATCH_BYTES_MIN                 # bytes of a batch's buff
 
 
 @cython.final
+@cython.no_gc                                  # there may be thousands at a time: its cycle, through its queue, ends when it is drained
 cdef class ProducerBatch:
     """Records of one partition in a pooled buffer: filled by send(), then sealed and sent by the Sender."""
 
@@ -144,20 +145,34 @@ cdef class ProducerBatch:
         Returns:
             Buffers that make the batch, in order. They stay valid until release().
         """
-        cdef uint8_t *h = self.ptr
+        cdef uint8_t *h
         cdef uint32_t crc
-        cdef Py_ssize_t body_bytes = self.pos - KC_BATCH_HEADER
+        cdef Py_ssize_t body_bytes
         cdef const uint8_t[::1] view
         if body is None:
-            codec = 0
-            self._header = None
-            self._body = None
-        else:
-            view = body
-            body_bytes = view.shape[0]
-            self._header = bytearray(KC_BATCH_HEADER)
-            self._body = body
-            h = <uint8_t *> PyByteArray_AS_STRING(self._header)
+            return [self.sealed_plain(transactional)]
+        view = body
+        body_bytes = view.shape[0]
+        self._header = bytearray(KC_BATCH_HEADER)
+        self._body = body
+        h = <uint8_t *> PyByteArray_AS_STRING(self._header)
+        self.put_header(h, body_bytes, codec, transactional)
+        crc = kc_crc32c(0, h + 21, KC_BATCH_HEADER - 21)
+        if body_bytes:
+            crc = kc_crc32c(crc, &view[0], <size_t> body_bytes)
+        kc_put32(h + 17, <int32_t> crc)
+        return [self._header, body]
+
+    cdef BufferStart sealed_plain(self, bint transactional):
+        """`seal` without compression: the one piece of its gather list."""
+        self._header = None
+        self._body = None
+        self.put_header(self.ptr, self.pos - KC_BATCH_HEADER, 0, transactional)
+        kc_put32(self.ptr + 17, <int32_t> kc_crc32c(0, self.ptr + 21, <size_t> (self.pos - 21)))
+        return buffer_start(self.buffer, self.pos)
+
+    cdef void put_header(self, uint8_t *h, Py_ssize_t body_bytes, int codec, bint transactional) noexcept:
+        """All of the header but the CRC-32C."""
         kc_put64(h, 0)
         kc_put32(h + 8, <int32_t> (KC_BATCH_HEADER - 12 + body_bytes))
         kc_put32(h + 12, -1)
@@ -170,20 +185,11 @@ cdef class ProducerBatch:
         kc_put16(h + 51, <int16_t> self.producer_epoch)
         kc_put32(h + 53, self.base_sequence)
         kc_put32(h + 57, self.count)
-        if body is None:
-            crc = kc_crc32c(0, h + 21, <size_t> (self.pos - 21))
-            kc_put32(h + 17, <int32_t> crc)
-            return [memoryview(self.buffer)[:self.pos]]
-        crc = kc_crc32c(0, h + 21, KC_BATCH_HEADER - 21)
-        if body_bytes:
-            crc = kc_crc32c(crc, &view[0], <size_t> body_bytes)
-        kc_put32(h + 17, <int32_t> crc)
-        return [self._header, body]
 
     def wire(self):
         """The gather list of the batch as sealed last."""
         if self._header is None:
-            return [memoryview(self.buffer)[:self.pos]]
+            return [buffer_start(self.buffer, self.pos)]
         return [self._header, self._body]
 
     def drop_buffer(self):
@@ -329,9 +335,9 @@ cdef class PartitionQueue:
         """Takes leader, epoch and topic id from a cluster view; once per view."""
         if self.snapshot is not snapshot:
             info = snapshot.topics.get(self.topic)
-            found = None if info is None else info.partition(self.index)
-            self.leader = -1 if found is None or found.leader not in snapshot.nodes else found.leader
-            self.leader_epoch = -1 if found is None else found.leader_epoch
+            found = None if info is None else partition_of(info, self.index)
+            self.leader = -1 if found is None or found[1] not in snapshot.nodes else found[1]
+            self.leader_epoch = -1 if found is None else found[2]
             self.topic_id = None if info is None else info.topic_id
             self.snapshot = snapshot
         return 0
@@ -377,6 +383,7 @@ cdef class TopicQueue:
     cdef public PartitionQueue sticky
     cdef public int64_t turn                  # of the round robin partitioner
     cdef public object topic_id               # of the topic last seen under this name
+    cdef int64_t listed                       # the last request that lists it, see SenderCore._request
     cdef readonly Py_ssize_t longest          # batches of its longest queue: raised at once, brought down by the Sender's next pass
     cdef int64_t longest_of                   # that pass
     cdef int64_t used_ms                      # when the metadata heard last that the topic is in use

@@ -19,6 +19,7 @@ cdef extern from *:
     """
     void kc_seal(object type)
 
-for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable):
+for _sealed in (RecordFuture, ProduceAttempt, Ready, HeldBuffer, RecordContext, RowStore, Segment, ByteColumn, RecordColumns, Batch, PartitionTable,
+                BufferStart, ProducedTopics, ProducePartitions, ProduceTopics):
     kc_seal(_sealed)
 del _sealed

@@ -18,10 +18,9 @@ cdef enum:
 cdef object BOOKS_READY = None                # txn.State.READY
 cdef object PRODUCE_REQUEST = None
 cdef object PRODUCE_RESPONSE = None
-cdef object TOPIC_PRODUCE_RESPONSE = None
-cdef object PARTITION_PRODUCE_RESPONSE = None
 cdef object TOPIC_PRODUCE_DATA = None
 cdef object PARTITION_PRODUCE_DATA = None
+cdef str NO_NAME_ON_WIRE = ""
 
 
 def _bind_books_state(ready):
@@ -30,23 +29,20 @@ def _bind_books_state(ready):
     BOOKS_READY = ready
 
 
-def _bind_produce(request, topic, partition, response, topic_response, partition_response):
+def _bind_produce(request, topic, partition, response):
     """Gives the pass the classes it fills and reads by position; called once by kafkacore.producer.sender."""
     global PRODUCE_REQUEST, TOPIC_PRODUCE_DATA, PARTITION_PRODUCE_DATA
-    global PRODUCE_RESPONSE, TOPIC_PRODUCE_RESPONSE, PARTITION_PRODUCE_RESPONSE
+    global PRODUCE_RESPONSE
     for kind, fields in (
         (request, ("transactional_id", "acks", "timeout_ms", "topic_data")),
         (topic, ("name", "topic_id", "partition_data")),
         (partition, ("index", "records")),
         (response, ("responses", "throttle_time_ms", "node_endpoints")),
-        (topic_response, ("name", "topic_id", "partition_responses")),
-        (partition_response, ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "record_errors",
-                              "error_message", "current_leader")),
     ):
         if tuple(kind.FIELDS) != fields:
             raise InternalError(f"{kind.__name__} has fields {tuple(kind.FIELDS)}, the producer's pass knows {fields}")
     PRODUCE_REQUEST, TOPIC_PRODUCE_DATA, PARTITION_PRODUCE_DATA = request, topic, partition
-    PRODUCE_RESPONSE, TOPIC_PRODUCE_RESPONSE, PARTITION_PRODUCE_RESPONSE = response, topic_response, partition_response
+    PRODUCE_RESPONSE = response
 
 
 cdef object struct_of(object cls, tuple fields):
@@ -143,13 +139,18 @@ cdef class TransactionsCore:
         """The broker has the batch."""
         cdef PartitionBooks books = self._partitions.get(batch.queue)
         cdef int64_t last
-        if books is not None and batch.producer_id == books.producer_id and batch.producer_epoch == books.epoch:
+        if books is None:
+            return
+        if batch.producer_id == books.producer_id and batch.producer_epoch == books.epoch:
             last = (<int64_t> batch.base_sequence + batch.count - 1) & 0x7fffffff
             if last > books.last_acked_sequence or books.last_acked_sequence - last > 1 << 30:
                 books.last_acked_sequence = last
             if base_offset >= 0:
                 books.last_acked_offset = max(books.last_acked_offset, base_offset + batch.count - 1)
-        self._remove(batch)
+        if books.in_flight and books.in_flight[0] is batch:
+            del books.in_flight[0]
+        elif batch in books.in_flight:
+            books.in_flight.remove(batch)
 
     cpdef _remove(self, ProducerBatch batch):
         cdef PartitionBooks books = self._partitions.get(batch.queue)
@@ -158,31 +159,97 @@ cdef class TransactionsCore:
 
 
 @cython.final
+cdef class ProducePartitions(PlanRows):
+    """The partitions of a topic in a Produce request, a batch each."""
+
+    cdef list batches, wires                  # of all topics
+    cdef Py_ssize_t first                     # of this topic
+    cdef object number
+
+    cdef int fill(self, Py_ssize_t i, PyObject **slots) except -1:
+        self.number = (<ProducerBatch> self.batches[self.first + i]).queue.index
+        slots[0] = <PyObject *> self.number
+        slots[1] = PyList_GET_ITEM(<PyObject *> self.wires, self.first + i)
+        return 0
+
+
+@cython.final
+cdef class ProduceTopics(PlanRows):
+    """The topics of a Produce request. The partitions are always the same object, set to those of the topic asked for last."""
+
+    cdef ProduceAttempt attempt
+    cdef ProducePartitions parts
+    cdef bint by_id
+
+    cdef int fill(self, Py_ssize_t i, PyObject **slots) except -1:
+        self.parts.first = self.attempt.starts[i]
+        self.parts.count = self.attempt.starts[i + 1] - self.parts.first
+        if self.by_id:
+            slots[0] = <PyObject *> NO_NAME_ON_WIRE
+            slots[1] = PyList_GET_ITEM(<PyObject *> self.attempt.ids, i)
+        else:
+            slots[0] = <PyObject *> (<ProducerBatch> self.attempt.batches[self.parts.first]).queue.topic
+            slots[1] = <PyObject *> NO_TOPIC_ID
+        slots[2] = <PyObject *> self.parts
+        return 0
+
+
+@cython.final
 cdef class ProduceAttempt:
     """One Produce request: makes the message when the version is known, and takes the answer."""
 
     cdef SenderCore sender
     cdef list batches                         # those of one topic next to each other
-    cdef dict ids                             # topic -> id
+    cdef list ids                             # of the topics, in their order
+    cdef Py_ssize_t *starts                   # the first batch of each topic, and where the last one ends
     cdef int64_t generation
+
+    def __dealloc__(self):
+        PyMem_Free(self.starts)
+
+    cdef int take(self, list batches, Py_ssize_t topics) except -1:
+        """Takes the batches of so many topics, those of a topic next to each other; the caller sees to `ids`."""
+        cdef ProducerBatch batch
+        cdef TopicQueue topic = None
+        cdef Py_ssize_t at, n = 0
+        self.batches = batches
+        self.starts = <Py_ssize_t *> PyMem_Malloc((topics + 1) * sizeof(Py_ssize_t))
+        if self.starts == NULL:
+            raise MemoryError
+        for at, batch in enumerate(batches):
+            if batch.queue.owner is not topic:
+                if n == topics:
+                    raise InternalError(f"more than {topics} topics in a Produce request")
+                topic = batch.queue.owner
+                self.starts[n] = at
+                n += 1
+        if n != topics or len(self.ids) != topics:
+            raise InternalError(f"{n} topics in a Produce request for {topics}, {len(self.ids)} ids")
+        self.starts[n] = len(batches)
+        return 0
 
     def build(self, int version):
         """The ProduceRequest, with its batches sealed."""
-        cdef bint by_id = version >= PRODUCE_BY_ID
-        cdef list topics = [], parts = None
-        cdef str topic = None
+        cdef ProduceTopics topics = ProduceTopics.__new__(ProduceTopics)
+        cdef ProducePartitions parts = ProducePartitions.__new__(ProducePartitions)
         cdef ProducerBatch batch
         cdef SenderCore sender = self.sender
+        cdef bint transactional = sender._transactional_id is not None
+        parts.batches = self.batches
+        parts.wires = []
         for batch in self.batches:
-            if topic is None or batch.queue.topic != topic:
-                topic = batch.queue.topic
-                parts = []
-                topics.append(
-                    struct_of(TOPIC_PRODUCE_DATA, ("" if by_id else topic, self.ids[topic] if by_id else NO_TOPIC_ID, parts))
-                )
-            wire = batch.seal(0, None, sender._transactional_id is not None) if sender._codec == 0 and batch._body is None else sender._sealed(batch)
-            parts.append(struct_of(PARTITION_PRODUCE_DATA, (batch.queue.index, wire)))
+            parts.wires.append(batch.sealed_plain(transactional) if sender._codec == 0 and batch._body is None else sender._sealed(batch))
+        parts.rows_of(PARTITION_PRODUCE_DATA, 0)
+        topics.attempt = self
+        topics.parts = parts
+        topics.by_id = version >= PRODUCE_BY_ID
+        topics.rows_of(TOPIC_PRODUCE_DATA, len(self.ids))
         return struct_of(PRODUCE_REQUEST, (sender._transactional_id, sender._acks, sender._request_timeout_ms, topics))
+
+    cdef dict ids_by_name(self):
+        """{topic: id}."""
+        cdef Py_ssize_t at
+        return {(<ProducerBatch> self.batches[self.starts[at]]).queue.topic: self.ids[at] for at in range(len(self.ids))}
 
     def answered(self, ClientResponse response not None):
         """Settles the batches."""
@@ -194,39 +261,29 @@ cdef class ProduceAttempt:
         if self.generation != self.sender._generation:
             return
         if not self.all_well(response):
-            self.sender._on_produce_response(response, self.batches, self.ids)
+            self.sender._on_produce_response(response, self.batches, self.ids_by_name())
 
     cdef bint all_well(self, ClientResponse response) except -1:
         """True when every partition was answered, in the order of the request, without an error and without news of a leader; then its
         batches are settled. Nothing has been done when it returns False."""
-        cdef SenderCore sender = self.sender
-        cdef Py_ssize_t at = 0, n = len(self.batches)
-        cdef ProducerBatch batch
-        cdef list answers = []
+        cdef Py_ssize_t n = len(self.batches)
+        cdef Produced *found
         body = response.response
         if response.error is not None or response.disconnected or type(body) is not PRODUCE_RESPONSE:
             return False
-        for topic in (<tuple> body)[0]:
-            if type(topic) is not TOPIC_PRODUCE_RESPONSE:
-                return False
-            name, topic_id = (<tuple> topic)[0], (<tuple> topic)[1]
-            for part in (<tuple> topic)[2]:
-                if at == n or type(part) is not PARTITION_PRODUCE_RESPONSE:
-                    return False
-                batch = <ProducerBatch> self.batches[at]
-                leader = (<tuple> part)[7]
-                if (<tuple> part)[0] != batch.queue.index or (<tuple> part)[1] != 0 or (leader is not None and leader[0] >= 0):
-                    return False
-                if name != batch.queue.topic and (name or topic_id != self.ids[batch.queue.topic]):
-                    return False
-                answers.append(part)
-                at += 1
-        if at != n:
+        topics = (<tuple> body)[0]
+        if type(topics) is not ProducedTopics:
             return False
-        for at in range(n):
-            part = answers[at]
-            sender._settle(<ProducerBatch> self.batches[at], (<tuple> part)[2], (<tuple> part)[3])
-        return True
+        found = <Produced *> PyMem_Malloc(n * sizeof(Produced) + 1)
+        if found == NULL:
+            raise MemoryError
+        try:
+            if not (<ProducedTopics> topics).all_taken(self.batches, self.ids, self.starts, found):
+                return False
+            self.sender.settle_all(self.batches, found)
+            return True
+        finally:
+            PyMem_Free(found)
 
 
 cdef int open_gate(gate) except -1:
@@ -250,6 +307,7 @@ cdef class SenderCore:
     cdef public object _on_metadata
     cdef public object _metadata_version
     cdef public int _codec
+    cdef int64_t _request                     # number of the request that is being put together
     cdef Py_ssize_t _turn                     # which node's batches are compressed first
     cdef public bint _in_order
     cdef public object _acks
@@ -332,8 +390,7 @@ cdef class SenderCore:
         ready = accumulator.ready(snapshot, now_ms)
         wait_ms = min(wait_ms, ready.next_check_ms)
         if ready.unknown_leader_topics:
-            for topic in ready.unknown_leader_topics:
-                metadata.add_topic(topic, now_ms)
+            metadata.add_topics(ready.unknown_leader_topics, now_ms)
             metadata.request_update()
         if ready.nodes:
             nodes = []
@@ -380,11 +437,13 @@ cdef class SenderCore:
         cdef TopicQueue topic = None
         cdef bint scattered = False
         cdef dict by_topic
+        cdef list of_topic, used = []
         cdef ClientRequest request
         snapshot = self.metadata.snapshot
         attempt.sender = self
         attempt.generation = self._generation
-        attempt.ids = {}
+        attempt.ids = []
+        self._request += 1
         for batch in batches:
             self._in_flight[batch] = None
             batch.in_flight = True
@@ -395,30 +454,33 @@ cdef class SenderCore:
             if queue.owner is topic:
                 continue
             topic = queue.owner
-            if topic.topic in attempt.ids:
+            if topic.listed == self._request:
                 scattered = True
                 continue
+            topic.listed = self._request
             if now_ms - topic.used_ms >= TOPIC_USE_MS:
-                self.metadata.add_topic(topic.topic, now_ms)         # in use: send() itself does not say so
+                used.append(topic.topic)
                 topic.used_ms = now_ms
             queue.look_up(snapshot)
-            attempt.ids[topic.topic] = queue.topic_id or NO_TOPIC_ID
+            attempt.ids.append(queue.topic_id or NO_TOPIC_ID)
             if queue.topic_id is None or queue.topic_id == NO_TOPIC_ID:
                 max_version = PRODUCE_BY_ID - 1
         if scattered:                                                # those of a topic together, as the request lists them
-            by_topic = {name: [] for name in attempt.ids}
+            by_topic = {}
             for batch in batches:
-                (<list> by_topic[batch.queue.topic]).append(batch)
+                (<list> by_topic.setdefault(batch.queue.owner, [])).append(batch)
             batches = [batch for of_topic in by_topic.values() for batch in of_topic]
+        if used:
+            self.metadata.add_topics(used, now_ms)                   # in use: send() itself does not say so
         if self._transactional_id is not None:
             if self.transactions.gate.adds_by_writing():
                 min_version = max(min_version, PRODUCE_ADDS_PARTITIONS)
             else:
                 max_version = min(max_version, PRODUCE_ADDS_PARTITIONS - 1)
-        attempt.batches = batches
+        attempt.take(batches, len(attempt.ids))
         self.counters["requests"] += 1
         request = ClientRequest(node_id, PRODUCE_REQUEST, attempt.build, now_ms, self._acks != 0, self._request_timeout_ms,
-                                attempt.answered, min_version, max_version)
+                                attempt.answered, min_version, max_version, PRODUCED_CLASS)
         self.client.send(request, now_ms)
         if request.version >= 0:                                     # else no version fits, and nothing went out
             self.count_sent(batches, now_ms)
@@ -443,26 +505,45 @@ cdef class SenderCore:
         stats.records.put(records, now_ms)
         return 0
 
+    cdef int settle_all(self, list batches, Produced *found) except -1:
+        """The broker has these batches."""
+        cdef ProducerBatch batch
+        cdef Py_ssize_t at
+        cdef int64_t settled = 0, records = 0, nbytes = 0
+        counters = self.counters
+        try:
+            for at, batch in enumerate(batches):
+                settled += 1
+                records += batch.count
+                nbytes += batch.wire_size()
+                self.land(batch)
+                if self.transactions is not None:
+                    self.transactions.on_success(batch, found[at].base_offset)
+                batch.delivery.resolve(found[at].base_offset, found[at].log_append_time_ms, None)
+                self.accumulator.give_back(batch)
+        finally:
+            counters["batches"] += settled
+            counters["records"] += records
+            counters["bytes"] += nbytes
+        return 0
+
     cpdef _settle(self, ProducerBatch batch, int64_t base_offset, int64_t log_append_time_ms):
         """The broker has the batch."""
-        self._landed(batch)
-        if self.transactions is not None:
-            self.transactions.on_success(batch, base_offset)
-        counters = self.counters
-        counters["batches"] += 1
-        counters["records"] += batch.count
-        counters["bytes"] += batch.wire_bytes
-        batch.delivery.resolve(base_offset, log_append_time_ms, None)
-        self.accumulator.deallocate(batch)
+        cdef Produced found = Produced(base_offset, log_append_time_ms)
+        self.settle_all([batch], &found)
 
     cpdef _landed(self, ProducerBatch batch):
         """The batch is not on the wire any more."""
+        self.land(batch)
+
+    cdef int land(self, ProducerBatch batch) except -1:
         self._in_flight.pop(batch, None)
         if not self._in_flight:
             self._in_flight_expiry_ms = LOOKING
         batch.in_flight = False
         if self._in_order:
             batch.queue.muted = False
+        return 0
 
     # ---- waiting, from any thread
 

@@ -122,6 +122,9 @@ cdef Py_ssize_t send_buffers(int fd, list buffers, Py_ssize_t* first, Py_ssize_t
             elif type(item) is PooledBuffer:
                 data = <const char*>(<PooledBuffer>item).ptr
                 size = (<PooledBuffer>item).nbytes
+            elif type(item) is BufferStart:
+                data = <const char*>(<BufferStart>item).buffer.ptr
+                size = (<BufferStart>item).nbytes
             elif type(item) is FileSlice:
                 if skip < (<FileSlice>item).nbytes:
                     more = True

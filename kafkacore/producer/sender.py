@@ -82,9 +82,8 @@ CONFIRM_MAX_MS = 5_000
 INIT_PATIENCE_MS = 3_000           # how long a producer id may fail to come before that is a warning
 
 
-_codec._bind_produce(
-    ProduceRequest, TopicProduceData, PartitionProduceData, ProduceResponse, TopicProduceResponse, PartitionProduceResponse
-)
+_codec._bind_produce(ProduceRequest, TopicProduceData, PartitionProduceData, ProduceResponse)
+_codec._bind_produced(TopicProduceResponse, PartitionProduceResponse)
 
 
 class Sender(SenderCore):

@@ -19,6 +19,10 @@ from kafkacore.records import read_batches
 from kafkacore.types import Node, TopicPartition
 
 TOPIC_ID = bytes(range(16))
+PRODUCE_RESPONSES = {
+    version: protocol.ProduceResponse.plan(version)
+    for version in range(protocol.ProduceResponse.MIN_VERSION, protocol.ProduceResponse.MAX_VERSION + 1)
+}
 
 
 class ScriptedClient:
@@ -70,9 +74,11 @@ class ScriptedClient:
         message.encode(request.version)
         self.sent.append((request, message))
 
-    def answer(self, response: Any = None, *, error: KafkaError | None = None, at: int = 0) -> None:
-        """Queues the answer to the oldest request (or the one at `at`) for the next poll."""
+    def answer(self, response: Any = None, *, error: KafkaError | None = None, at: int = 0, as_it_is: bool = False) -> None:
+        """Queues the answer to the oldest request (or the one at `at`) for the next poll; that to a Produce as it comes out of bytes."""
         request, _ = self.sent.pop(at)
+        if type(response) is protocol.ProduceResponse and not as_it_is:
+            response = as_received(response, request.version)
         self.answers.append((request, ClientResponse(request, response, disconnected=error is not None, error=error)))
 
     def poll(self, timeout_ms: int, now_ms: int) -> None:
@@ -152,6 +158,8 @@ class Bench(_codec.ProducerCore):
         nodes = {node: Node(node, "h", node) for node in set(self.leaders.values()) if node >= 0}
         self.metadata.snapshot = ClusterSnapshot(nodes, topics={"t": TopicInfo("t", TOPIC_ID, parts)})
         self.metadata.version += 1
+        self.metadata._changed_in.pop("t", None)
+        self.metadata._changed_in["t"] = self.metadata.version
 
     def _roll(self, queue: Any, chosen: Any, nbytes: int) -> None:
         self.accumulator.roll(queue, chosen, nbytes, self.clock.now_ms(), self.max_block_ms)
@@ -179,11 +187,18 @@ class Bench(_codec.ProducerCore):
         return [read_request(message) for request, message in self.client.sent if request.api is protocol.ProduceRequest]
 
 
+def as_received(response: Any, version: int) -> Any:
+    """A ProduceResponse as the network client hands it on; runs no Python code of the package, which a test might interrupt."""
+    plan = PRODUCE_RESPONSES[version]
+    return _codec.decode_produced(plan, b"".join(map(bytes, plan.encode(response))))
+
+
 def read_request(message: Any) -> dict[int, Any]:
     out = {}
     for topic in message.topic_data:
         for part in topic.partition_data:
-            (out[part.index],) = list(read_batches(b"".join(bytes(piece) for piece in part.records)))
+            pieces = part.records if isinstance(part.records, list) else [part.records]
+            (out[part.index],) = list(read_batches(b"".join(map(bytes, pieces))))
     return out
 
 

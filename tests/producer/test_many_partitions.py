@@ -198,8 +198,8 @@ def test_batches_of_topics_in_turn_are_put_together_in_the_request() -> None:
 def test_a_topic_in_use_is_kept_in_the_metadata_without_saying_so_in_every_request() -> None:
     bench = Bench(partitions=2, enable_idempotence=False, acks=1)
     said: list[int] = []
-    add_topic = bench.metadata.add_topic
-    bench.metadata.add_topic = lambda name, now_ms: said.append(now_ms) or add_topic(name, now_ms)  # type: ignore[func-returns-value, method-assign]
+    add_topics = bench.metadata.add_topics
+    bench.metadata.add_topics = lambda names, now_ms: said.append(now_ms) or add_topics(names, now_ms)  # type: ignore[func-returns-value, method-assign]
     for _ in range(30):
         bench.send("t", b"x", partition=0)
         bench.step(100)
