@@ -723,6 +723,10 @@ class AccumulatorCore:
     _choose_sticky: Callable[[TopicQueue], PartitionQueue] | None
     _flushes: int
     _closed: bool
+    _look_at_all: bool
+    _new: list[PartitionQueue]
+    looked_at: int
+    def note_changes(self, snapshot: ClusterSnapshot, names: Iterable[str]) -> None: ...
     def roll(
         self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int, now_ms: int, max_block_ms: int, left_bytes: int = 0
     ) -> None: ...

@@ -262,7 +262,13 @@ cdef class AccumulatorCore:
     cdef public object _choose_sticky
     cdef public int _flushes
     cdef public bint _closed
-    cdef dict _by_node                        # leader -> [PartitionQueue], found by the last `ready`
+    cdef dict _by_node                        # leader -> [PartitionQueue], found by the last look at all
+    cdef public bint _look_at_all             # something changed that a look at the new queues does not see
+    cdef readonly list _new                   # queues to be looked at however little has changed, see `ready`
+    cdef int64_t _due_ms                      # when the first of the others has lingered
+    cdef object _seen                         # the cluster view they were looked up in
+    cdef dict _topics                         # name -> TopicQueue, of those that ever had a batch here
+    cdef readonly int64_t looked_at           # queues that `ready` has looked at
     cdef dict _drain_start                    # node -> where its next drain begins, so that no partition starves
     cdef int64_t _looks                       # calls of `ready`
 
@@ -270,6 +276,9 @@ cdef class AccumulatorCore:
         self.poll_until_ms = AWAKE
         self._by_node = {}
         self._drain_start = {}
+        self._look_at_all = True
+        self._new = []
+        self._topics = {}
 
     # ---- threads that call send()
 
@@ -372,6 +381,7 @@ cdef class AccumulatorCore:
                 self.discard_empty(batch)              # too small for this record; behind the next batch it would stay empty
             else:
                 batch.close_open()
+                self._look_at_all = True
                 self.wake(now_ms, True)
         if chosen is None and self._choose_sticky is not None and target.closed_bytes + record_bytes >= self.batch_size:
             target.closed_bytes = 0
@@ -408,6 +418,13 @@ cdef class AccumulatorCore:
         target.owner.has_batches(len(target.batches))
         target.open = batch
         self._active[target] = None
+        if len(target.batches) > 1:
+            self._look_at_all = True
+        else:
+            self._new.append(target)
+        if not target.owner.known:
+            target.owner.known = True
+            self._topics[target.topic] = target.owner
         return True
 
     cpdef bint discard_empty(self, ProducerBatch batch) except -1:
@@ -484,29 +501,82 @@ cdef class AccumulatorCore:
     # ---- whoever drives the I/O
 
     def ready(self, snapshot, int64_t now_ms):
-        """Looks at every partition that has batches.
+        """Looks at the partitions that have batches.
 
         A batch may leave when it is full (closed, or has batch_size bytes: send_many's have room for more), has lingered, is followed by
         another, or when memory is short, a flush or close is under way; not while it backs off (a new leader ends that) and not while its
         partition is muted. Empty batches are dropped, except an open one that a thread is about to fill.
+
+        Batches that linger are not looked at again before the first of them has lingered, unless something happens (`_look_at_all`): only
+        partitions are that have just got a batch, whose topic has changed, or whose leader is not known. So a pass does not grow with what
+        lingers. When one of a broker's batches may leave all do, which is why everything else is a look at all.
         """
         cdef Ready found = Ready.__new__(Ready)
         cdef bint hurry = self._flushes > 0 or self._closed or len(self.pool._waiters) > 0
-        cdef int64_t next_check = LOOKING, next_expiry = LOOKING, left, waited
+        if self._transactions is not None and self._transactions.gate is not None and self._transactions.gate.is_committing():
+            hurry = True
+        found.nodes = set()
+        found.unknown_leader_topics = set()
+        found.next_check_ms = LOOKING
+        self._looks += 1
+        try:
+            if (hurry or self._look_at_all or now_ms >= self._due_ms or now_ms >= self.next_expiry_ms or snapshot is not self._seen
+                    or not self.look_at_new(found, snapshot, now_ms)):
+                self.look(found, snapshot, now_ms, hurry)
+        except BaseException:
+            self._look_at_all = True          # it may have stopped in between
+            raise
+        return found
+
+    cdef bint look_at_new(self, Ready found, snapshot, int64_t now_ms) except -1:
+        """Looks at the new queues; False when that is not enough, because one of their batches may leave."""
+        cdef list queues = self._new, stay = []
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch
+        cdef Py_ssize_t at
+        self._new = stay
+        for at in range(len(queues)):
+            queue = <PartitionQueue> queues[at]
+            self.looked_at += 1
+            if not len(queue.batches):
+                continue
+            batch = <ProducerBatch> queue.batches[0]
+            if not batch.count:
+                stay.append(queue)
+                continue
+            self.next_expiry_ms = min(self.next_expiry_ms, batch.created_ms + self.delivery_timeout_ms)
+            queue.look_up(snapshot)
+            if (len(queue.batches) > 1 or batch.closed or batch.pos >= self.batch_size or batch.attempts or queue.muted
+                    or now_ms - batch.created_ms >= self.linger_ms) and queue.leader >= 0:
+                self._look_at_all = True
+                stay.extend(queues[at:])
+                return False
+            if queue.leader < 0:
+                found.unknown_leader_topics.add(queue.topic)
+                stay.append(queue)
+            else:
+                self._due_ms = min(self._due_ms, batch.created_ms + self.linger_ms)
+        found.next_check_ms = self._due_ms if self._due_ms >= LOOKING else self._due_ms - now_ms
+        return True
+
+    cdef int look(self, Ready found, snapshot, int64_t now_ms, bint hurry) except -1:
+        """Looks at all queues that have batches."""
+        cdef int64_t next_check = LOOKING, next_expiry = LOOKING, left, waited, due_ms = LOOKING
+        cdef bint unsettled = hurry           # there is more to be seen than who lingers
         cdef PartitionQueue queue
         cdef ProducerBatch batch
         cdef dict by_node = {}
         cdef list of_node = None
         cdef int32_t leader = -1              # of of_node
         cdef bint leader_ready = False
-        if self._transactions is not None and self._transactions.gate is not None and self._transactions.gate.is_committing():
-            hurry = True
-        found.nodes = set()
-        found.unknown_leader_topics = set()
-        self._looks += 1
+        self._look_at_all = False             # first: what happens from here on asks for another look
+        self._new = []
         for queue in list(self._active):
+            self.looked_at += 1
             batch = self.first_of(queue, hurry, &next_check)
             if batch is None:
+                if len(queue.batches):
+                    self._new.append(queue)
                 continue
             if queue.owner.longest_of != self._looks:
                 queue.owner.longest_of = self._looks
@@ -516,8 +586,10 @@ cdef class AccumulatorCore:
             queue.look_up(snapshot)
             if queue.leader < 0:
                 found.unknown_leader_topics.add(queue.topic)
+                self._new.append(queue)
                 continue
             if queue.muted:
+                unsettled = True
                 continue
             if queue.leader != leader:
                 leader = queue.leader
@@ -530,19 +602,45 @@ cdef class AccumulatorCore:
                 continue
             left = batch.backing_off_ms(now_ms)
             if left > 0:
+                unsettled = True
                 next_check = min(next_check, left)
                 continue
             waited = now_ms - batch.created_ms
             if (hurry or batch.closed or batch.pos >= self.batch_size or batch.attempts > 0 or waited >= self.linger_ms
                     or len(queue.batches) > 1):
                 found.nodes.add(leader)
-                leader_ready = True
+                leader_ready = unsettled = True
             else:
                 next_check = min(next_check, self.linger_ms - waited)
+                due_ms = min(due_ms, batch.created_ms + self.linger_ms)
         self._by_node = by_node
         self.next_expiry_ms = next_expiry
+        self._due_ms = due_ms
+        self._seen = snapshot
+        if unsettled:
+            self._look_at_all = True
         found.next_check_ms = next_check
-        return found
+        return 0
+
+    def note_changes(self, snapshot, names):
+        """A new cluster view. When it knows the same brokers, `ready` need not look at all partitions for it, but at those of some topics.
+
+        Args:
+            snapshot: the view; the one that `ready` saw last, plus what is new of these topics.
+            names: of the topics.
+        """
+        cdef TopicQueue topic
+        cdef PartitionQueue queue
+        if self._look_at_all or self._seen is None or self._seen.nodes != snapshot.nodes:
+            self._look_at_all = True
+            return
+        for name in names:
+            topic = self._topics.get(name)
+            if topic is not None:
+                for queue in topic.partitions:
+                    if len(queue.batches):
+                        self._new.append(queue)
+        self._seen = snapshot
 
     cdef ProducerBatch first_of(self, PartitionQueue queue, bint hurry, int64_t *next_check_ms):
         """The first batch of a partition, None when none has records; a drop asks for a second look: a flush may wait for it."""
@@ -615,6 +713,7 @@ cdef class AccumulatorCore:
 
     cdef int take_first(self, PartitionQueue queue) except -1:
         queue.batches.popleft()
+        self._look_at_all = True
         if not len(queue.batches):
             self._active.pop(queue, None)
         return 0
@@ -635,6 +734,7 @@ cdef class AccumulatorCore:
     cdef bint give_back(self, ProducerBatch batch) except -1:
         cdef PooledBuffer buffer
         self._incomplete.pop(batch, None)
+        self._look_at_all = True
         if batch.released:
             return False
         batch.released = True

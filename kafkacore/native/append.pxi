@@ -414,6 +414,7 @@ cdef class ProducerCore:
         for delivery in progress.deliveries:
             batch = delivery.queue.open
             if batch is not None and batch.delivery is delivery and batch.pos >= self._accumulator.batch_size:
+                self._accumulator._look_at_all = True
                 self._accumulator.wake(time_of(self._clock), True)
                 return 0
         return 0

@@ -383,6 +383,7 @@ cdef class TopicQueue:
     cdef public PartitionQueue sticky
     cdef public int64_t turn                  # of the round robin partitioner
     cdef public object topic_id               # of the topic last seen under this name
+    cdef bint known                           # to the accumulator
     cdef int64_t listed                       # the last request that lists it, see SenderCore._request
     cdef readonly Py_ssize_t longest          # batches of its longest queue: raised at once, brought down by the Sender's next pass
     cdef int64_t longest_of                   # that pass

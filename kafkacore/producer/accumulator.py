@@ -11,7 +11,7 @@ Filling an open batch happens in native/append.pxi and takes no lock at all; the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kafkacore._codec import (
     BATCH_OVERHEAD_BYTES,
@@ -87,9 +87,11 @@ class RecordAccumulator(AccumulatorCore):
     # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
 
     def _forget(self, queue: PartitionQueue) -> None:
+        self._look_at_all = True
         self._active.pop(queue, None)
 
     def _activate(self, queue: PartitionQueue) -> None:
+        self._look_at_all = True
         self._active[queue] = None
 
     def expired(self, now_ms: int) -> list[ProducerBatch]:
@@ -107,11 +109,17 @@ class RecordAccumulator(AccumulatorCore):
                     self._forget(queue)
         return out
 
-    def leaderless(self, snapshot: ClusterSnapshot) -> list[ProducerBatch]:
-        """The first batch of each partition that has no leader to go to; partitions of a topic that is not known are left out."""
+    def leaderless(self, snapshot: ClusterSnapshot, changed: Iterable[str]) -> list[ProducerBatch]:
+        """The first batch of each partition that has no leader to go to; partitions of a topic that is not known are left out.
+
+        Args:
+            snapshot: the new cluster view.
+            changed: topics of which it says something else than the one before.
+        """
         out: list[ProducerBatch] = []
         topics, nodes = snapshot.topics, snapshot.nodes
-        for queue in list(self._active):
+        self.note_changes(snapshot, changed)
+        for queue in list(self._active) if self._look_at_all else dict.fromkeys(self._new):
             info = topics.get(queue.topic)
             known = None if info is None else info.partition(queue.index)
             if known is not None and known.leader not in nodes:

@@ -135,7 +135,7 @@ class Sender(SenderCore):
         self._retry_log = RetryLog(
             delivery_timeout_ms=config.delivery_timeout_ms, silence_ms=config.request_timeout_ms + 2 * config.retry_backoff_max_ms
         )
-        self._metadata_version = -1
+        self._metadata_version = self._topics_version = -1
         self._codec = compress.codec_id(config.compression_type)
         self._level = config.compression_level
         self._min_version = ZSTD_FROM if self._codec == compress.ZSTD else OLDEST_PRODUCE
@@ -193,8 +193,9 @@ class Sender(SenderCore):
     def _metadata_changed(self) -> None:
         """Called at the start of a pass when the cluster view is another; while leaders are missing that is as often as it is asked for."""
         self._tell_metadata()
+        self._topics_version, changed = self.metadata.changed_since(self._topics_version)
         snapshot = self.metadata.snapshot
-        for batch in self.accumulator.leaderless(snapshot):
+        for batch in self.accumulator.leaderless(snapshot, changed):
             error = errors.LeaderNotAvailable("no broker leads the partition", topic=batch.queue.topic, partition=batch.queue.index)
             self._retry_log.failed(batch.delivery, error, self._clock.now_ms())
 

@@ -7,13 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
-from producer_support import Bench, response
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from producer_support import Bench, read_request, response
 
-from kafkacore._codec import StickyPartitioner, TopicQueue
+from kafkacore._codec import ColumnSource, ManyProgress, StickyPartitioner, TopicQueue
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
 from kafkacore.producer import KafkaProducer, retry_log
+from kafkacore.protocol import MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import Node, TopicPartition
 
@@ -247,3 +251,102 @@ def test_round_robin_walks_the_partitions_once_per_view_of_the_topic() -> None:
         assert walks.count == 1
         assert Counter(future.result(10).partition for future in futures) == dict.fromkeys(range(8), 5)
         assert Counter(many.result(10).partitions.tolist()) == dict.fromkeys(range(8), 5)
+
+
+def learn(bench: Bench, name: str) -> None:
+    """The metadata answer about a new topic, and its queue."""
+    now_ms = bench.clock.now_ms()
+    bench.metadata.add_topic(name, now_ms)
+    bench.metadata.begin_request(now_ms)
+    partition = MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1])
+    topic = MetadataResponseTopic(name=name, topic_id=name.encode().rjust(16, b"\0"), partitions=[partition])
+    brokers = [MetadataResponseBroker(node_id=1, host="h", port=1)]
+    bench.metadata.update(MetadataResponse(brokers=brokers, topics=[topic]), now_ms)
+    queue = TopicQueue(name)
+    queue.grow(1, TopicPartition)
+    bench._add_topic(queue)
+
+
+def test_what_lingers_is_not_looked_at_for_each_new_topic() -> None:
+    topics = 200
+    bench = Bench(enable_idempotence=False, acks=1, linger_ms=60_000, delivery_timeout_ms=120_000)
+    learn(bench, "first")
+    bench.step()
+    looked_at = bench.accumulator.looked_at
+    for nth in range(topics):
+        learn(bench, f"new-{nth}")
+        bench.send(f"new-{nth}", b"x", partition=0)
+        bench.step(1)
+        bench.step(1)
+    assert bench.accumulator.looked_at - looked_at <= 3 * topics
+    assert not bench.client.sent
+    found = bench.accumulator.ready(bench.metadata.snapshot, bench.clock.now_ms())
+    assert found.next_check_ms == 60_000 - 2 * topics  # until the first of them has lingered
+    bench.step(60_000 - 2 * topics)
+    ((_, request),) = bench.client.sent
+    assert len(request.topic_data) == topics
+
+
+OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 1), st.sampled_from([10, 60, 150, 400])),
+        st.tuples(st.just("many"), st.integers(2, 3), st.integers(1, 12)),
+        st.tuples(st.just("step"), st.sampled_from([0, 1, 4, 10, 25, 130]), st.just(0)),
+        st.tuples(st.just("leader"), st.integers(0, 3), st.sampled_from([-1, 1, 2])),
+        st.tuples(st.just("answer"), st.sampled_from([0, 0, 0, int(Code.NOT_LEADER_OR_FOLLOWER)]), st.just(0)),
+        st.tuples(st.just("block"), st.sampled_from([1, 2]), st.just(0)),
+        st.tuples(st.just("flush"), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(OPS, st.booleans())
+def test_a_look_at_what_is_new_finds_what_a_look_at_all_finds(ops: list[tuple[str, int, int]], in_order: bool) -> None:
+    benches = []
+    for _ in range(2):
+        bench = Bench(
+            partitions=4, leaders=(1, 2), enable_idempotence=False, acks=1, linger_ms=10, batch_size=256, send_many_batch_size=2_048,
+            delivery_timeout_ms=2_000, request_timeout_ms=1_000, max_in_flight_requests_per_connection=1 if in_order else 5,
+        )  # fmt: skip
+        benches.append(bench)
+    general = benches[1]
+    traces: list[list[Any]] = [[], []]
+    flushing = False
+    for what, a, b in [*ops, ("step", 10, 0), ("step", 200, 0)]:
+        flushing = flushing != (what == "flush")
+        for bench, trace in zip(benches, traces, strict=True):
+            if what == "send":
+                bench.send("t", b"x" * b, partition=a, timestamp_ms=5)
+            elif what == "many":
+                values, numbers = ColumnSource([b"y" * 60] * b), np.full(b, a, np.int32)
+                bench._append_many(bench.topic, values, None, None, numbers, 5, None, ManyProgress())
+            elif what == "leader":
+                bench.leaders[a] = b
+                bench.epochs[a] += 1
+                bench.publish()
+            elif what == "answer" and bench.client.sent:
+                ((_, message), *_) = bench.client.sent
+                parts = [(part.index, a, 7) for topic in message.topic_data for part in topic.partition_data]
+                bench.client.answer(response(*parts))
+            elif what == "block":
+                bench.client.blocked ^= {a}
+            elif what == "flush":
+                (bench.accumulator.begin_flush if flushing else bench.accumulator.end_flush)()
+            elif what == "step":
+                if bench is general:
+                    bench.accumulator._look_at_all = True
+                bench.step(a)
+                sent = [(request.node_id, sorted(read_request(message))) for request, message in bench.client.sent]
+                wait_ms = bench.sender.send_producer_data(bench.clock.now_ms())
+                trace.append((sent, wait_ms, bench.metadata._wanted, dict(bench.sender.counters)))
+    assert traces[0] == traces[1]
+
+
+def test_after_a_pass_that_was_cut_short_the_sender_waits_again() -> None:
+    bench = Bench(enable_idempotence=False, acks=1)
+    bench.step()
+    bench.sender._recover()  # the next pass is to see whether a batch is late
+    bench.step()
+    assert bench.sender.send_producer_data(bench.clock.now_ms()) > 1_000_000
