@@ -190,6 +190,10 @@ cdef class ColumnSource:
         self.get(i, &p, &n)
         return None if n < 0 else PyBytes_FromStringAndSize(<const char*>p, n)
 
+    cdef inline PyObject* at(self, Py_ssize_t i) noexcept:
+        """Item i of a list or tuple, below its count of now."""
+        return PyList_GET_ITEM(self.items, i) if self.is_list else PyTuple_GET_ITEM(self.items, i)
+
     cdef inline int get(self, Py_ssize_t i, const uint8_t** p, Py_ssize_t* n) except -1:
         """Points (p, n) at item i; n = -1 for null. i must be below count."""
         cdef int64_t length = 0
