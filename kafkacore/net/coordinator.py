@@ -181,6 +181,16 @@ class CoordinatorLink:
             if not cause.retriable:
                 self.failure = cause
             return
+        if data.node_id < 0 or not data.host or not 0 < data.port < 65_536:
+            self._failed = True
+            self._note(
+                errors.UnknownServer(
+                    f"{self._title}: the answer names broker {data.node_id} at {data.host!r}, port {data.port}",
+                    broker=response.request.node_id,
+                    api=f"FindCoordinator v{response.version}",
+                )
+            )
+            return
         self._tries = 0
         self.failure = None
         self.node = Node(_INT32_MAX - data.node_id, data.host, data.port)

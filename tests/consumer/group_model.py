@@ -7,6 +7,7 @@ a generation that it was not given, another member's id.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +115,13 @@ class ModelClient:
 
 
 class Model:
-    """The cluster: one group whose only other members are imagined."""
+    """The cluster: one group whose only other members are imagined.
+
+    Attributes:
+        strict: what a correct member never does fails; not while the answers are lies that it may believe.
+        bend: makes a lie of an answer, from its request.
+        mutate: changes the bytes of an answer.
+    """
 
     def __init__(self, *, instance_id: str | None = None) -> None:
         self.instance_id = instance_id
@@ -127,12 +134,17 @@ class Model:
         self.cancelled: list[Flying] = []
         self.sent: list[tuple[int, Any]] = []
         self.assigned: frozenset[TopicPartition] = frozenset()
+        self.strict = True
+        self.bend: Callable[[Any, Any], Any] | None = None
+        self.mutate: Callable[[bytes], bytes] | None = None
         self.snapshot = ClusterSnapshot(
             {1: Node(1, "broker", 9091)},
             topics={t: TopicInfo(t, t.encode().ljust(16, b"\1"), [PartitionInfo(i, 1, 0) for i in range(n)]) for t, n in TOPICS.items()},
         )
 
     def check(self, api: Any, message: Any, flying: deque[Flying]) -> None:
+        if not self.strict:
+            return
         if api is p.JoinGroupRequest:
             assert not [f for f in flying if f.api is api], "two JoinGroups on their way"
         if api is p.HeartbeatRequest:
@@ -155,7 +167,14 @@ class Model:
             flying.callback(self._response(flying, None, errors.DisconnectError("gone")))
             return flying.api
         reply = getattr(self, f"_{flying.api.__name__}")(flying.message, code)
-        reply = RESPONSES[flying.api].decode(flying.version, b"".join(reply.encode(flying.version)))
+        if self.bend is not None:
+            reply = self.bend(flying.message, reply) or reply
+        wire = b"".join(reply.encode(flying.version))
+        try:
+            reply = RESPONSES[flying.api].decode(flying.version, wire if self.mutate is None else self.mutate(wire))
+        except errors.CorruptDataError as error:  # as the network client does it: nothing more is read from this connection
+            flying.callback(self._response(flying, None, error))
+            return flying.api
         flying.callback(self._response(flying, reply, None))
         return flying.api
 
@@ -196,7 +215,8 @@ class Model:
         if code:
             self._believe(m.member_id, code)
             return p.SyncGroupResponse(error_code=code, assignment=b"")
-        (mine,) = [a.assignment for a in m.assignments if a.member_id == self.member]
+        mine, *others = [a.assignment for a in m.assignments if a.member_id == self.member] or [b""]
+        assert not self.strict or (m.assignments and not others)
         return p.SyncGroupResponse(assignment=bytes(mine), protocol_type="consumer", protocol_name=m.protocol_name)
 
     def _HeartbeatRequest(self, m: Any, code: int | None) -> Any:

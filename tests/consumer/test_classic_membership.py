@@ -510,3 +510,25 @@ class AnythingHappens(RuleBasedStateMachine):
 
 AnythingHappens.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestAnythingHappens = AnythingHappens.TestCase
+
+
+@pytest.mark.parametrize("hook", ["subscription_user_data", "on_assignment", "assign"])
+def test_an_assignor_that_raises(hook: str) -> None:
+    """The next poll raises it, the member tries again with a back-off, and joins once the assignor works."""
+    member = Member()
+    member.engine.subscribe(A)
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a bug in the assignor")
+
+    (assignor,) = member.engine._assignors.values()
+    setattr(assignor, hook, broken)
+    began_ms = member.now_ms
+    member.run(lambda: member.now_ms > began_ms + 10_000)
+    assert len(member.model.sent) <= 50
+    assert member.failures
+    for failure in member.failures:
+        assert isinstance(failure, errors.UsageError)
+        assert isinstance(failure.__cause__, ZeroDivisionError)
+    delattr(assignor, hook)
+    member.run()

@@ -63,6 +63,7 @@ from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 log = logging.getLogger("kafkacore.consumer")
 
 _JOIN_SPARE_MS = 5_000  # the coordinator answers a JoinGroup when the rebalance timeout has passed: its answer still has to arrive
+_AT_ONCE = 5  # so often a member joins without a back-off after a rebalance that another one ended
 _LOST = frozenset({Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION})
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
@@ -173,6 +174,7 @@ class ClassicMembership:
         self._asked: object | None = None
         self._failed = False  # answers carry no time: the next step starts the back-off
         self._tries = 0
+        self._in_vain = 0  # rebalances in a row that brought no assignment
         self._retry_at_ms = 0
         self._heartbeat: object | None = None
         self._heartbeat_at_ms = 0
@@ -408,21 +410,15 @@ class ClassicMembership:
         topics = self._joined_topics = self.topics or frozenset()
         sorted_topics = tuple(sorted(topics))
         owned = tuple(sorted(self.owned)) if self._protocol is RebalanceProtocol.COOPERATIVE else ()
-        protocols = [
-            JoinGroupRequestProtocol(
-                name=assignor.name,
-                metadata=encode_subscription(
-                    MemberSubscription(
-                        sorted_topics,
-                        assignor.subscription_user_data(topics),
-                        owned,
-                        self._generation,
-                        rack_id=settings.rack or None,
-                    )
-                ),
-            )
-            for assignor in self._assignors.values()
-        ]
+        protocols: list[JoinGroupRequestProtocol] = []
+        for assignor in self._assignors.values():
+            try:
+                data = assignor.subscription_user_data(topics)
+                mine = MemberSubscription(sorted_topics, data, owned, self._generation, rack_id=settings.rack or None)
+                protocols.append(JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(mine)))
+            except Exception as error:
+                self._fail_by_assignor(assignor, error)
+                return
         reason = self._reason[:255] or None
 
         def build(version: int) -> JoinGroupRequest:
@@ -512,18 +508,16 @@ class ClassicMembership:
                 return
             self._not_joined(code, "JoinGroup", response)
             return
-        self._tries = 0
+        if not data.member_id or data.generation_id < 0:
+            wrong = f"the answer names member {data.member_id!r} and generation {data.generation_id}"
+            self._disbelieve(errors.CorruptDataError, wrong, "JoinGroup", response)
+            return
+        self._member_id = data.member_id
         assignor = self._assignors.get(data.protocol_name)
-        if assignor is None:
-            self._fail(
-                errors.InconsistentGroupProtocol(
-                    f"group {self._settings.group_id} chose the assignor {data.protocol_name!r}, this member has "
-                    + ", ".join(self._assignors)
-                )
-            )
+        if assignor is None or data.protocol_type not in (None, PROTOCOL_TYPE):
+            self._disbelieve(errors.InconsistentGroupProtocol, self._others_protocol(data), "JoinGroup", response)
             return
         self._assignor = assignor
-        self._member_id = data.member_id
         self._generation = data.generation_id
         self._began = True
         self._leads = data.leader == data.member_id
@@ -534,7 +528,7 @@ class ClassicMembership:
         try:
             self._members = self._watch(data.members)
         except errors.CorruptDataError as error:
-            self._fail(error)
+            self._disbelieve(errors.CorruptDataError, f"the subscription of a member cannot be read: {error}", "JoinGroup", response)
             return
         if data.skip_assignment:
             self._members = {}
@@ -542,6 +536,17 @@ class ClassicMembership:
             return
         self._asked_metadata = None
         self._move(Phase.ASSIGNING)
+
+    def _disbelieve(self, kind: type[errors.KafkaError], wrong: str, what: str, response: ClientResponse) -> None:
+        """An answer that cannot be true: nothing of it counts, and the next poll raises it."""
+        if self.phase is not Phase.JOINING:
+            self._move(Phase.OUT)
+        api = f"{what} v{response.version}"
+        self._fail(kind(f"group {self._settings.group_id}: {wrong}", broker=self._link.broker_id, api=api))
+
+    def _others_protocol(self, data: Any) -> str:
+        has = ", ".join(self._assignors)
+        return f"the answer says protocol {data.protocol_type!r}, assignor {data.protocol_name!r}; this member has {PROTOCOL_TYPE!r}, {has}"
 
     def _watch(self, members: Iterable[Any]) -> dict[str, MemberSubscription]:
         """As the leader: the subscriptions of all members, whose topics are watched from now on."""
@@ -565,7 +570,8 @@ class ClassicMembership:
         elif code in _COORDINATOR:
             self._link.lost(cause)
         elif code == Code.REBALANCE_IN_PROGRESS:
-            if self.phase is not Phase.JOINING:  # the next JoinGroup waits for the others: it needs no back-off
+            self._in_vain += 1
+            if self.phase is not Phase.JOINING and self._in_vain <= _AT_ONCE:  # JoinGroup waits for the others: it needs no back-off
                 self._retry_at_ms = 0
                 return
         elif code != Code.COORDINATOR_LOAD_IN_PROGRESS and not cause.retriable:
@@ -598,16 +604,19 @@ class ClassicMembership:
             check_assignment(assignor.name, self._members, found, self._protocol)
         except Exception as error:
             self._move(Phase.OUT)
-            what = error if isinstance(error, errors.UsageError) else f"the assignor {assignor.name!r} failed: {error!r}"
-            cause = errors.UsageError(f"group {self._settings.group_id}: {what}")
-            cause.__cause__ = error
-            self._fail(cause)
+            self._fail_by_assignor(assignor, error)
             return
         self._assignments = {member: found.get(member, _NOTHING) for member in self._members}
         self._watched.note(snapshot)
         self._seen_snapshot = snapshot
         self._members = {}
         self._move(Phase.SYNCING)
+
+    def _fail_by_assignor(self, assignor: PartitionAssignor, error: Exception) -> None:
+        what = error if isinstance(error, errors.UsageError) else f"the assignor {assignor.name!r} failed: {error!r}"
+        cause = errors.UsageError(f"group {self._settings.group_id}: {what}")
+        cause.__cause__ = error
+        self._fail(cause)
 
     def _send_sync(self, now_ms: int) -> None:
         settings = self._settings
@@ -635,23 +644,38 @@ class ClassicMembership:
         if data.error_code:
             self._not_joined(data.error_code, "SyncGroup", response)
             return
-        self._tries = 0
         self._assignments = {}
+        if data.protocol_type not in (None, PROTOCOL_TYPE) or data.protocol_name not in (None, self.protocol_name):
+            self._disbelieve(errors.InconsistentGroupProtocol, self._others_protocol(data), "SyncGroup", response)
+            return
         try:
             assignment = decode_assignment(data.assignment)
         except errors.CorruptDataError as error:
-            self._move(Phase.OUT)
-            self._fail(error)
+            self._disbelieve(errors.CorruptDataError, f"the assignment cannot be read: {error}", "SyncGroup", response)
             return
         assigned = frozenset(assignment.partitions)
+        if any(tp.partition < 0 for tp in assigned):
+            self._disbelieve(errors.CorruptDataError, "the assignment names a partition below 0", "SyncGroup", response)
+            return
         topics = self.topics or _NONE
-        if any(tp.topic not in topics for tp in assigned):  # the subscription has changed since: the next assignment follows it
-            self._move(Phase.OUT)
+        if others := sorted({tp.topic for tp in assigned} - topics):
+            self._in_vain += 1
+            if self._in_vain == 1 or self._joined_topics.issuperset(others):
+                self._move(Phase.OUT)  # of an earlier subscription, perhaps of a static member's process before: joining again mends it
+                return
+            wrong = f"the assignment names topics that are not subscribed to: {', '.join(others[:10])}"
+            self._disbelieve(errors.CorruptDataError, wrong, "SyncGroup", response)
             return
         owned = self.owned
         assignor = self._assignor
         if assignor is not None:
-            assignor.on_assignment(assignment, self.metadata)
+            try:
+                assignor.on_assignment(assignment, self.metadata)
+            except Exception as error:
+                self._move(Phase.OUT)
+                self._fail_by_assignor(assignor, error)
+                return
+        self._tries = self._in_vain = 0
         self.change = Change(owned - assigned, False, assigned, assigned - owned)
         self._move(Phase.ADOPTING)
         log.info(
