@@ -493,8 +493,9 @@ class ConsumerMembership:
         self._tries = 0
         self._in_doubt = False
         self.last_heartbeat_ms = sent_ms
-        if data.heartbeat_interval_ms > 0:
-            self._pace.interval_ms = data.heartbeat_interval_ms
+        if data.heartbeat_interval_ms > 0:  # a heartbeat that comes later than the rebalance timeout misses what it has to give up
+            longest_ms = max(self._settings.max_poll_interval_ms, self._settings.retry_backoff_ms)
+            self._pace.interval_ms = min(max(data.heartbeat_interval_ms, self._settings.retry_backoff_ms), longest_ms)
         self._heartbeat_at_ms = sent_ms + self._pace.interval_ms
         if data.member_id:
             self._member_id = data.member_id
@@ -548,7 +549,7 @@ class ConsumerMembership:
         cause = self._error(code, message, response)
         log.info("group %s: %s", settings.group_id, cause)
         if code in _COORDINATOR:
-            self._link.lost(cause)
+            self._look_elsewhere(cause)
             return
         joining = self.phase is Phase.JOINING
         if code == Code.UNRELEASED_INSTANCE_ID or (joining and code in (Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID)):
@@ -570,6 +571,14 @@ class ConsumerMembership:
                 self._lose()
                 self._release = code != Code.FENCED_INSTANCE_ID
                 self._unreleased = None
+
+    def _look_elsewhere(self, cause: errors.KafkaError) -> None:
+        """The coordinator is another broker; if that one says so, too, there is a back-off."""
+        self._link.lost(cause)
+        if self._tries:
+            self._failed = True
+        else:
+            self._tries = 1
 
     def commit_refused(self, cause: errors.KafkaError, sent_as: ConsumerGroupMetadata) -> None:
         """A commit was answered with an error about this member: a stale epoch asks for a heartbeat now, an ended one joins again."""
@@ -675,7 +684,7 @@ class ConsumerMembership:
             cause = self._error(code, data.error_message, response)
             log.info("group %s: the member is not released: %s", self._settings.group_id, cause)
             if code in _COORDINATOR:
-                self._link.lost(cause)
+                self._look_elsewhere(cause)
                 return
             if cause.retriable:
                 self._failed = True
