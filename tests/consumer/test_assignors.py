@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkacore import PartitionAssignor, RebalanceProtocol, errors
+from kafkacore._codec import name_partitions, places_of
 from kafkacore.consumer.group import balance, sticky
 from kafkacore.consumer.group.assignor import (
     MemberAssignment,
@@ -255,6 +257,41 @@ def test_round_robin_goes_on_where_the_last_topic_ended():
     both = MemberSubscription(("b", "a"))
     found = partitions_by_member(RoundRobinAssignor().assign(cluster, {"x": both, "y": both}))
     assert found["x"] == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+
+
+names = st.sampled_from("abc")
+
+
+@given(st.lists(st.tuples(names, st.lists(st.integers(-(2**31), 2**31 - 1)))))
+def test_partitions_are_named_in_order(groups):
+    found = name_partitions(groups)
+    assert found == [TopicPartition(topic, index) for topic, indexes in groups for index in indexes]
+    assert {*map(type, found)} <= {TopicPartition}
+
+
+def test_the_garbage_collector_looks_at_no_name_that_refers_to_nothing():
+    class Text(str):
+        """May refer to anything."""
+
+    (plain,) = name_partitions([("t", [1])])
+    (odd,) = name_partitions([(Text("t"), [1])])
+    assert not gc.is_tracked(plain) and gc.is_tracked(odd)
+
+
+spans = st.dictionaries(names, st.tuples(st.integers(0, 100), st.integers(0, 5)))
+
+
+@given(spans, st.lists(st.tuples(names, st.integers(-2, 6))))
+def test_partitions_have_the_places_of_their_topics_spans(spans, partitions):
+    found = places_of(spans, [TopicPartition(*pair) for pair in partitions])
+    assert found == [spans[topic][0] + index for topic, index in partitions if topic in spans and 0 <= index < spans[topic][1]]
+    assert places_of(spans, partitions) == found
+
+
+@pytest.mark.parametrize("wrong", [("t",), ["t", 1], "t1", None])
+def test_what_is_no_partition_has_no_place(wrong):
+    with pytest.raises(errors.UsageError, match="tuple"):
+        places_of({"t": (0, 3)}, [wrong])
 
 
 T0, T1, T2 = (TopicPartition("t", i) for i in range(3))

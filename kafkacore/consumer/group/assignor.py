@@ -12,6 +12,7 @@ from enum import Enum
 from typing import ClassVar, NamedTuple
 
 from kafkacore import errors
+from kafkacore._codec import name_partitions
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.stored import (
     ConsumerProtocolAssignment,
@@ -167,8 +168,8 @@ def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Me
         errors.CorruptDataError: the bytes are none.
     """
     found = decode_stored(ConsumerProtocolSubscription, data)
-    owned = tuple(TopicPartition(t.topic, p) for t in found.owned_partitions for p in t.partitions)
-    return MemberSubscription(tuple(found.topics), found.user_data, owned, found.generation_id, group_instance_id, found.rack_id)
+    owned = name_partitions(found.owned_partitions)
+    return MemberSubscription(tuple(found.topics), found.user_data, tuple(owned), found.generation_id, group_instance_id, found.rack_id)
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:
@@ -187,7 +188,7 @@ def decode_assignment(data: bytes) -> MemberAssignment:
     if not data:
         return MemberAssignment(())
     found = decode_stored(ConsumerProtocolAssignment, data)
-    return MemberAssignment(tuple(TopicPartition(t.topic, p) for t in found.assigned_partitions for p in t.partitions), found.user_data)
+    return MemberAssignment(tuple(name_partitions(found.assigned_partitions)), found.user_data)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[ConsumerProtocolTopicPartition]:

@@ -18,6 +18,7 @@ from itertools import chain, compress
 from typing import NamedTuple
 
 from kafkacore import errors
+from kafkacore._codec import name_partitions
 from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription, PartitionAssignor, RebalanceProtocol, by_topic
 from kafkacore.consumer.group.balance import balance
 from kafkacore.consumer.group.subscribed import (
@@ -139,7 +140,7 @@ class StickyAssignor(AbstractStickyAssignor):
             except errors.CorruptDataError as error:
                 log.debug("user data of a sticky member, tried as version %d: %s", version, error)
                 continue
-            return MemberData([(topic.topic, p) for topic in found.previous_assignment for p in topic.partitions], found.generation)
+            return MemberData(name_partitions(found.previous_assignment), found.generation)
         return MemberData((), DEFAULT_GENERATION)
 
 

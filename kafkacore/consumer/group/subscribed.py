@@ -11,12 +11,13 @@ from functools import partial
 from itertools import pairwise, repeat
 from operator import itemgetter
 
+from kafkacore._codec import name_partitions, places_of
 from kafkacore.consumer.group.assignor import MemberAssignment, MemberSubscription
 from kafkacore.metadata import ClusterSnapshot, PartitionInfo
 from kafkacore.types import TopicPartition
 
 Racks = frozenset[str]
-_named = partial(tuple.__new__, TopicPartition)
+_assigned = partial(tuple.__new__, MemberAssignment)  # without the frame of its constructor
 _index = itemgetter(PartitionInfo._fields.index("index"))
 
 
@@ -30,7 +31,7 @@ def partitions_of(cluster: ClusterSnapshot, topic: str) -> list[TopicPartition]:
     info = cluster.topics.get(topic)
     if info is None:
         return []
-    return [*map(_named, zip(repeat(topic), map(_index, info.partitions), strict=False))]
+    return name_partitions(((topic, map(_index, info.partitions)),))
 
 
 class Places:
@@ -53,9 +54,8 @@ class Places:
 
     def of(self, partitions: Iterable[tuple[str, int]]) -> list[int]:
         """The places of these partitions, without those that the list does not have."""
-        spans, others = self._spans.get, self._others
-        found = [span[0] + index for topic, index in partitions if (span := spans(topic)) is not None and 0 <= index < span[1]]
-        if others:
+        found = places_of(self._spans, partitions)
+        if others := self._others:
             found += [others[pair] for pair in partitions if pair in others]
         return found
 
@@ -174,4 +174,4 @@ def racks_matter(member_racks: Iterable[str | None], partition_racks: Sequence[R
 
 def assignments(members: Sequence[str], found: Sequence[Iterable[TopicPartition]]) -> dict[str, MemberAssignment]:
     """What the members of these places get."""
-    return {member: MemberAssignment(tuple(partitions)) for member, partitions in zip(members, found, strict=True)}
+    return dict(zip(members, map(_assigned, zip(map(tuple, found), repeat(None), strict=False)), strict=True))
