@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 
 import pytest
@@ -257,6 +258,20 @@ def test_round_robin_goes_on_where_the_last_topic_ended():
     both = MemberSubscription(("b", "a"))
     found = partitions_by_member(RoundRobinAssignor().assign(cluster, {"x": both, "y": both}))
     assert found["x"] == (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+
+
+@given(seeds, st.booleans())
+def test_round_robin_asks_each_member_in_turn(seed, alike):
+    """As Kafka's does, partition after partition."""
+    rng = random.Random(seed)
+    group = make_group(rng, members=12, alike=alike)
+    by_instance = sorted(group.subscriptions, key=lambda m: ((i := group.subscriptions[m].group_instance_id) is None, i or "", m))
+    turn = itertools.cycle(by_instance)
+    expected: dict[str, list[TopicPartition]] = {member: [] for member in group.subscriptions}
+    for partition in group.partitions:
+        expected[next(member for member in turn if partition.topic in group.subscriptions[member].topics)].append(partition)
+    found = partitions_by_member(RoundRobinAssignor().assign(group.cluster, group.subscriptions))
+    assert found == {member: tuple(mine) for member, mine in expected.items()}
 
 
 names = st.sampled_from("abc")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from kafkacore import errors
@@ -184,15 +185,23 @@ class RoundRobinAssignor(PartitionAssignor):
         members = by_instance(subscriptions)
         found: list[list[TopicPartition]] = [[] for _ in members]
         at = 0
-        for topic, places in subscribers(members, subscriptions).items():
-            partitions = partitions_of(cluster, topic)
+        wanted = subscribers(members, subscriptions)
+        for _, alike in groupby(wanted, lambda topic: id(wanted[topic])):
+            topics = [*alike]
+            partitions = [tp for topic in topics for tp in partitions_of(cluster, topic)]
             if not partitions:
                 continue
+            places = wanted[topics[0]]
             count = len(places)
             first = bisect_left(places, at) % count
-            for nth in range(min(count, len(partitions))):
-                found[places[(first + nth) % count]] += partitions[nth::count]
-            at = places[(first + len(partitions) - 1) % count] + 1
+            around = places[first:] + places[:first]
+            if len(partitions) <= count:
+                for place, partition in zip(around, partitions, strict=False):
+                    found[place].append(partition)
+            else:
+                for nth, place in enumerate(around):
+                    found[place] += partitions[nth::count]
+            at = around[(len(partitions) - 1) % count] + 1
         return assignments(members, found)
 
 
