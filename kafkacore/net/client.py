@@ -74,6 +74,7 @@ _EARLY_MS = 2_000
 WANTS_MORE = "its listener may want SASL or TLS"
 _EARLY_HINT = f", soon after it was opened and several times in a row: {WANTS_MORE}, that is another security_protocol"
 
+_LONGEST_THROTTLE_MS = 300_000  # quotas hold for windows of seconds; a wrong answer must not keep the client away for days
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).
 # An API that is not listed has behaved so since its version 0.
 _CLIENT_THROTTLES_FROM = {
@@ -350,6 +351,7 @@ class NetworkClient(ClientCore):
             responses.append(ClientResponse(request, latency_ms=now_ms - request.sent_ms))
 
     def _throttle(self, request: ClientRequest, throttle_ms: int, now_ms: int) -> None:
+        throttle_ms = min(throttle_ms, _LONGEST_THROTTLE_MS)
         if request.version >= _CLIENT_THROTTLES_FROM.get(request.api.API_KEY, 0):
             connection = self._connections[request.node_id]
             connection.throttled_until_ms = max(connection.throttled_until_ms, now_ms + throttle_ms)

@@ -257,6 +257,17 @@ def test_throttled_nodes_are_left_alone(cluster: Cluster) -> None:
     assert second.deadline_ms == first.deadline_ms + 700
 
 
+def test_a_throttle_time_has_a_bound(cluster: Cluster) -> None:
+    """Kafka's quotas hold for windows of seconds; who names 24 days would keep the client from a broker that is well again."""
+    node = cluster.until_ready()
+    first, second = cluster.send(timeout_ms=1_000), cluster.send(timeout_ms=1_000)
+    cluster.serve()
+    cluster.peer().answer(cluster.peer().requests[-2][0], protocol.ProduceResponse(throttle_time_ms=2**31 - 1))
+    assert [one.request for one in cluster.poll()] == [first]
+    assert cluster.client.throttle_delay_ms(node, cluster.now_ms) == 300_000
+    assert second.deadline_ms == first.deadline_ms + 300_000
+
+
 def test_old_versions_do_not_ask_the_client_to_wait(cluster: Cluster) -> None:
     cluster.ranges[0] = (0, 5)
     node = cluster.until_ready()

@@ -268,9 +268,14 @@ class OffsetCommits:
         data: Any = response.response
         api = f"OffsetCommit v{response.version}"
         refused: list[errors.KafkaError] = []
+        left_out = set(commit.offsets)
         for topic in data.topics:
             for partition in topic.partitions:
                 code = partition.error_code
+                tp = TopicPartition(topic.name, partition.partition_index)
+                if tp not in left_out:  # not asked for, or answered already
+                    continue
+                left_out.discard(tp)
                 if not code:
                     continue
                 cause = errors.from_code(code, topic=topic.name, partition=partition.partition_index, broker=self._link.broker_id, api=api)
@@ -299,6 +304,10 @@ class OffsetCommits:
                 refused.append(cause)
         if refused:
             self._end(commit, errors.joined(refused) if isinstance(refused[0], errors.AuthorizationError) else refused[0])
+            return
+        if left_out:
+            where = ", ".join(f"{t}-{i}" for t, i in sorted(left_out)[:5])
+            self._again(commit, errors.UnknownServer(f"the answer leaves out {where}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
         self._end(commit, None)
@@ -417,7 +426,8 @@ class OffsetCommits:
                     else None
                 )
         if query.waiting:
-            self._ask_again(query, query.last_error or errors.UnknownServer("the answer leaves partitions out", api=api))
+            left_out = errors.UnknownServer("the answer leaves partitions out", broker=self._link.broker_id, api=api)
+            self._ask_again(query, query.last_error or left_out)
 
     def _ask_again(self, query: CommittedQuery, cause: errors.KafkaError) -> None:
         query.last_error = cause

@@ -1,0 +1,283 @@
+"""Commits and questions for committed offsets, answered whole but wrong: time is moved by hand, each answer takes a millisecond."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.consumer.group.commits import Commit, CommittedQuery, OffsetCommits
+from kafkacore.errors import Code
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+
+LIE_MS = 10_000
+MOST_PER_SECOND = 12  # the back-off is 100 ms
+CODES = [*sorted({*Code} - {0}), -2, 200, 32_767, -32_768]
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+OFFSETS = {A: OffsetAndMetadata(5, leader_epoch=2), B: OffsetAndMetadata(6, metadata="é"), C: OffsetAndMetadata(7)}
+
+Bend = Callable[[Any], Any]
+
+
+class Coordinator:
+    """Keeps offsets; `bend` makes a lie of an answer, `mutate` changes its bytes."""
+
+    def __init__(self) -> None:
+        self.kept: dict[TopicPartition, tuple[int, int, str]] = {}
+        self.bend: Bend | None = None
+        self.mutate: Callable[[bytes], bytes] | None = None
+        self.flying: deque[tuple[type, Any, int, Callable[[Any], None]]] = deque()
+        self.requests = 0
+        self.versions = {p.OffsetCommitRequest: 9, p.OffsetFetchRequest: 9}
+        self.broker_id = 1
+        self.failure = None
+        self.now_ms = 1_000
+
+    def ready(self, now_ms: int) -> bool:
+        return True
+
+    def next_wake_ms(self, now_ms: int) -> int:
+        return 0
+
+    def lost(self, cause: Any) -> None:
+        pass
+
+    def send(self, api: Any, build: Any, now_ms: int, answered: Any, *, max_version: int) -> None:
+        version = min(self.versions[api], max_version)
+        self.requests += 1
+        self.flying.append((api, api.decode(version, b"".join(build(version).encode(version))), version, answered))
+
+    def answer(self) -> None:
+        api, request, version, answered = self.flying.popleft()
+        reply = self._commit(request) if api is p.OffsetCommitRequest else self._fetch(request, version)
+        if self.bend is not None:
+            reply = self.bend(reply)
+        wire = b"".join(reply.encode(version))
+        wire = wire if self.mutate is None else self.mutate(wire)
+        found, error = None, None
+        try:
+            found = api.RESPONSE.decode(version, wire)
+        except errors.CorruptDataError as cause:
+            error = cause
+        sent = SimpleNamespace(sent_ms=self.now_ms)
+        answered(SimpleNamespace(response=found, error=error, version=version, latency_ms=1, request=sent))
+
+    def _commit(self, request: Any) -> Any:
+        topics = []
+        for topic in request.topics:
+            for q in topic.partitions:
+                tp = TopicPartition(topic.name, q.partition_index)
+                self.kept[tp] = q.committed_offset, q.committed_leader_epoch, q.committed_metadata
+            parts = [p.group.OffsetCommitResponsePartition(partition_index=q.partition_index) for q in topic.partitions]
+            topics.append(p.group.OffsetCommitResponseTopic(name=topic.name, partitions=parts))
+        return p.OffsetCommitResponse(topics=topics)
+
+    def _fetch(self, request: Any, version: int) -> Any:
+        new = version >= 8
+        topic_kind = p.group.OffsetFetchResponseTopics if new else p.group.OffsetFetchResponseTopic
+        kind = p.group.OffsetFetchResponsePartitions if new else p.group.OffsetFetchResponsePartition
+        topics = []
+        for topic in request.groups[0].topics if new else request.topics:
+            parts = []
+            for index in topic.partition_indexes:
+                offset, epoch, metadata = self.kept.get(TopicPartition(topic.name, index), (-1, -1, ""))
+                parts.append(kind(partition_index=index, committed_offset=offset, committed_leader_epoch=epoch, metadata=metadata))
+            topics.append(topic_kind(name=topic.name, partitions=parts))
+        if new:
+            return p.OffsetFetchResponse(groups=[p.group.OffsetFetchResponseGroup(group_id="g", topics=topics)])
+        return p.OffsetFetchResponse(topics=topics)
+
+
+class Rig:
+    def __init__(self, *, fetch_version: int = 9) -> None:
+        self.coordinator = Coordinator()
+        self.coordinator.versions[p.OffsetFetchRequest] = fetch_version
+        member = ConsumerGroupMetadata("g", 3, "m")
+        self.commits = OffsetCommits(
+            self.coordinator,  # type: ignore[arg-type]
+            "g",
+            lambda: member,
+            retry_backoff_ms=100,
+            retry_backoff_max_ms=1_000,
+        )
+
+    def run(self, of: Commit | CommittedQuery, ms: int = LIE_MS) -> float:
+        """Until it is done, or the time is over. Returns the requests per second."""
+        coordinator = self.coordinator
+        began_ms, before = coordinator.now_ms, coordinator.requests
+        while not of.done and coordinator.now_ms < began_ms + ms:
+            self.commits.step(coordinator.now_ms)
+            if coordinator.flying:
+                coordinator.answer()
+                coordinator.now_ms += 1
+            elif not of.done:
+                wake_ms = self.commits.next_wake_ms(coordinator.now_ms)
+                assert wake_ms is not None
+                coordinator.now_ms += max(1, wake_ms)
+        coordinator.bend = coordinator.mutate = None
+        return max(0, coordinator.requests - before - 3) / ms * 1_000
+
+
+def on_topics(change: Callable[[list[Any]], list[Any]]) -> Bend:
+    """Changes the topics of an answer, in all of its forms."""
+
+    def bend(reply: Any) -> Any:
+        if groups := getattr(reply, "groups", None):
+            return reply._replace(groups=[g._replace(topics=change(g.topics)) for g in groups])
+        return reply._replace(topics=change(reply.topics))
+
+    return bend
+
+
+def on_partitions(change: Callable[[list[Any]], list[Any]]) -> Bend:
+    return on_topics(lambda topics: [t._replace(partitions=change(t.partitions)) for t in topics])
+
+
+def each(**fields: Any) -> Bend:
+    return on_partitions(lambda partitions: [q._replace(**fields) for q in partitions])
+
+
+LEFT_OUT: dict[str, Bend] = {
+    "no topic": on_topics(lambda topics: []),
+    "a topic is missing": on_topics(lambda topics: topics[:-1]),
+    "a partition is missing": on_partitions(lambda partitions: partitions[1:]),
+    "another topic": on_topics(lambda topics: [t._replace(name="x") for t in topics]),
+    "another partition": each(partition_index=77),
+    "partitions below 0": each(partition_index=-1),
+}
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
+@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
+def test_a_commit_that_is_not_wholly_answered(bend: Bend, retried: bool) -> None:
+    """What the coordinator does not name may not be committed."""
+    rig = Rig()
+    rig.coordinator.bend = bend
+    commit = rig.commits.commit(OFFSETS, retried=retried)
+    assert rig.run(commit) <= MOST_PER_SECOND
+    assert (commit.done, commit.error is not None) == (not retried, True)
+    assert commit.error is not None
+    assert (commit.error.broker, commit.error.api) == (1, "OffsetCommit v9")
+    if retried:
+        assert rig.run(commit) <= MOST_PER_SECOND
+        assert (commit.done, commit.error) == (True, None)
+
+
+@pytest.mark.parametrize("fetch_version", [5, 7, 8, 9])
+@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in LEFT_OUT.items()])
+def test_a_question_that_is_not_wholly_answered(bend: Bend, fetch_version: int) -> None:
+    rig = Rig(fetch_version=fetch_version)
+    rig.run(rig.commits.commit(OFFSETS, retried=True))
+    rig.coordinator.bend = bend
+    query = rig.commits.fetch(OFFSETS)
+    assert rig.run(query) <= MOST_PER_SECOND
+    assert not query.done
+    assert query.last_error is not None
+    assert (query.last_error.broker, query.last_error.api) == (1, f"OffsetFetch v{fetch_version}")
+    assert rig.run(query) <= MOST_PER_SECOND
+    assert query.results == OFFSETS
+
+
+@pytest.mark.parametrize("fetch_version", [5, 9])
+@pytest.mark.parametrize(
+    "bend",
+    [
+        pytest.param(on_topics(lambda topics: topics * 2), id="topics twice"),
+        pytest.param(on_partitions(lambda partitions: partitions * 3), id="partitions three times"),
+        pytest.param(on_topics(lambda topics: [*topics, topics[0]._replace(name="x")]), id="one topic more"),
+    ],
+)
+def test_what_is_answered_twice_counts_once(bend: Bend, fetch_version: int) -> None:
+    rig = Rig(fetch_version=fetch_version)
+    rig.coordinator.bend = bend
+    commit = rig.commits.commit(OFFSETS, retried=True)
+    rig.run(commit)
+    assert (commit.done, commit.error, rig.coordinator.requests) == (True, None, 1)
+    rig.coordinator.bend = bend
+    query = rig.commits.fetch(OFFSETS)
+    rig.run(query)
+    assert (query.results, rig.coordinator.requests) == (OFFSETS, 2)
+
+
+def test_an_error_of_what_was_not_asked_for_is_none() -> None:
+    def strange(topics: list[Any]) -> list[Any]:
+        one = topics[0]
+        return [one._replace(name="x", partitions=[one.partitions[0]._replace(error_code=Code.TOPIC_AUTHORIZATION_FAILED)]), *topics]
+
+    rig = Rig()
+    rig.coordinator.bend = on_topics(strange)
+    commit = rig.commits.commit(OFFSETS, retried=True)
+    rig.run(commit)
+    assert (commit.done, commit.error) == (True, None)
+
+
+@pytest.mark.parametrize("offset", [-2, -(2**63), 2**63 - 1])
+def test_committed_offsets_that_nobody_commits(offset: int) -> None:
+    rig = Rig()
+    rig.coordinator.bend = each(committed_offset=offset, committed_leader_epoch=-5, metadata=None)
+    query = rig.commits.fetch(OFFSETS)
+    rig.run(query)
+    assert query.results == dict.fromkeys(OFFSETS, None if offset < 0 else OffsetAndMetadata(offset))
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
+def test_every_error_code_of_a_commit(retried: bool) -> None:
+    for code in CODES:
+        rig = Rig()
+        rig.coordinator.bend = each(error_code=code)
+        commit = rig.commits.commit(OFFSETS, retried=retried)
+        assert rig.run(commit) <= MOST_PER_SECOND, code
+        causes = [commit.error, *commit.error.attempts] if commit.error else []
+        assert any(cause.broker == 1 and cause.api == "OffsetCommit v9" for cause in causes), code
+        assert commit.done or retried
+        rig.run(commit)
+        assert commit.done, code
+
+
+@pytest.mark.parametrize("names", ["group", "partition"])
+def test_every_error_code_of_a_question(names: str) -> None:
+    for code in CODES:
+        rig = Rig()
+
+        def whole(reply: Any, code: int = code) -> Any:
+            return reply._replace(groups=[g._replace(error_code=code) for g in reply.groups])
+
+        rig.coordinator.bend = whole if names == "group" else each(error_code=code)
+        query = rig.commits.fetch(OFFSETS)
+        assert rig.run(query) <= MOST_PER_SECOND, code
+        cause = query.error or query.last_error
+        assert cause is not None
+        assert (cause.broker, cause.api) == (1, "OffsetFetch v9"), code
+        rig.run(query)
+        assert query.done, code
+
+
+@given(seed=st.integers(0, 2**32), often=st.sampled_from([1, 2, 5]), commits=st.booleans(), fetch_version=st.sampled_from([5, 7, 8, 9]))
+def test_bytes_of_answers_change(seed: int, often: int, commits: bool, fetch_version: int) -> None:
+    chance = random.Random(seed)
+
+    def mutate(wire: bytes) -> bytes:
+        if chance.randrange(often):
+            return wire
+        changed = bytearray(wire)
+        for _ in range(chance.choice([1, 1, 2, 8])):
+            at = chance.randrange(len(changed))
+            changed[at] = chance.choice([chance.randrange(256), 0, 0xFF, 0x7F, 0x80, changed[at] ^ 1 << chance.randrange(8)])
+        return bytes(changed[: chance.choice([None, None, chance.randrange(1, len(changed))])])
+
+    rig = Rig(fetch_version=fetch_version)
+    rig.coordinator.mutate = mutate
+    asked: Commit | CommittedQuery = rig.commits.commit(OFFSETS, retried=True) if commits else rig.commits.fetch(OFFSETS)
+    assert rig.run(asked) <= MOST_PER_SECOND
+    rig.run(asked)
+    assert asked.done
+    if isinstance(asked, Commit):
+        assert asked.error is not None or rig.coordinator.kept.keys() == OFFSETS.keys()
