@@ -29,12 +29,12 @@ from tests.interop.accepting import confluent_consumer, fresh, take, until
 from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"
 LIMIT, BATCH = (None, 500) if ALL else (20_000, 100)
-PARTITIONS, KILLS, GUARD_S = 4, 10, 240
+PARTITIONS, KILLS, GUARD_S = 4, 10, 1200 if ALL else 240
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(3 * GUARD_S if ALL else 600)]
 CONFIG = {"min.insync.replicas": 2, "replica.lag.time.max.ms": 1000, "replica.fetch.wait.max.ms": 50, "replica.fetch.backoff.ms": 50}
 
 ByKey = dict[bytes, list[bytes]]
@@ -241,7 +241,7 @@ def kafkas_copier(kafka: KafkaServer, servers: str, source: str, target: str, co
         words += ["--transactional-id", fresh("kafkas"), "--consumer-group", group, "--transaction-size", BATCH]
         words += ["--max-messages", held]
         words += ["--enable-random-aborts", "--use-group-metadata"]
-        out = kafka.tool("org.apache.kafka.tools.TransactionalMessageCopier", *words, timeout=60)
+        out = kafka.tool("org.apache.kafka.tools.TransactionalMessageCopier", *words, timeout=GUARD_S if ALL else 60)
         last = json.loads(out.splitlines()[-1])
         assert (last["remaining"], last["stage"]) == (0, "ShutdownComplete"), out[-1000:]
 
