@@ -19,6 +19,8 @@ Rules
 5. With transaction.version 2 (KIP-890) writing itself takes a partition into the transaction, and EndTxn answers with the next epoch.
    Before that, partitions are added first, and after an error that can be aborted InitProducerId gives the next epoch (KIP-360), so that a
    batch that is late meets a fence. Which of the two holds is settled when a transaction begins and does not change within it.
+6. An epoch that has ended a transaction of version 1 begins none of version 2: its markers may still be on their way, and would end what
+   is written before them. A transaction that adds partitions is answered only when they are written, and InitProducerId too.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050.
 """
@@ -208,6 +210,7 @@ class Standing(NamedTuple):
     bump: InitProducerId has to give a new epoch before the next transaction.
     ended: EndTxn was answered, or must not be sent.
     last: the step that came to its end last.
+    reused: a transaction of version 1 has ended with this epoch.
     """
 
     phase: Phase
@@ -221,6 +224,7 @@ class Standing(NamedTuple):
     bump: bool = False
     ended: bool = False
     last: Step | None = None
+    reused: bool = False
 
 
 class Ask(NamedTuple):
@@ -284,13 +288,27 @@ class TransactionEngine:
     # ---- the application's threads -----------------------------------------------------------------------------------------------
 
     def begin(self, adds_by_writing: bool) -> None:
-        """Opens a transaction."""
+        """Opens a transaction.
+
+        Args:
+            adds_by_writing: the brokers say that transaction.version 2 holds.
+        """
         at = self.at
         if at.phase is not Phase.READY:
             raise self._refusal("begin_transaction", at)
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
             at.last.delivery.resolve(-1, -1, None)
-        self._go(at._replace(phase=Phase.OPEN, adds_by_writing=adds_by_writing, added=set(), asked=False, groups=frozenset(), ended=False))
+        self._go(
+            at._replace(
+                phase=Phase.OPEN,
+                adds_by_writing=adds_by_writing and not at.reused,
+                added=set(),
+                asked=False,
+                groups=frozenset(),
+                ended=False,
+                bump=adds_by_writing and at.reused,               # rule 6: so that the one after it can
+            )
+        )
 
     def check_sending(self) -> None:
         """Raises unless records can be sent now."""
@@ -415,11 +433,12 @@ class TransactionEngine:
         added = self.at.added
         return [queue for queue in list(self.gate.wanted) if queue not in added]
 
-    def next_ask(self, has_batches: bool) -> Ask | None:
+    def next_ask(self, has_batches: bool, adds_by_writing: bool = False) -> Ask | None:
         """What to ask now, None for nothing. It may be called again until the ask is sent.
 
         Args:
             has_batches: batches are queued or under way.
+            adds_by_writing: as for `begin`; a transaction of version 1 then brings a new epoch for the next one (rule 6).
         """
         at = self.at
         if at.phase is Phase.INITIALIZING:
@@ -436,6 +455,8 @@ class TransactionEngine:
         if at.phase not in (Phase.COMMITTING, Phase.DECIDING, Phase.ABORTING) or (has_batches and at.phase is not Phase.DECIDING):
             return None
         if not at.ended and (at.asked or at.added):
+            if adds_by_writing and not at.adds_by_writing and not at.bump:
+                self._go(at := at._replace(bump=True))
             if at.phase is Phase.COMMITTING:                      # a record sent meanwhile must not leave behind the decision
                 self._go(at._replace(phase=Phase.DECIDING))
             return Ask(Kind.END, at.producer_id, at.epoch, at.adds_by_writing, commit=at.phase is not Phase.ABORTING)
@@ -462,7 +483,8 @@ class TransactionEngine:
         """The transaction is over, or the producer has its id."""
         kind = {Phase.ABORTING: StepKind.ABORT, Phase.INITIALIZING: StepKind.INIT}.get(at.phase, StepKind.COMMIT)
         self.gate.wanted.clear()
-        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=self._step_of(kind)))
+        reused = (producer_id, epoch) == (at.producer_id, at.epoch) and (at.reused or at.asked or bool(at.added))
+        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=self._step_of(kind), reused=reused))
 
     def sent(self, ask: Ask) -> None:
         """The ask is about to be sent."""
@@ -528,6 +550,8 @@ class TransactionEngine:
             return remedy is Remedy.REFRESH
         self._tries = 0
         if remedy is Remedy.FATAL:
+            if ask.kind is Kind.INIT and at.phase is Phase.DECIDING:   # committed all the same; the next transaction is what fails
+                self._go(at._replace(last=self._step_of(StepKind.COMMIT)))
             self.fail(error)
         elif at.phase is Phase.ABORTING:
             if ask.kind is Kind.END:                              # there is nothing left to abort: a new epoch is all that is needed

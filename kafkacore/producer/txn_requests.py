@@ -154,7 +154,7 @@ class TransactionRequests:
         engine = self.engine
         if now_ms < engine.retry_at_ms:
             return engine.retry_at_ms - now_ms
-        ask = engine.next_ask(self._accumulator.has_incomplete)
+        ask = engine.next_ask(self._accumulator.has_incomplete, self.adds_by_writing)
         if ask is None:
             return NEVER_MS
         link = self._link_for(ask)

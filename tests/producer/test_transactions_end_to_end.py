@@ -10,8 +10,9 @@ import pytest
 from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
 from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
+from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
-from kafkacore.testing import EmbeddedCluster
+from kafkacore.testing import CLIENTS, Delay, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
 
 CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]
@@ -276,6 +277,35 @@ def test_ctrl_c_in_the_block_aborts(cluster: Any) -> None:
 # ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
 
 
+def set_version(cluster: EmbeddedCluster, level: int) -> None:
+    upgrade_type = 1 if level == 2 else 2
+    update = protocol.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type)
+    answer = cluster._submit(protocol.UpdateFeaturesRequest(feature_updates=[update]))
+    assert not answer.error_code, answer
+
+
+def test_a_late_marker_ends_nothing_of_the_first_transaction_of_version_2() -> None:
+    """By version 1 a commit is answered before its markers are written, and the next transaction has the same epoch."""
+    config = {"transaction.state.log.num.partitions": 1}
+    with EmbeddedCluster(brokers=2, config=config, features={"transaction.version": 1}, faults=True) as cluster:
+        topic, servers = new_topic(cluster, 1), cluster.bootstrap_servers
+        with transactional(servers) as producer:
+            cluster.move_leader(TRANSACTION_TOPIC, 0, 1)   # so that the markers are sent from broker to broker
+            cluster.move_leader(topic, 0, 2)
+            producer.begin_transaction()
+            producer.send(topic, "before", partition=0).result(GUARD_S)
+            set_version(cluster, 2)
+            cluster.network.cut(None, CLIENTS)             # new connections tell the level
+            producer.send(topic, "behind", partition=0).result(GUARD_S)
+            cluster.control("WriteTxnMarkers", lambda request: Delay(300))
+            producer.commit_transaction()
+            producer.begin_transaction()
+            producer.send(topic, "aborted", partition=0).result(GUARD_S)
+            cluster.control("WriteTxnMarkers", None)
+            producer.abort_transaction()
+        assert read(servers, topic, 1) == ["before", "behind"]
+
+
 def test_a_change_of_the_transaction_version_while_running() -> None:
     """The producer goes by what the brokers say last, from transaction to transaction."""
     with EmbeddedCluster(brokers=1, features={"transaction.version": 1}) as cluster:
@@ -283,12 +313,10 @@ def test_a_change_of_the_transaction_version_while_running() -> None:
         seen: list[str] = []
         cluster.control("AddPartitionsToTxn", lambda request: seen.append("added"))
         with transactional(servers) as producer:
-            for level, upgrade_type in ((2, 1), (1, 2), (2, 1)):
+            for level in (2, 1, 2):
                 with producer.transaction():
                     producer.send(topic, f"before {level}", partition=0)
-                update = protocol.FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type)
-                answer = cluster._submit(protocol.UpdateFeaturesRequest(feature_updates=[update]))
-                assert not answer.error_code, answer
+                set_version(cluster, level)
                 producer.begin_transaction()
                 producer.send(topic, f"across {level}", partition=0).result(GUARD_S)
                 cluster.stop_broker(1)                     # new connections tell the level

@@ -221,6 +221,67 @@ def test_an_exhausted_epoch_brings_another_producer_id() -> None:
     assert (engine.at.producer_id, engine.at.epoch) == (8, 0)
 
 
+def end_one(engine: TransactionEngine, commit: bool, adds_by_writing: bool) -> None:
+    """A transaction with a partition, by version 1, up to EndTxn's answer."""
+    engine.gate.wanted[QUEUES[0]] = None
+    answer(engine, ask(engine))
+    engine.submit(StepKind.COMMIT if commit else StepKind.ABORT)
+    engine.settle()
+    asked = engine.next_ask(False, adds_by_writing)
+    assert asked is not None and asked.kind is Kind.END and not asked.adds_by_writing
+    engine.sent(asked)
+    answer(engine, asked)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_first_transaction_that_adds_by_writing_has_an_epoch_of_its_own(commit: bool) -> None:
+    """The markers of the last one may still be on their way."""
+    engine = ready()
+    engine.begin(False)
+    end_one(engine, commit, adds_by_writing=True)                 # version 2 came meanwhile
+    asked = ask(engine)
+    assert asked is not None and (asked.kind, asked.producer_id, asked.epoch) == (Kind.INIT, 7, 0)
+    answer(engine, asked, producer_id=7, epoch=1)
+    engine.begin(True)
+    assert (engine.at.adds_by_writing, engine.at.epoch, engine.at.bump) == (True, 1, False)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_version_2_that_comes_between_two_transactions_waits_for_one_more(commit: bool) -> None:
+    engine = ready()
+    engine.begin(False)
+    end_one(engine, commit, adds_by_writing=False)
+    assert engine.at.phase is Phase.READY and engine.at.reused
+    engine.begin(False)
+    engine.submit(StepKind.COMMIT)                                # of nothing: the epoch is still the one that ended a transaction
+    assert ask(engine) is None and engine.at.reused
+    engine.begin(True)
+    assert not engine.at.adds_by_writing
+    end_one(engine, commit, adds_by_writing=True)
+    answer(engine, ask(engine), producer_id=7, epoch=1)
+    assert not engine.at.reused
+    engine.begin(True)
+    assert engine.at.adds_by_writing
+
+
+def test_a_commit_before_a_new_epoch_that_is_refused_is_a_commit() -> None:
+    engine = ready()
+    engine.begin(False)
+    engine.gate.wanted[QUEUES[0]] = None
+    answer(engine, ask(engine))
+    step = engine.submit(StepKind.COMMIT)
+    engine.settle()
+    asked = engine.next_ask(False, True)
+    assert asked is not None
+    engine.sent(asked)
+    answer(engine, asked)
+    assert not step.delivery.finished
+    answer(engine, ask(engine), errors.ProducerFenced("taken over"))
+    assert outcome_of(step) == (True, None)
+    with pytest.raises(errors.ProducerFenced):
+        engine.begin(True)
+
+
 def test_a_batch_that_was_sent_and_failed_within_an_abort_asks_for_another_epoch_by_version_1() -> None:
     engine = opened(False)
     engine.submit(StepKind.ABORT)
