@@ -13,6 +13,11 @@ from kafkacore.errors import UsageError
 from kafkacore.testing.history import History, Kind, Reader, Transaction, Writer
 
 TOPIC = "t"
+OF_OTHER_CHECKERS = (
+    *(Kind.UNOWNED, Kind.UNPROCESSED, Kind.UNFENCED),
+    *(Kind.FENCED, Kind.OFFSETS_LEAKED, Kind.OFFSETS_LOST, Kind.REPEATED, Kind.UNWRITTEN),
+)
+"""Those of groups and of transactions have tests of their own."""
 
 
 @dataclass
@@ -236,7 +241,7 @@ def test_a_correct_log_gives_no_finding(rng: random.Random, steps: int) -> None:
     made.history.assert_clean()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in (Kind.UNOWNED, Kind.UNPROCESSED, Kind.UNFENCED)])  # those of groups
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OF_OTHER_CHECKERS])
 @given(rng=st.randoms(use_true_random=False), steps=st.integers(0, 30))
 def test_every_planted_fault_is_found_and_nothing_else(kind: Kind, rng: random.Random, steps: int) -> None:
     made = scene(rng, steps)

@@ -63,6 +63,11 @@ class Kind(enum.StrEnum):
     UNOWNED = "a member of a group was shown a record of a partition that it did not own"
     UNPROCESSED = "a group went past a record that no member had processed"
     UNFENCED = "a commit was taken from a member whose partition another one had"
+    FENCED = "something was taken from a producer whose transactional id another one had"
+    OFFSETS_LEAKED = "offsets were stored that no committed transaction holds"
+    OFFSETS_LOST = "offsets of a committed transaction were not stored"
+    REPEATED = "a record has results in two committed transactions"
+    UNWRITTEN = "a group's committed offset lies behind a record that has no result"
 
 
 class Finding(NamedTuple):
