@@ -17,6 +17,7 @@ from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.arguments import offset_of, partition_of
+from kafkacore.consumer.at_exit import open_members, warn_unclosed
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunk, Chunks
 from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer, totals
@@ -25,7 +26,6 @@ from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.engines import engines
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
-from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
 from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
 from kafkacore.consumer.lookups import Lookups
@@ -113,6 +113,7 @@ class KafkaConsumer:
                 on_commit=None if self._interceptors is None else self._interceptors.on_commit,
             )
             self._positions.fetch_committed = self._group.commits.fetch
+            open_members.add(self)
         self._loop = ReadLoop(
             self._driver,
             self._subscription,
@@ -170,21 +171,13 @@ class KafkaConsumer:
         with self._driver:
             self._rewind()
             if isinstance(pattern, SubscriptionPattern):
-                membership = None if self._group is None else self._group.membership
-                if not isinstance(membership, ConsumerMembership):
-                    raise errors.UsageError("a SubscriptionPattern is matched by the broker: it needs group_id and group_protocol=consumer")
-                if not isinstance(pattern.pattern, str) or not pattern.pattern:
-                    raise errors.UsageError(f"not a regular expression: {pattern.pattern!r}")
-                self._subscription.subscribe_broker_pattern()
-                membership.subscribe_pattern(pattern.pattern)
+                self._topics.subscribe_broker_pattern(pattern.pattern)
             elif pattern is not None:
                 self._topics.subscribe_pattern(re.compile(pattern))
             else:
                 self._topics.subscribe(names)
             if self._group is not None:
                 self._group.listener = listener
-                if pattern is None:  # what a pattern matches shows with the next metadata
-                    self._group.membership.subscribe(self._subscription.topics)
             self._topics.look_again()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -765,13 +758,13 @@ class KafkaConsumer:
         if driver.closed or driver.forked:
             driver.close()
             return
+        deadline_ms = self._clock.now_ms() + round(timeout * 1000)
         driver.take_for_close(round(timeout * 1000))
         with driver:
             if self._group is not None:
                 self._group.refuse_inside_listener("close")
             try:
                 now_ms = self._clock.now_ms()
-                deadline_ms = now_ms + round(timeout * 1000)
                 if self._group is not None:
                     if processed:
                         self._group.finish()
@@ -780,7 +773,7 @@ class KafkaConsumer:
                 self._rewind()
                 self._unread.end()
                 if self._group is not None:
-                    self._group.close(deadline_ms - now_ms)
+                    self._group.close(max(0, deadline_ms - now_ms))
                     now_ms = self._clock.now_ms()
                 closing = self._fetcher.close_sessions(now_ms)
                 while closing and now_ms < deadline_ms and (closing & self._fetcher.in_flight):
@@ -791,6 +784,22 @@ class KafkaConsumer:
                     self._interceptors.close()
                 self._loop.end()
                 driver.close()
+
+    def _leave_at_exit(self, timeout: float) -> None:
+        """As `close`, without a call of the application's code (consumer/at_exit.py)."""
+        try:
+            warn_unclosed(self)
+        finally:
+            if self._group is not None:
+                self._group.silence()
+            self._interceptors = None
+            self._driver.begin_exit()
+            self._close(timeout, processed=False)
+
+    def __del__(self) -> None:
+        loop: ReadLoop | None = self.__dict__.get("_loop")
+        if loop is not None and loop.background is not None and not self._driver.closed and not self._driver.forked:
+            warn_unclosed(self)  # its background thread leaves the group
 
     def __enter__(self) -> Self:
         return self

@@ -267,7 +267,7 @@ class ReadLoop:
         """What was returned before is processed now; what went wrong in the background since is raised."""
         group.refuse_inside_listener("poll")
         if self.background is None:
-            self.background = BackgroundThread(self._driver, self, f"kafkacore-consumer-{group.group_id}")
+            self.background = BackgroundThread(self._driver, self, group.membership, f"kafkacore-consumer-{group.group_id}")
         left_over, self._left_over = self._left_over, None
         group.enter_poll(now_ms)
         if left_over is not None:

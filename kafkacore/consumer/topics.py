@@ -18,6 +18,7 @@ from kafkacore import errors
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.group.modern import ConsumerMembership
 from kafkacore.consumer.sessions import ZERO_TOPIC_ID
 from kafkacore.consumer.subscription import EARLIEST, Mode, SubscriptionState
 from kafkacore.metadata import ClusterSnapshot, TopicInfo
@@ -79,6 +80,8 @@ class TopicWatch:
         """Reads these topics."""
         self._subscription.subscribe_topics(names)
         self.want(self._subscription.topics)
+        if self.group is not None:
+            self.group.membership.subscribe(self._subscription.topics)
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
         """Reads the topics whose whole names match; they show with the next metadata, which are about all topics."""
@@ -87,6 +90,20 @@ class TopicWatch:
         self._metadata.request_update()
         self._matched = False
         self._stale = self._metadata.snapshot
+
+    def subscribe_broker_pattern(self, pattern: str) -> None:
+        """Reads what the coordinator matches with a pattern (KIP-848).
+
+        Raises:
+            errors.UsageError: there is no such coordinator, or no pattern.
+        """
+        membership = None if self.group is None else self.group.membership
+        if not isinstance(membership, ConsumerMembership):
+            raise errors.UsageError("a SubscriptionPattern is matched by the broker: it needs group_id and group_protocol=consumer")
+        if not isinstance(pattern, str) or not pattern:
+            raise errors.UsageError(f"not a regular expression: {pattern!r}")
+        self._subscription.subscribe_broker_pattern()
+        membership.subscribe_pattern(pattern)
 
     def unsubscribe(self) -> None:
         """Reads nothing."""

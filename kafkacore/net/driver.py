@@ -67,6 +67,7 @@ class CallerDriver:
         self._exclusive = exclusive
         self._lock = threading.RLock()
         self._closing = False
+        self._exiting = False
         self._outer: FrameType | None = None
         self._callers = threading.RLock()  # beside a background thread, which holds _lock between calls
         self.entries = 0
@@ -124,6 +125,7 @@ class CallerDriver:
         if self.forked:
             raise errors.ForkedClientError(f"this {self.what} was made in process {self._pid}; make a new one after the fork")
         if not self._callers.acquire(blocking=not self._exclusive):
+            self._stay_at_exit()
             raise errors.IllegalStateError(f"this {self.what} is in use by another thread; only wakeup() may be called from there")
         nested = self.inside
         if nested and not self._outer_runs():
@@ -136,6 +138,7 @@ class CallerDriver:
             self.entries += 1
             self.inside = nested + 1
             if self.closed:
+                self._stay_at_exit()
                 raise errors.ClosedError(f"this {self.what} is closed")
             if self._interrupted:
                 self._renew()
@@ -161,9 +164,12 @@ class CallerDriver:
         if nested == 0:
             self._outer = None
             self.wanted = False
-            for lock in (self._lock, self._callers):
-                while lock._is_owned():  # type: ignore[attr-defined]
-                    lock.release()
+            self._give_all_back()
+
+    def _give_all_back(self) -> None:
+        for lock in (self._lock, self._callers):
+            while lock._is_owned():  # type: ignore[attr-defined]
+                lock.release()
 
     def _take_back(self) -> None:
         """A background thread drives: its wait ends, and the lock is the caller's."""
@@ -231,6 +237,18 @@ class CallerDriver:
             if taken:
                 self._woken = False
 
+    def begin_exit(self) -> None:
+        """The interpreter exits, and a call that closes comes next. A daemon thread that is in a call, or makes one, stays there."""
+        self._exiting = True
+
+    def _stay_at_exit(self) -> None:
+        """Gives back what a daemon thread holds, and waits for its end: an error would be printed, at the end of a good program."""
+        if self._exiting and threading.current_thread().daemon:
+            self._give_all_back()
+            forever = threading.Lock()
+            while True:
+                forever.acquire()
+
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
@@ -242,6 +260,7 @@ class CallerDriver:
         """Raises WakeupError once after each `wakeup`, and ClosedError when another thread closed the client."""
         if self._woken:
             if self.closed or self._closing:
+                self._stay_at_exit()
                 raise errors.ClosedError(f"this {self.what} was closed by another thread")
             self._woken = False
             raise errors.WakeupError

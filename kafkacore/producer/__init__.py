@@ -6,7 +6,6 @@ accumulator holds the batches; the Sender takes them to the brokers (sender.py s
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import random
@@ -42,6 +41,7 @@ from kafkacore.errors import (
     UsageError,
 )
 from kafkacore.metadata import Metadata, TopicInfo
+from kafkacore.net.at_exit import AtExit
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import ExponentialBackoff
@@ -74,7 +74,6 @@ COMPRESSED_MANY_BYTES = 256 * 1024         # compressing more at once lets answe
 _codec._bind_producer_types(RecordMetadata, UsageError)
 
 _producers: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
-_senders: weakref.WeakSet[Sender] = weakref.WeakSet()  # each lives as long as its thread
 
 
 class KafkaProducer(ProducerCore):
@@ -793,11 +792,9 @@ def _close_sender(sender: Sender, timeout_s: float) -> None:
         _senders.discard(sender)
 
 
-def _at_exit() -> None:
+def _at_exit(senders: list[Sender]) -> None:
     """Delivers what programs left queued, within a bound, and says loudly what was lost."""
-    for sender in list(_senders):
-        if os.getpid() != sender.pid:
-            continue
+    for sender in senders:
         before = sender.counters["failed_records"]
         unfinished = sum(batch.count for batch in sender.accumulator.incomplete())
         _close_sender(sender, min(ATEXIT_MAX_S, sender.config.delivery_timeout_ms / 1000))
@@ -813,9 +810,8 @@ def _at_exit() -> None:
 def _after_fork_in_child() -> None:
     for producer in list(_producers):
         producer._fast = False
-    _senders.clear()
 
 
-atexit.register(_at_exit)
+_senders = AtExit(_at_exit)  # each lives as long as its thread
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

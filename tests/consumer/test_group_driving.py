@@ -49,19 +49,19 @@ def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
-    made: list[Any] = []
+    made: list[KafkaConsumer] = []
 
     def make(listener: RebalanceListener | None = None, **settings: object) -> KafkaConsumer:
         given = {"bootstrap_servers": shared.bootstrap_servers, "group_id": f"g-{topic}", "auto_offset_reset": "earliest"}
         consumer = KafkaConsumer(**{**given, **settings})
-        made.append(weakref.ref(consumer))
+        made.append(consumer)
         consumer.subscribe([topic], listener=listener)
         return consumer
 
+    make.made = made  # type: ignore[attr-defined]
     yield make
-    for reference in made:
-        if (consumer := reference()) is not None:
-            consumer.close()
+    for consumer in made:
+        consumer.close()
 
 
 @pytest.fixture
@@ -103,7 +103,10 @@ def test_the_thread_of_a_consumer_that_nobody_refers_to_ends(member) -> None:
     while consumer._loop.background.takeovers == 0:
         threading.Event().wait(0.001)
     reference = weakref.ref(consumer)
-    del consumer
+    member.made.clear()
+    with pytest.warns(ResourceWarning, match="unclosed KafkaConsumer"):
+        del consumer
+        gc.collect()
     gc.collect()
     assert reference() is None
     thread.join(30)

@@ -106,6 +106,7 @@ class GroupMember:
         self._stage = 0
         self._announced: frozenset[TopicPartition] = frozenset()
         self._calling = ""
+        self._silent = False
         self._out_since_breach = False  # from the poll that raised MaxPollExceeded until the next one
         self._raised: BaseException | None = None
         self._leaves = ""  # why this member leaves, until it has left
@@ -281,6 +282,10 @@ class GroupMember:
         member = member_health(self.membership, self.link, self._settings, now_ms)
         return member, member_problems(member, self._settings, joined=self.membership.joined) + problems
 
+    def silence(self) -> None:
+        """Calls no listener, callback or interceptor any more."""
+        self._silent = True
+
     def describe(self) -> str:
         """In a few words; any thread may ask."""
         if not self.managed:
@@ -303,6 +308,8 @@ class GroupMember:
         """Interceptors and callbacks hear of the commits that were answered, in their order."""
         while self.commits.answered:
             commit = self.commits.answered.popleft()
+            if self._silent:
+                continue
             if self._on_commit is not None and commit.error is None and commit.offsets:
                 self._on_commit(commit.offsets)
             if commit.callback is not None:
@@ -363,7 +370,7 @@ class GroupMember:
 
     def _call(self, method: str, partitions: Collection[TopicPartition]) -> None:
         """Calls the listener; what it raises comes after the change."""
-        if self.listener is None:
+        if self.listener is None or self._silent:
             return
         self._calling = method
         try:

@@ -1,0 +1,405 @@
+"""Programs that end without `close`: the member leaves its group at once, calls nothing of the application's, and never hangs.
+
+What the group hears is what its coordinator is sent: LeaveGroup, or a last ConsumerGroupHeartbeat.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+PARTITIONS = 2
+RECORDS = 40
+GUARD_S = 60
+EXIT_MAX_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def group_protocol(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    return topic_of(shared, request)
+
+
+def topic_of(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    cluster.create_topic(name, partitions=PARTITIONS)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many(name, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
+    return name
+
+
+class Departures:
+    """What the coordinator hears of members that leave."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.left: list[str] = []
+        self.epochs: list[int] = []
+        cluster.control("LeaveGroup", self.leave_group)
+        cluster.control("ConsumerGroupHeartbeat", self.heartbeat)
+
+    def leave_group(self, request: Any) -> None:
+        self.left += [member.member_id for member in request.members] or [request.member_id]
+
+    def heartbeat(self, request: Any) -> None:
+        if request.member_epoch < 0:
+            self.epochs.append(request.member_epoch)
+
+
+@pytest.fixture
+def departures(shared: EmbeddedCluster) -> Iterator[Departures]:
+    yield Departures(shared)
+    shared.control("LeaveGroup", None)
+    shared.control("ConsumerGroupHeartbeat", None)
+
+
+PROGRAM = """
+    import atexit, json, logging, os, signal, sys, threading, time, warnings
+    from kafkacore import errors
+    from kafkacore.consumer import KafkaConsumer, RebalanceListener
+
+    logging.basicConfig(level=logging.WARNING)
+    topic, settings = sys.argv[1], json.loads(sys.argv[2])
+
+    def say(*what):
+        print(json.dumps(what), flush=True)
+
+    class Says(RebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            say("assigned", len(partitions))
+        def on_partitions_revoked(self, partitions):
+            say("revoked", len(partitions))
+        def on_partitions_lost(self, partitions):
+            say("lost", len(partitions))
+
+    def member(**more):
+        consumer = KafkaConsumer(auto_offset_reset="earliest", **{**settings, **more})
+        consumer.subscribe([topic], listener=Says())
+        return consumer
+
+    def read(consumer):
+        for _ in range(1200):
+            if found := consumer.poll(0.1, max_records=10):
+                return sum(map(len, found.values()))
+
+    def joined(**more):
+        consumer = member(**more)
+        read(consumer)
+        return consumer
+"""
+
+
+class Program:
+    """A program in a process of its own: what it says, in order."""
+
+    def __init__(self, cluster: EmbeddedCluster, topic: str, body: str, *, flags: tuple[str, ...] = (), **settings: Any) -> None:
+        given = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": f"g-{topic}", **settings}
+        script = textwrap.dedent(PROGRAM) + textwrap.dedent(body)
+        command = [sys.executable, *flags, "-c", script, topic, json.dumps(given)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.guard = threading.Timer(GUARD_S, self.process.kill)
+        self.guard.start()
+        self.said: list[list[Any]] = []
+
+    def hear(self, word: str) -> Any:
+        for line in self.process.stdout:
+            self.said.append(json.loads(line))
+            if self.said[-1][0] == word:
+                return self.said[-1][-1]
+        raise AssertionError(f"it ended: {self.said}, {self.process.stderr.read()}")
+
+    def go_on(self, line: str = "") -> None:
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code and what it wrote to stderr."""
+        out, err = self.process.communicate()
+        self.guard.cancel()
+        self.said += [json.loads(line) for line in out.splitlines()]
+        return self.process.returncode, err
+
+
+ENDS: dict[str, tuple[str, int, str]] = {
+    "normal": ("consumer = joined()", 0, ""),
+    "exception": ("consumer = joined()\nraise RuntimeError('a bug')", 1, "RuntimeError: a bug"),
+    "ctrl-c in poll": (
+        """
+            consumer = joined()
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            while True:
+                consumer.poll(60)
+        """,
+        -signal.SIGINT,
+        "KeyboardInterrupt",
+    ),
+    "sys.exit beside a daemon thread that polls": (
+        """
+            ready = threading.Event()
+            def run():
+                consumer = joined()
+                ready.set()
+                for record in consumer:
+                    pass
+            threading.Thread(target=run, daemon=True).start()
+            ready.wait()
+            sys.exit(3)
+        """,
+        3,
+        "",
+    ),
+    "a daemon thread calls on": (
+        """
+            consumer = joined()
+            def run():
+                while True:
+                    consumer.poll(0.001)
+            threading.Thread(target=run, daemon=True).start()
+            while not consumer._driver.inside:
+                time.sleep(0.001)
+        """,
+        0,
+        "",
+    ),
+    "a thread that polls is waited for": (
+        """
+            consumer = joined()
+            def run():
+                threading.main_thread().join()
+                read(consumer)
+            threading.Thread(target=run).start()
+        """,
+        0,
+        "",
+    ),
+    "several members": (
+        """
+            consumers = [member() for _ in range(3)]
+            while not all(c._group.membership.phase.value == "stable" for c in consumers):
+                for c in consumers:
+                    c.poll(0.05)
+        """,
+        0,
+        "",
+    ),
+    "a local variable, sys.exit": (
+        """
+            def main():
+                consumer = joined()
+                sys.exit(5)
+            main()
+        """,
+        5,
+        "",
+    ),
+    "a thread is listening": (
+        """
+            class Hangs(RebalanceListener):
+                def on_partitions_assigned(self, partitions):
+                    calls.set()
+                    threading.Event().wait()
+            calls = threading.Event()
+            consumer = KafkaConsumer(**settings)
+            consumer.subscribe([topic], listener=Hangs())
+            threading.Thread(target=consumer.poll, args=(None,), daemon=True).start()
+            calls.wait()
+        """,
+        0,
+        "is still inside a call",
+    ),
+    "sys.exit in the listener": (
+        """
+            class Exits(RebalanceListener):
+                def on_partitions_assigned(self, partitions):
+                    sys.exit(4)
+            consumer = KafkaConsumer(**settings)
+            consumer.subscribe([topic], listener=Exits())
+            while True:
+                consumer.poll(1)
+        """,
+        4,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_member_leaves_whatever_ends_the_program(shared, topic, departures, group_protocol: str, end: str) -> None:
+    body, code, complaint = ENDS[end]
+    program = Program(shared, topic, body, group_protocol=group_protocol)
+    returned, err = program.ended()
+    assert returned == code, err
+    if complaint:
+        assert complaint in err
+    else:
+        assert not err
+    assert not program.said or program.said[-1][0] == "assigned", "no listener is called"
+    if end == "a thread is listening":
+        return
+    members = 3 if end == "several members" else 1
+    if group_protocol == "classic":
+        assert len(set(departures.left)) == members
+    else:
+        assert departures.epochs == [-1] * members
+    began_s = time.monotonic()
+    with KafkaConsumer(topic, bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", group_protocol=group_protocol) as other:
+        while len(other.assignment()) < PARTITIONS:
+            other.poll(0.05)
+        assert time.monotonic() - began_s < 20, "no session of 45 s was waited for"
+
+
+def test_os_exit_does_nothing(shared, topic, departures, group_protocol: str) -> None:
+    program = Program(shared, topic, "consumer = joined()\nos._exit(0)", group_protocol=group_protocol)
+    assert program.ended() == (0, "")
+    assert (departures.left, departures.epochs) == ([], [])
+
+
+def test_a_static_member_keeps_its_partitions(shared, topic, departures, group_protocol: str) -> None:
+    program = Program(shared, topic, "consumer = joined()", group_protocol=group_protocol, group_instance_id="i")
+    assert program.ended() == (0, "")
+    assert (departures.left, departures.epochs) == ([], [] if group_protocol == "classic" else [-2])
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_the_last_poll_returned_is_not_committed(shared, topic, group_protocol: str, auto: bool) -> None:
+    body = """
+        consumer = joined()
+        say("first", {str(tp.partition): consumer.position(tp) for tp in consumer.assignment()})
+        read(consumer)
+    """
+    program = Program(shared, topic, body, group_protocol=group_protocol, enable_auto_commit=auto, auto_commit_interval_ms=600_000)
+    assert program.ended() == (0, "")
+    first = program.said[-1][1]
+    tps = [TopicPartition(topic, i) for i in range(PARTITIONS)]
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}") as observer:
+        found = {str(tp.partition): o.offset for tp, o in observer.committed(tps).items() if o is not None and o.offset}
+    assert found == ({number: offset for number, offset in first.items() if offset} if auto else {})
+
+
+@pytest.mark.parametrize("end", ["normal", "a local variable"])
+def test_a_member_that_was_never_closed_is_warned_about(shared, topic, group_protocol: str, end: str) -> None:
+    body = "consumer = joined()" if end == "normal" else "def main():\n    consumer = joined()\nmain()"
+    program = Program(shared, topic, body, group_protocol=group_protocol, flags=("-W", "always::ResourceWarning"))
+    code, err = program.ended()
+    assert code == 0
+    assert err.count("ResourceWarning: unclosed KafkaConsumer(") == 1
+    assert f"group g-{topic}: member" in err
+
+
+@pytest.mark.parametrize("how", ["close", "with"])
+def test_a_member_that_was_closed_is_not(shared, topic, how: str) -> None:
+    body = "consumer = joined()\nconsumer.close()" if how == "close" else "with joined() as consumer:\n    read(consumer)"
+    program = Program(shared, topic, body, flags=("-W", "error::ResourceWarning"))
+    assert program.ended() == (0, "")
+
+
+@pytest.mark.parametrize("fork", ["os.fork", "multiprocessing"])
+def test_the_end_of_a_forked_child_leaves_the_parents_member_alone(shared, topic, departures, group_protocol: str, fork: str) -> None:
+    body = """
+        import multiprocessing
+        consumer = joined()
+        if sys.stdin.readline() == "os.fork\\n":
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        else:
+            child = multiprocessing.get_context("fork").Process(target=int)
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        before = consumer.consumer_group_metadata()
+        beats = consumer._group.membership.heartbeats
+        say("forked")
+        sys.stdin.readline()
+        consumer._group.membership._heartbeat_at_ms = 0
+        while consumer._group.membership.heartbeats == beats:
+            consumer.poll(0.01)
+        assert consumer.consumer_group_metadata() == before
+        say("stays")
+    """
+    program = Program(shared, topic, body, group_protocol=group_protocol)
+    program.go_on(fork)
+    program.hear("forked")
+    assert (departures.left, departures.epochs) == ([], [])
+    program.go_on()
+    program.hear("stays")
+    assert program.ended() == (0, "")
+    assert len(departures.left) + len(departures.epochs) == 1
+
+
+CONDITIONS = ["down", "stopped"]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_broker_that_does_not_answer_keeps_nobody(request, group_protocol: str, condition: str, count: int) -> None:
+    """All members together take two seconds at most."""
+    body = f"""
+        consumers = [joined(group_id=settings["group_id"] + str(i)) for i in range({count})]
+        for consumer in consumers:
+            consumer.seek(sorted(consumer.assignment())[0], 1)  # something to commit
+        say("joined")
+        sys.stdin.readline()
+
+        from kafkacore.consumer.at_exit import open_members
+        end = open_members._end
+        def timed(members):
+            began_s = time.monotonic()
+            end(members)
+            say("took", time.monotonic() - began_s)
+        open_members._end = timed
+    """
+    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+        topic = topic_of(cluster, request)
+        program = Program(cluster, topic, body, group_protocol=group_protocol)
+        program.hear("joined")
+        if condition == "down":
+            cluster.kill_broker(1)
+        else:
+            cluster.pause_broker(1)
+        try:
+            program.go_on()
+            code, err = program.ended()
+        finally:
+            cluster.kill_broker(1)
+        assert code == 0, err
+        assert program.said[-1][0] == "took"
+        assert program.said[-1][1] < EXIT_MAX_S + 1
+
+
+def test_a_consumer_that_nobody_refers_to_leaves(shared, topic, departures, group_protocol: str) -> None:
+    consumer = KafkaConsumer(topic, bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", group_protocol=group_protocol)
+    while len(consumer.assignment()) < PARTITIONS:
+        consumer.poll(0.05)
+    thread = consumer._loop.background._thread
+    with pytest.warns(ResourceWarning, match="unclosed KafkaConsumer"):
+        del consumer
+        gc.collect()
+    thread.join(GUARD_S)
+    assert not thread.is_alive()
+    assert len(departures.left) + len(departures.epochs) == 1
