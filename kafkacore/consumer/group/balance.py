@@ -19,6 +19,7 @@ graphs and load balancing (2006), for why chains are enough; Klein (1967) for cy
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -55,6 +56,7 @@ def balance(
 _MAX_ROUNDS = 30
 _MEMBER, _NEAR, _FAR = range(3)
 _NOWHERE: Racks = frozenset()
+_NO_MEMBER = -1
 
 
 class _Kind:
@@ -65,7 +67,7 @@ class _Kind:
         far: those of `members` that run elsewhere.
         near: those that do not.
         partitions: of this kind.
-        had: the partitions that a member had before.
+        had: how many a member had before.
         counts: how many a member has now.
     """
 
@@ -76,7 +78,7 @@ class _Kind:
         self.far = far
         self.near = tuple(m for m in members if m not in far) if far else members
         self.partitions: list[int] = []
-        self.had: dict[int, list[int]] = {}
+        self.had: dict[int, int] = {}
         self.counts: dict[int, int] = {}
 
 
@@ -93,19 +95,25 @@ class _Flow:
         partition_racks: Sequence[Racks],
     ) -> None:
         self._total = total
+        self._owned = owned
         self._far_cost = total + 1  # a partition in the wrong rack is worse than any number of moves
         self._loads = [0] * len(owned)
         self._kinds: list[_Kind] = []
         self._is_changed = False  # some member lost a partition, or has a far one
-        kind_of = self._sort_partitions(wanted, begins, member_racks, partition_racks)
-        may = {id(kind.members): frozenset(kind.members) for kind in self._kinds}
+        self._sort_partitions(wanted, begins, member_racks, partition_racks)
+        self._owner = owner = [_NO_MEMBER] * total  # who had a partition and may still have it
+        self._losers: set[int] = set()  # members that had a partition and may not or shall not have it any more
         for member, mine in enumerate(owned):
             for partition in mine:
-                kind = kind_of[partition]
-                if member in kind.had:
-                    kind.had[member].append(partition)
-                elif member in may[id(kind.members)]:
-                    kind.had[member] = [partition]
+                owner[partition] = member
+        may = {id(kind.members): frozenset(kind.members) for kind in self._kinds}
+        for kind in self._kinds:
+            kind.had = dict(Counter(map(owner.__getitem__, kind.partitions)))
+            kind.had.pop(_NO_MEMBER, None)
+            if strangers := kind.had.keys() - may[id(kind.members)]:
+                self._take_away(kind, dict.fromkeys(strangers, 0))
+                for member in strangers:
+                    del kind.had[member]
 
     def _sort_partitions(
         self,
@@ -113,32 +121,39 @@ class _Flow:
         begins: Sequence[int],
         member_racks: Sequence[str | None],
         partition_racks: Sequence[Racks],
-    ) -> list[_Kind]:
-        """Finds the kinds.
-
-        Returns:
-            The kind of each partition.
-        """
+    ) -> None:
+        """Finds the kinds."""
         found: dict[int, dict[Racks, _Kind]] = {}
-        kind_of: list[_Kind] = []
         for members, begin, end in zip(wanted, begins, [*begins[1:], self._total], strict=True):
             alike = found.setdefault(id(members), {})
             if not partition_racks:
                 kind = alike.setdefault(_NOWHERE, _Kind(members, frozenset()))
                 kind.partitions += range(begin, end)
-                kind_of += [kind] * (end - begin)
                 continue
             for partition, racks in enumerate(partition_racks[begin:end], begin):
                 if racks not in alike:
                     far = frozenset(m for m in members if (rack := member_racks[m]) is not None and rack not in racks)
                     alike[racks] = _Kind(members, far)
-                kind = alike[racks]
-                kind.partitions.append(partition)
-                kind_of.append(kind)
+                alike[racks].partitions.append(partition)
         # those that few members may get come first: the others can make up for them
         kinds = [kind for alike in found.values() for kind in alike.values() if kind.partitions]
         self._kinds = sorted(kinds, key=lambda kind: (len(kind.near) or len(kind.members), kind.partitions[0]))
-        return kind_of
+
+    def _take_away(self, kind: _Kind, kept: dict[int, int]) -> None:
+        """Leaves members the lowest partitions of those that they had.
+
+        Args:
+            kind: of the partitions.
+            kept: how many each member keeps; used up.
+        """
+        owner = self._owner
+        self._losers.update(kept)
+        for partition in kind.partitions:
+            left = kept.get(owner[partition])
+            if left:
+                kept[owner[partition]] = left - 1
+            elif left is not None:
+                owner[partition] = _NO_MEMBER
 
     def best(self) -> list[list[int]]:
         """The partitions of each member."""
@@ -154,10 +169,10 @@ class _Flow:
         free: list[int] = []
         for kind in self._kinds:
             if kind.far and kind.near:
-                kept = {member: len(mine) for member, mine in kind.had.items() if member not in kind.far}
+                kept = {member: count for member, count in kind.had.items() if member not in kind.far}
                 self._is_changed = self._is_changed or len(kept) < len(kind.had)
             else:
-                kept = {member: len(mine) for member, mine in kind.had.items()}
+                kept = kind.had.copy()
                 self._is_changed = self._is_changed or bool(kind.far)
             kind.counts = kept
             for member, count in kept.items():
@@ -324,7 +339,7 @@ class _Flow:
                     continue
                 kind = kinds[number]
                 is_far = member in kind.far
-                there = cost + (kind.counts[member] <= len(kind.had.get(member, ())))
+                there = cost + (kind.counts[member] <= kind.had.get(member, 0))
                 if there >= entered.get((number, True), there + 1) or there >= entered.get((number, is_far), there + 1):
                     continue
                 entered[number, is_far] = there
@@ -344,9 +359,9 @@ class _Flow:
         amount = min((loads[start] - loads[end]) // 2, max(1, loads[start] - average - 1), max(1, average - loads[end]))
         for giver, number, receiver in chain:
             kind = kinds[number]
-            count, had = kind.counts[giver], len(kind.had.get(giver, ()))
+            count, had = kind.counts[giver], kind.had.get(giver, 0)
             amount = min(amount, count - had if count > had else count)
-            if (lost := len(kind.had.get(receiver, ())) - kind.counts.get(receiver, 0)) > 0:
+            if (lost := kind.had.get(receiver, 0) - kind.counts.get(receiver, 0)) > 0:
                 amount = min(amount, lost)
         for giver, number, receiver in chain:
             self._move(giver, number, receiver, amount)
@@ -386,28 +401,28 @@ class _Flow:
             return False
         for kind in self._kinds:
             counts = kind.counts
-            if any(counts.get(member, 0) < len(mine) for member, mine in kind.had.items()):
+            if any(counts.get(member, 0) < had for member, had in kind.had.items()):
                 return True
             if kind.far and any(count and member in kind.far for member, count in counts.items()):
                 return True
         return False
 
     def _partitions_of_members(self) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in self._loads]
+        """What they keep, in the order in which it was given, and then what they get."""
+        owner, losers = self._owner, self._losers
+        given: list[tuple[list[tuple[int, int]], list[int]]] = []
         for kind in self._kinds:
-            kept: list[int] = []
-            missing: list[tuple[int, int]] = []
-            for member, count in kind.counts.items():
-                mine = kind.had.get(member, [])
-                if count < len(mine):
-                    mine = sorted(mine)[:count]
-                found[member] += mine
-                kept += mine
-                if count > len(mine):
-                    missing.append((member, count - len(mine)))
-            if missing:
-                is_kept = {*kept}
-                _deal(missing, [p for p in kind.partitions if p not in is_kept] if kept else kind.partitions, found)
+            counts, had = kind.counts, kind.had
+            missing = [(member, count - before) for member, count in counts.items() if count > (before := had.get(member, 0))]
+            if missing:  # else nothing comes from any other member, either
+                if sum(count for _, count in missing) > len(kind.partitions) - sum(had.values()):
+                    self._take_away(kind, {m: kept for m, before in had.items() if (kept := counts.get(m, 0)) < before})
+                given.append((missing, [p for p in kind.partitions if owner[p] == _NO_MEMBER]))
+        found = [
+            [p for p in mine if owner[p] == member] if member in losers else [*mine] for member, mine in enumerate(self._owned)
+        ]
+        for missing, free in given:
+            _deal(missing, free, found)
         return found
 
 
@@ -468,9 +483,9 @@ class _Search:
             counts, had = kind.counts, kind.had
             for member, held in counts.items():
                 if held:
-                    out = (held > len(had.get(member, ()))) + (far_cost if member in kind.far else 0)
+                    out = (held > had.get(member, 0)) + (far_cost if member in kind.far else 0)
                     self._holds[member].append((len(loads) + number, -out))
-            self._regain.append([member for member, mine in had.items() if counts.get(member, 0) < len(mine)])
+            self._regain.append([member for member, before in had.items() if counts.get(member, 0) < before])
         self._steps = 0
 
     def cycles(self) -> tuple[list[list[tuple[int, int, int]]], int]:

@@ -47,6 +47,9 @@ class MemberData(NamedTuple):
     generation: int
 
 
+_NOTHING = MemberData((), DEFAULT_GENERATION)
+
+
 class Owners(NamedTuple):
     """Who has what, by places.
 
@@ -133,7 +136,7 @@ class StickyAssignor(AbstractStickyAssignor):
         """What the user data says; nothing when it cannot be read."""
         data = subscription.user_data
         if not data:
-            return MemberData((), DEFAULT_GENERATION)
+            return _NOTHING
         for version in (1, 0):
             try:
                 found: StickyAssignorUserData = StickyAssignorUserData.plan(version).decode_prefix(data)[0]
@@ -141,7 +144,7 @@ class StickyAssignor(AbstractStickyAssignor):
                 log.debug("user data of a sticky member, tried as version %d: %s", version, error)
                 continue
             return MemberData(name_partitions(found.previous_assignment), found.generation)
-        return MemberData((), DEFAULT_GENERATION)
+        return _NOTHING
 
 
 class CooperativeStickyAssignor(AbstractStickyAssignor):

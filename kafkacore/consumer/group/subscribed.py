@@ -6,6 +6,7 @@ lists and cost no hashing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, repeat
@@ -31,7 +32,9 @@ def partitions_of(cluster: ClusterSnapshot, topic: str) -> list[TopicPartition]:
     info = cluster.topics.get(topic)
     if info is None:
         return []
-    return name_partitions(((topic, map(_index, info.partitions)),))
+    count = info.partition_count
+    has_holes = count > 0 and info.partitions[-1].index != count - 1
+    return name_partitions(((topic, map(_index, info.partitions) if has_holes else range(count)),))
 
 
 class Places:
@@ -69,10 +72,10 @@ def subscribers(members: Sequence[str], subscriptions: Mapping[str, MemberSubscr
         ((topics, _),) = alike.items()
         everybody = tuple(range(len(members)))
         return dict.fromkeys(sorted(topics), everybody)
-    wanted: dict[str, list[int]] = {}
+    wanted: defaultdict[str, list[int]] = defaultdict(list)
     for topics, places in alike.items():
         for topic in {*topics}:
-            wanted.setdefault(topic, []).extend(places)
+            wanted[topic] += places
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     found: dict[str, tuple[int, ...]] = {}
     for topic in sorted(wanted):
