@@ -68,6 +68,7 @@ _REFRESH_AND_RETRY = frozenset(
     }
 )
 _RETRY = frozenset({Code.UNKNOWN_LEADER_EPOCH, Code.UNKNOWN_SERVER_ERROR})
+_OTHER_SESSION = frozenset({Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH})
 _HINTED = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 
@@ -164,6 +165,7 @@ class Fetcher:
         self._preferred_ends: list[tuple[int, int, PartitionState]] = []
         self._order = itertools.count()
         self._unready: list[Node] = []
+        self._not_taken: dict[TopicPartition, int] = {}  # the position that a leader last refused
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
 
     @property
@@ -375,9 +377,9 @@ class Fetcher:
         if problem is not None:
             self.metrics.errors += 1
             log.info("broker %d: %s", node_id, problem)
-            if answer.error_code not in (0, Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH):
-                if answer.error_code == Code.FETCH_SESSION_TOPIC_ID_ERROR:
-                    self._metadata.request_update()
+            if answer.error_code == Code.FETCH_SESSION_TOPIC_ID_ERROR:
+                self._metadata.request_update()
+            if answer.error_code not in _OTHER_SESSION or session.in_vain > 1:
                 self._backing_off.extend(self._states_in(plan))
             return
         before_bytes = self.metrics.bytes
@@ -433,12 +435,16 @@ class Fetcher:
                 self._metadata.request_update()
                 self._backing_off.append(state)
             elif preferred >= 0:
+                if preferred == node_id or state.preferred_replica >= 0:  # leaders name followers, and those nobody
+                    self._backing_off.append(state)
                 state.preferred_replica = preferred
                 self._fresh_preferred.append(state)
                 state.preferred_until_ms = 0x7FFFFFFFFFFFFFFF
             payload = data.records
             if not payload:
                 if data.diverging_epoch.epoch >= 0 and state.state is FetchState.FETCHING and state.offset_epoch >= 0:
+                    if self._goes_round(state):
+                        return
                     self._subscription.request_validation(state)  # consumers do not ask for it; the leader's word counts all the same
                 return
             assert isinstance(payload, memoryview)  # what decoding gives
@@ -475,6 +481,14 @@ class Fetcher:
             return
         self._queue.hold(CompletedFetch(state, row, node_id, None, code, 0))
 
+    def _goes_round(self, state: PartitionState) -> bool:
+        """A leader does not take a position. True when it says so of the same one again: what follows then comes after the back-off."""
+        if self._not_taken.pop(state.tp, None) == state.offset:
+            self._backing_off.append(state)
+            return True
+        self._not_taken[state.tp] = state.offset
+        return False
+
     # -- handing out --------------------------------------------------------------------------------------------------------------
 
     @property
@@ -501,7 +515,8 @@ class Fetcher:
         """The next records in the order they arrived, at most `max_records`; the positions move behind them.
 
         Raises:
-            errors.CorruptDataError: the data at a position is broken. The position stays; `seek` past it goes on without it.
+            errors.CorruptDataError: the data at a position is broken. The position stays, and they are fetched again after the back-off;
+                `seek` past it goes on without it.
             errors.DecompressedTooLarge: the batch at a position holds more than the bound. The position stays.
             errors.OffsetOutOfRange: a position is not on the log and there is no reset strategy.
             errors.KafkaError: what else a broker answered for good, for example for lack of authorization.
@@ -602,19 +617,25 @@ class Fetcher:
         self.wants_fetch = True
 
     def _raise_located(self, error: errors.KafkaError) -> NoReturn:
-        """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well."""
+        """Raises it; broken bytes get the log offset to continue behind, which the reader of bytes cannot tell as well.
+
+        They are fetched again after the back-off: they may have broken on their way.
+        """
         if self._owed is not None and self._owed[1] is error:
             self._owed = None
         current = self._queue.current
         if not isinstance(error, errors.CorruptDataError) or current is None:
             raise error
         tp = current.state.tp
+        self._queue.release(current)
+        self._backing_off.append(current.state)
         raise errors.CorruptDataError(
             f"the record data at this position is broken ({error.message or error}); seek to a later offset to go on without it",
             topic=tp[0],
             partition=tp[1],
             offset=current.position,
             broker=current.node_id,
+            api="Fetch",
         ) from error
 
     def _next_fetch(self) -> CompletedFetch | None:
@@ -672,6 +693,8 @@ class Fetcher:
                 state.preferred_replica = -1  # a follower may be behind: ask the leader
                 return
             if self._subscription.default_reset.name != "none":
+                if self._goes_round(state):
+                    return
                 log.info("%s-%d: offset %d is out of range, reset to %s", *tp, state.offset, self._subscription.default_reset.name)
                 self._subscription.request_reset(tp, self._subscription.default_reset)
                 return

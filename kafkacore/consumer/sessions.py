@@ -118,9 +118,10 @@ class FetchSession:
 
     Attributes:
         rows: what is to be fetched, and what of that was sent.
+        in_vain: how many answers in a row were of no use.
     """
 
-    __slots__ = ("_renewed", "by_id", "epoch", "names", "node_id", "rows", "session_id")
+    __slots__ = ("_renewed", "by_id", "epoch", "in_vain", "names", "node_id", "rows", "session_id")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
@@ -129,6 +130,7 @@ class FetchSession:
         self.rows = FetchRows(node_id)
         self.names: dict[bytes, str] = {}
         self.by_id = False
+        self.in_vain = 0
         self._renewed = False
 
     def want(self, tp: TopicPartition, target: FetchTarget) -> FetchRow:
@@ -170,6 +172,7 @@ class FetchSession:
         Returns:
             None when the partitions in the answer may be used, else what is wrong with it.
         """
+        self.in_vain += 1
         code = response.error_code
         if code != 0:
             if code == Code.FETCH_SESSION_ID_NOT_FOUND:
@@ -181,6 +184,7 @@ class FetchSession:
         if problem is not None:
             self.epoch = INITIAL_EPOCH
             return problem
+        self.in_vain = 0
         if response.session_id == NO_SESSION_ID:
             self._forget()
         elif plan.is_full:

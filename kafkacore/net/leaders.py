@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafkacore import errors
 from kafkacore.metadata import ClusterSnapshot, Metadata
@@ -29,6 +29,7 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 CONSUMER_REPLICA_ID = -1
 _RETRY_WITHOUT_METADATA = frozenset({errors.Code.OFFSET_NOT_AVAILABLE, errors.Code.UNKNOWN_LEADER_EPOCH, errors.Code.REQUEST_TIMED_OUT})
+_ENDS = frozenset({EARLIEST_TIMESTAMP, LATEST_TIMESTAMP})  # every log has them
 _REMOTE_TIMEOUT_MS = 30_000
 
 
@@ -89,6 +90,7 @@ class LeaderQuery:
         self.last_errors: dict[TopicPartition, errors.KafkaError] = {}
         self.failed: dict[TopicPartition, errors.KafkaError] = {}
         self.cancelled = False
+        self._where: dict[str, Any] = {}  # who gave the answer that is being read
         self._first_errors: dict[str, errors.KafkaError | None] = {}
         self.topics_may_fail = False
         """A topic that the cluster refuses to describe fails its partitions; otherwise they wait, and the caller raises the error."""
@@ -212,12 +214,14 @@ class LeaderQuery:
                 for tp in flying:
                     self._retry(tp, cause)
                 return
+            self._where = {"broker": leader.id, "api": f"{name} v{response.version}"}
             self._read(tps, response.response)
             for tp in tps:
-                if tp in self._flying:  # the answer left it out
-                    self._retry(tp, errors.UnknownServer(f"broker {leader.id} left the partition out of its answer"))
+                if tp in self._flying:
+                    self._retry(tp, self._wrong(tp, "the answer leaves the partition out"))
 
         api, build = self._request(tps)
+        name = api.__name__.removesuffix("Request")
         self._client.send(self._client.new_client_request(leader.id, api, build, now_ms, callback=answered), now_ms)
 
     def _request(self, tps: list[TopicPartition]) -> tuple[type, Callable[[int], object]]:
@@ -225,6 +229,9 @@ class LeaderQuery:
 
     def _read(self, tps: list[TopicPartition], response: object) -> None:
         raise NotImplementedError
+
+    def _wrong(self, tp: TopicPartition, what: str) -> errors.KafkaError:
+        return errors.UnknownServer(what, topic=tp[0], partition=tp[1], **self._where)
 
     def _answer(self, tp: TopicPartition) -> None:
         self._flying.discard(tp)
@@ -248,7 +255,7 @@ class LeaderQuery:
         """Deals with an error code. Returns True when there is none."""
         if code == 0:
             return True
-        cause = errors.from_code(code, topic=tp[0], partition=tp[1])
+        cause = errors.from_code(code, topic=tp[0], partition=tp[1], **self._where)
         if cause.invalid_metadata:
             self._metadata.request_update()
             self._retry(tp, cause)
@@ -360,5 +367,8 @@ class OffsetQuery(LeaderQuery):
             for data in topic.partitions:
                 tp = TopicPartition(topic.name, data.partition_index)
                 if tp in self._flying and self._code(tp, data.error_code):
+                    if data.offset < -1 or (data.offset < 0 and self._timestamps_ms[tp] in _ENDS):
+                        self._retry(tp, self._wrong(tp, f"the answer names offset {data.offset}"))
+                        continue
                     self._answer(tp)
                     self.results[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
