@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkacore.consumer.group.listener import RebalanceListener
     from kafkacore.consumer.interceptors import ConsumerInterceptor
     from kafkacore.producer import KafkaProducer
+    from kafkacore.producer.two_phase import PreparedState, PreparedTransaction, TwoPhaseClient
     from kafkacore.records import ConsumerRecord
     from kafkacore.types import (
         NewPartitions,
@@ -54,6 +55,9 @@ __all__ = [
     "MemberSubscription",
     "MemberAssignment",
     "RebalanceProtocol",
+    "TwoPhaseClient",
+    "PreparedTransaction",
+    "PreparedState",
     "errors",
 ]
 
@@ -61,6 +65,7 @@ _HOMES = {
     "KafkaProducer": "kafkacore.producer",
     "KafkaConsumer": "kafkacore.consumer",
     "KafkaAdminClient": "kafkacore.admin",
+    **dict.fromkeys(("PreparedState", "PreparedTransaction", "TwoPhaseClient"), "kafkacore.producer.two_phase"),
     "ConsumerRecord": "kafkacore.records",
     "RebalanceListener": "kafkacore.consumer.group.listener",
     "ConsumerInterceptor": "kafkacore.consumer.interceptors",

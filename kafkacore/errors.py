@@ -413,6 +413,28 @@ class TransactionAborted(KafkaError):
     """The record was not sent because its transaction was aborted."""
 
 
+class PreparedTransactionError(KafkaError):
+    """A prepared transaction did not end as it was to. The classes below say how it ended."""
+
+
+class PreparedTransactionAborted(PreparedTransactionError):
+    """A prepared transaction cannot be committed, since it was aborted: its records and offsets do not count.
+
+    Attributes:
+        timed_out: it was open for longer than its transaction_timeout_ms, by the clock of this process: then its coordinator aborts it.
+    """
+
+    timed_out: bool = False
+
+
+class PreparedTransactionCommitted(PreparedTransactionError):
+    """A prepared transaction cannot be aborted, since it was committed."""
+
+
+class PreparedTransactionUnknown(PreparedTransactionError):
+    """How a prepared transaction ended cannot be found out any more: its transactional id has been used again since, or is forgotten."""
+
+
 class DeliveryError(KafkaError):
     """Records of a flushed set failed and nobody had looked at their futures.
 

@@ -54,6 +54,7 @@ from kafkacore.producer.producer_metrics import of_producer
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
 from kafkacore.producer.transactions import StepKind, TransactionEngine
+from kafkacore.producer.two_phase import PreparedTransaction
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
@@ -540,6 +541,25 @@ class KafkaProducer(ProducerCore):
             KafkaError: as `init_transactions`.
         """
         self._step(StepKind.ABORT, timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Sends what is queued, waits until all records are delivered, and leaves the transaction open, for `TwoPhaseClient` in any process
+        to commit or abort. It takes no more records. This producer may end it as well, and closing the producer does not.
+
+        The coordinator aborts it like any other when it has been open for transaction_timeout_ms, counted from its first record.
+
+        Args:
+            timeout: seconds, None = max_block_ms.
+
+        Returns:
+            What the other process needs: plain data.
+
+        Raises:
+            KafkaError: as `commit_transaction`; also if the coordinator has no such open transaction any more.
+        """
+        self._step(StepKind.PREPARE, timeout)
+        assert self._engine is not None
+        return PreparedTransaction.of(str(self.config.transactional_id), self._engine.at)
 
     def transaction(self) -> Transaction[Self]:
         """A transaction as a block: `with producer.transaction():` begins it, its end commits it. When the block raises, Ctrl+C included,

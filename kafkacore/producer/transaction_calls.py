@@ -24,6 +24,7 @@ log = logging.getLogger("kafkacore.producer")
 _AGAIN = {
     StepKind.INIT: "call init_transactions() again to go on waiting",
     StepKind.OFFSETS: "it goes on; call send_offsets_to_transaction() or commit_transaction() to wait for it, or abort_transaction()",
+    StepKind.PREPARE: "it goes on; call prepare_transaction() again to wait for its end, or abort_transaction()",
     StepKind.COMMIT: "the transaction may still be committed: call commit_transaction() again to learn how it ends",
     StepKind.ABORT: "call abort_transaction() again to go on waiting",
 }
@@ -98,7 +99,8 @@ P = TypeVar("P", bound=Calls)
 
 
 class Transaction(Generic[P]):
-    """The block of `with producer.transaction():`. Its end commits; an exception aborts and goes on."""
+    """The block of `with producer.transaction():`. Its end commits; an exception aborts and goes on. A transaction that was prepared in the
+    block stays open."""
 
     def __init__(self, producer: P, engine: TransactionEngine) -> None:
         """Nothing has begun.
@@ -126,6 +128,8 @@ class Transaction(Generic[P]):
         if kind is not None:
             self._abort()
             return
+        if self._engine.at.phase is Phase.PREPARED:
+            return                                            # its end is the affair of the process it is handed to
         try:
             self._producer.commit_transaction()
         except KafkaError as failed:
@@ -135,7 +139,7 @@ class Transaction(Generic[P]):
 
     def _abort(self) -> None:
         if self._engine.at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
-            return                                            # fatal, or ended within the block
+            return                                            # fatal, or ended or prepared within the block
         with contextlib.suppress(KafkaError):
             try:
                 self._producer.abort_transaction()

@@ -6,6 +6,7 @@ Layout
   Standing             all that is known of the transaction: a tuple that is exchanged as a whole
   Step                 a call of the application that is under way: init, offsets, commit, abort
   Ask, Outcome         a request to a coordinator, and what came of it
+  Described            what the coordinator says of a transaction when it is prepared
   TransactionEngine    takes steps in, says what to ask, takes outcomes in
 
 Rules
@@ -16,10 +17,13 @@ Rules
 3. Steps are taken in order; an abort goes before what else waits and ends it, a commit too as long as EndTxn was not asked for. A caller
    whose time is over leaves its step behind: it goes on, and the same call made again waits for it.
 4. One ask at a time. EndTxn waits until no batch is under way: none may reach a broker after the end of its transaction.
-5. With transaction.version 2 (KIP-890) writing itself takes a partition into the transaction, and EndTxn answers with the next epoch.
+5. A prepared transaction has all its records with the brokers, and takes no more. Another process may end it at any time: its end here is
+   then answered like a request that is sent twice. Before transaction.version 2 the next transaction of this producer gets another epoch,
+   since an end of the prepared one that comes late would end that.
+6. With transaction.version 2 (KIP-890) writing itself takes a partition into the transaction, and EndTxn answers with the next epoch.
    Before that, partitions are added first, and after an error that can be aborted InitProducerId gives the next epoch (KIP-360), so that a
    batch that is late meets a fence. Which of the two holds is settled when a transaction begins and does not change within it.
-6. An epoch that has ended a transaction of version 1 begins none of version 2: its markers may still be on their way, and would end what
+7. An epoch that has ended a transaction of version 1 begins none of version 2: its markers may still be on their way, and would end what
    is written before them. A transaction that adds partitions is answered only when they are written, and InitProducerId too.
 
 Source: org.apache.kafka.clients.producer.internals.TransactionManager; KIP-98, KIP-360, KIP-447, KIP-890, KIP-1050.
@@ -43,6 +47,7 @@ log = logging.getLogger("kafkacore.producer")
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
+ONGOING = "Ongoing"                            # as DescribeTransactions names an open transaction
 FIRST_THAT_ADDS_BY_WRITING = 2                 # of the feature transaction.version
 CONCURRENT_BACKOFF_MS = 10                     # the markers of the last transaction are written in a moment
 KEPT_ATTEMPTS = 10
@@ -55,7 +60,8 @@ class Phase(enum.Enum):
     INITIALIZING = "init_transactions() is under way"
     READY = "no transaction is open"
     OPEN = "a transaction is open"
-    COMMITTING = "the records of the transaction are being sent before its commit"
+    COMMITTING = "the records of the transaction are being sent before its end"
+    PREPARED = "the transaction is prepared"
     DECIDING = "the transaction is being committed"
     ABORTING = "the transaction is being aborted"
     ABORTABLE = "the transaction can only be aborted"
@@ -69,7 +75,8 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.INITIALIZING: frozenset({Phase.READY, Phase.UNINITIALIZED, Phase.FATAL}),
     Phase.READY: frozenset({Phase.OPEN, Phase.FATAL}),
     Phase.OPEN: frozenset({Phase.COMMITTING, Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL}),
-    Phase.COMMITTING: frozenset({Phase.DECIDING, Phase.ABORTING, Phase.READY, Phase.ABORTABLE, Phase.FATAL}),
+    Phase.COMMITTING: frozenset({Phase.DECIDING, Phase.PREPARED, Phase.ABORTING, Phase.READY, Phase.ABORTABLE, Phase.FATAL}),
+    Phase.PREPARED: frozenset({Phase.COMMITTING, Phase.ABORTING, Phase.FATAL}),
     Phase.DECIDING: frozenset({Phase.READY, Phase.ABORTABLE, Phase.FATAL}),
     Phase.ABORTING: frozenset({Phase.READY, Phase.FATAL}),
     Phase.ABORTABLE: frozenset({Phase.ABORTING, Phase.FATAL}),
@@ -90,6 +97,7 @@ class Kind(enum.Enum):
     PARTITIONS = "AddPartitionsToTxn"
     GROUP = "AddOffsetsToTxn"
     OFFSETS = "TxnOffsetCommit"
+    DESCRIBE = "DescribeTransactions"
     END = "EndTxn"
 
 
@@ -141,6 +149,11 @@ REMEDIES: dict[Kind, dict[int, Remedy]] = {
         Code.OFFSET_METADATA_TOO_LARGE: Remedy.ABORT,
         Code.INVALID_COMMIT_OFFSET_SIZE: Remedy.ABORT,
     },
+    Kind.DESCRIBE: {
+        **_EVERYWHERE,
+        Code.TRANSACTIONAL_ID_NOT_FOUND: Remedy.ABORT,
+        Code.UNSUPPORTED_VERSION: Remedy.ABORT,
+    },
     Kind.END: {**_EVERYWHERE, **_ID_FORGOTTEN},
 }
 """What is not listed goes by the error's own flags: retriable, txn_requires_abort; and is fatal otherwise."""
@@ -169,8 +182,13 @@ class StepKind(enum.Enum):
 
     INIT = "init_transactions"
     OFFSETS = "send_offsets_to_transaction"
+    PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
+
+
+FLUSHING = frozenset({StepKind.PREPARE, StepKind.COMMIT})
+"""Those that send all records first."""
 
 
 class Step:
@@ -199,6 +217,21 @@ class Step:
         self.group = group
 
 
+class Described(NamedTuple):
+    """What a coordinator says of a transaction.
+
+    state: as Kafka writes it: Ongoing, CompleteCommit, ...
+    started_at_ms: when it began, by the coordinator's clock; -1 where nothing began.
+    timeout_ms: the coordinator aborts it when it is open for longer.
+    partitions: those it has written to.
+    """
+
+    state: str
+    started_at_ms: int
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
 class Standing(NamedTuple):
     """All that is known of a producer's transaction. The first three fields are read by native/transaction_gate.pxi.
 
@@ -211,6 +244,8 @@ class Standing(NamedTuple):
     ended: EndTxn was answered, or must not be sent.
     last: the step that came to its end last.
     reused: a transaction of version 1 has ended with this epoch.
+    prepared: what the coordinator said when the transaction was prepared; None before. Without anything written it was not asked.
+    refused: why the abort fails, although it brings a usable producer back: another process has committed the prepared transaction.
     """
 
     phase: Phase
@@ -225,6 +260,11 @@ class Standing(NamedTuple):
     ended: bool = False
     last: Step | None = None
     reused: bool = False
+    prepared: Described | None = None
+    refused: KafkaError | None = None
+
+
+NOTHING_WRITTEN = Described("Empty", -1, -1, ())
 
 
 class Ask(NamedTuple):
@@ -247,12 +287,14 @@ class Outcome(NamedTuple):
     error: None when all is well.
     producer_id, epoch: what the producer goes on with; -1 where the answer names none.
     stored: the offsets that are stored although others are not.
+    described: the answer to DescribeTransactions.
     """
 
     error: KafkaError | None = None
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_EPOCH
     stored: tuple[TopicPartition, ...] = ()
+    described: Described | None = None
 
 
 class TransactionEngine:
@@ -333,7 +375,7 @@ class TransactionEngine:
                 return step
             if kind is StepKind.OFFSETS or step.kind is StepKind.OFFSETS or self.at.phase in FAILED:
                 continue
-            if not (kind is StepKind.ABORT and step.kind is StepKind.COMMIT and self.at.phase in WRITING):
+            if not (kind is StepKind.ABORT and step.kind in FLUSHING and self.at.phase in WRITING):
                 raise IllegalStateError(f"{step.kind.value}() is still under way: call it again to learn its end, before {kind.value}()")
         step = Step(kind, self.driver, offsets, group)
         self.steps.append(step)
@@ -348,7 +390,8 @@ class TransactionEngine:
             Phase.INITIALIZING: "call init_transactions() again to wait for its end",
             Phase.READY: "call begin_transaction() first",
             Phase.OPEN: "commit or abort it first",
-            Phase.COMMITTING: "call commit_transaction() again to wait for its end",
+            Phase.COMMITTING: "call the same again to wait for its end",
+            Phase.PREPARED: "commit or abort it first",
             Phase.DECIDING: "call commit_transaction() again to wait for its end",
             Phase.ABORTING: "call abort_transaction() again to wait for its end",
         }[at.phase]
@@ -362,7 +405,12 @@ class TransactionEngine:
         """Begins steps and ends those whose outcome is known."""
         if not self.steps:
             return
-        if self._step_of(StepKind.ABORT) is not None and self.at.phase in (Phase.OPEN, Phase.COMMITTING, Phase.ABORTABLE):
+        if self._step_of(StepKind.ABORT) is not None and self.at.phase in (
+            Phase.OPEN,
+            Phase.COMMITTING,
+            Phase.PREPARED,
+            Phase.ABORTABLE,
+        ):
             self._go(self.at._replace(phase=Phase.ABORTING))
         while self.steps:
             step = self.steps[0]
@@ -401,10 +449,17 @@ class TransactionEngine:
             if at.phase is Phase.ABORTING:
                 return False, errors.TransactionAborted("the transaction was aborted before its offsets were stored")
             return (True, None) if at.phase is Phase.OPEN else (False, self._refusal(step.kind.value, at))
+        if step.kind in FLUSHING and at.phase is Phase.ABORTING:
+            done = "committed" if step.kind is StepKind.COMMIT else "prepared"
+            return False, errors.TransactionAborted(f"the transaction was aborted before it could be {done}")
+        if step.kind is StepKind.PREPARE:
+            if at.phase is Phase.OPEN:
+                self._go(at._replace(phase=Phase.COMMITTING))
+            if at.phase in (Phase.OPEN, Phase.COMMITTING, Phase.PREPARED):
+                return at.phase is not Phase.PREPARED, None
+            return False, self._refusal(step.kind.value, at)
         commit = step.kind is StepKind.COMMIT
-        if commit and at.phase is Phase.ABORTING:
-            return False, errors.TransactionAborted("the transaction was aborted before it could be committed")
-        if commit and at.phase is Phase.OPEN:
+        if commit and at.phase in (Phase.OPEN, Phase.PREPARED):
             self._go(at._replace(phase=Phase.COMMITTING))
             return True, None
         if at.phase in (COMMITS if commit else (Phase.ABORTING,)):
@@ -418,11 +473,11 @@ class TransactionEngine:
 
     @property
     def awaits_batches(self) -> bool:
-        """True when a commit is all that is under way, and nothing keeps it but batches that have no outcome yet."""
+        """True when a commit, or what prepares one, is all that is under way, and nothing keeps it but batches without an outcome."""
         if self.at.phase is not Phase.COMMITTING or self.gate.wanted or self.outstanding is not None or len(self.steps) != 1:
             return False
         step = self.steps[0]
-        return step.kind is StepKind.COMMIT and not step.delivery.finished
+        return step.kind in FLUSHING and not step.delivery.finished
 
     @property
     def has_work(self) -> bool:
@@ -454,6 +509,11 @@ class TransactionEngine:
                 return self._about(self._offsets_ask(step, at))
         if at.phase not in (Phase.COMMITTING, Phase.DECIDING, Phase.ABORTING) or (has_batches and at.phase is not Phase.DECIDING):
             return None
+        if at.phase is Phase.COMMITTING and (step := self._step_of(StepKind.PREPARE)) is not None:
+            if at.asked or at.added:
+                return Ask(Kind.DESCRIBE, at.producer_id, at.epoch, at.adds_by_writing, step=step)
+            self._go(at._replace(phase=Phase.PREPARED, prepared=NOTHING_WRITTEN, last=step))
+            return None
         if not at.ended and (at.asked or at.added):
             if adds_by_writing and not at.adds_by_writing and not at.bump:
                 self._go(at := at._replace(bump=True))
@@ -483,8 +543,11 @@ class TransactionEngine:
         """The transaction is over, or the producer has its id."""
         kind = {Phase.ABORTING: StepKind.ABORT, Phase.INITIALIZING: StepKind.INIT}.get(at.phase, StepKind.COMMIT)
         self.gate.wanted.clear()
+        step = self._step_of(kind)
+        if step is not None and at.refused is not None:
+            step.delivery.resolve(-1, -1, fresh(at.refused))
         reused = (producer_id, epoch) == (at.producer_id, at.epoch) and (at.reused or at.asked or bool(at.added))
-        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=self._step_of(kind), reused=reused))
+        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=step, reused=reused))
 
     def sent(self, ask: Ask) -> None:
         """The ask is about to be sent."""
@@ -522,6 +585,9 @@ class TransactionEngine:
         elif ask.kind is Kind.OFFSETS:
             if at.phase in WRITING:
                 self._go(at._replace(last=ask.step))
+        elif ask.kind is Kind.DESCRIBE:
+            if at.phase is Phase.COMMITTING:
+                self._described(ask, outcome, at)
         elif ask.kind is Kind.END:
             if outcome.producer_id >= 0:                          # transaction.version 2: the next epoch comes with the answer
                 self._finish(at, outcome.producer_id, outcome.epoch)
@@ -531,6 +597,22 @@ class TransactionEngine:
                 self._finish(at, at.producer_id, at.epoch)
         else:
             self._finish(at, outcome.producer_id, outcome.epoch)
+
+    def _described(self, ask: Ask, outcome: Outcome, at: Standing) -> None:
+        """All records are with the brokers. The transaction is prepared if the coordinator still has it open: its time may be over."""
+        found = outcome.described
+        assert found is not None
+        is_ours = (outcome.producer_id, outcome.epoch) == (at.producer_id, at.epoch)
+        if is_ours and found.state == ONGOING:
+            self._go(at._replace(phase=Phase.PREPARED, prepared=found, last=ask.step, bump=at.bump or not at.adds_by_writing))
+        elif is_ours or (at.adds_by_writing and (outcome.producer_id, outcome.epoch) == (at.producer_id, at.epoch + 1)):
+            told = errors.TransactionAbortable(
+                f"the coordinator has no open transaction of this producer any more, but {found.state}: it aborts those that are open for"
+                f" longer than transaction_timeout_ms; {ABORT_ADVICE}"
+            )
+            self._must_abort(told, told, at)
+        else:
+            self.fail(errors.ProducerFenced(f"the transactional id has epoch {outcome.epoch} now, the producer {at.epoch}"))
 
     def _ill(self, ask: Ask, outcome: Outcome, error: KafkaError, now_ms: int) -> bool:
         at = self.at
@@ -555,7 +637,10 @@ class TransactionEngine:
             self.fail(error)
         elif at.phase is Phase.ABORTING:
             if ask.kind is Kind.END:                              # there is nothing left to abort: a new epoch is all that is needed
-                self._go(at._replace(ended=True, bump=True))
+                refused = None
+                if at.prepared is not None and error.code == Code.INVALID_TXN_STATE:
+                    refused = errors.PreparedTransactionCommitted("another process has committed the prepared transaction")
+                self._go(at._replace(ended=True, bump=True, refused=refused))
         elif at.phase in WRITING or at.phase is Phase.DECIDING:
             self._must_abort(advised(error, ABORT_ADVICE, txn_requires_abort=True, fatal=False, retriable=False), error, at)
         return False
@@ -565,8 +650,10 @@ class TransactionEngine:
         known = None if error.code is None else REMEDIES[ask.kind].get(error.code)
         if known is None:
             known = Remedy.RETRY if error.retriable else Remedy.ABORT if error.txn_requires_abort else Remedy.FATAL
-        if error.code == Code.INVALID_TXN_STATE and ask.kind is Kind.END and (ask.adds_by_writing or not ask.commit):
-            # The coordinator has aborted it, since its time was over; or never heard of it, since what would have begun it was lost.
+        may_have_ended = ask.adds_by_writing or not ask.commit or self.at.prepared is not None
+        if error.code == Code.INVALID_TXN_STATE and ask.kind is Kind.END and may_have_ended:
+            # The coordinator has aborted it, since its time was over; or never heard of it, since what would have begun it was lost; or
+            # another process has ended the prepared transaction.
             known = Remedy.ABORT
         if known is Remedy.ABORT and ask.kind is Kind.INIT:
             known = Remedy.FATAL                                  # there is no transaction to abort

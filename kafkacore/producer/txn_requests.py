@@ -14,11 +14,23 @@ from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
 from kafkacore.net.coordinator import GROUP, TRANSACTION, CoordinatorLink
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
-from kafkacore.producer.transactions import FIRST_THAT_ADDS_BY_WRITING, Ask, Kind, Outcome, Phase, Step, StepKind, TransactionEngine
+from kafkacore.producer.transactions import (
+    FIRST_THAT_ADDS_BY_WRITING,
+    Ask,
+    Described,
+    Kind,
+    Outcome,
+    Phase,
+    Step,
+    StepKind,
+    TransactionEngine,
+)
 from kafkacore.protocol import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    DescribeTransactionsTransactionState,
     EndTxnRequest,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
@@ -244,6 +256,9 @@ class TransactionRequests:
         if ask.kind is Kind.OFFSETS:
             adds: Versions = (FIRST_OFFSETS_THAT_ADD, None) if ask.adds_by_writing else (None, FIRST_OFFSETS_THAT_ADD - 1)
             return TxnOffsetCommitRequest, self._offsets(ask), adds
+        if ask.kind is Kind.DESCRIBE:
+            described = DescribeTransactionsRequest(transactional_ids=[who])
+            return DescribeTransactionsRequest, lambda version: described, (None, None)
         end = EndTxnRequest(transactional_id=who, producer_id=ask.producer_id, producer_epoch=ask.epoch, committed=ask.commit)
         bumps: Versions = (FIRST_END_WITH_EPOCH, None) if ask.adds_by_writing else (None, FIRST_END_WITH_EPOCH - 1)
         return EndTxnRequest, lambda version: end, bumps
@@ -300,6 +315,11 @@ class TransactionRequests:
             if error is None:
                 return Outcome()
             return Outcome(error, stored=tuple(TopicPartition(*at) for at, code in stored.items() if not code))
+        if ask.kind is Kind.DESCRIBE:
+            [found] = body.transaction_states
+            if found.error_code:
+                return Outcome(errors.from_code(found.error_code, f"transactional id {self._transactional_id}", broker=broker, api=name))
+            return Outcome(None, found.producer_id, found.producer_epoch, described=described_of(found))
         if body.error_code:
             return Outcome(errors.from_code(body.error_code, f"transactional id {self._transactional_id}", broker=broker, api=name))
         if ask.kind is Kind.INIT:
@@ -338,6 +358,12 @@ class TransactionRequests:
 
     @property
     def ended(self) -> bool:
-        """True when a producer that is being closed may end: no transaction is open, and no call under way."""
+        """True when a producer that is being closed may end: no transaction is open but a prepared one, and no call under way."""
         phase = self.engine.at.phase
-        return phase is Phase.FATAL or (not self.engine.steps and phase in (Phase.UNINITIALIZED, Phase.READY))
+        return phase is Phase.FATAL or (not self.engine.steps and phase in (Phase.UNINITIALIZED, Phase.READY, Phase.PREPARED))
+
+
+def described_of(found: DescribeTransactionsTransactionState) -> Described:
+    """What a DescribeTransactions answer says of one transactional id."""
+    partitions = tuple(TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions)
+    return Described(found.transaction_state, found.transaction_start_time_ms, found.transaction_timeout_ms, partitions)

@@ -13,10 +13,12 @@ from kafkacore import _codec, errors
 from kafkacore.errors import Code, IllegalStateError, KafkaError
 from kafkacore.producer.transactions import (
     FATAL_OF_PRODUCE,
+    NOTHING_WRITTEN,
     REMEDIES,
     TRANSITIONS,
     WRITING,
     Ask,
+    Described,
     Kind,
     Outcome,
     Phase,
@@ -317,7 +319,7 @@ def asking(kind: Kind, adds_by_writing: bool) -> tuple[TransactionEngine, Ask]:
         engine.submit(StepKind.OFFSETS, OFFSETS, GROUP)
     else:
         engine = opened(adds_by_writing)
-        engine.submit(StepKind.COMMIT)
+        engine.submit(StepKind.PREPARE if kind is Kind.DESCRIBE else StepKind.COMMIT)
     found = ask(engine)
     assert found is not None
     assert found.kind is kind
@@ -474,6 +476,132 @@ def test_closing_ends_what_waits() -> None:
     assert isinstance(outcome_of(step)[1], errors.ClosedError)
 
 
+# ---- prepared transactions -----------------------------------------------------------------------------------------------------------
+
+OPEN = Described("Ongoing", 1_000, 60_000, (TopicPartition("t", 0),))
+
+
+def prepared(adds_by_writing: bool) -> TransactionEngine:
+    engine = opened(adds_by_writing)
+    step = engine.submit(StepKind.PREPARE)
+    assert ask(engine, has_batches=True) is None, "the coordinator is asked when all records are there"
+    asked = ask(engine)
+    assert asked is not None
+    assert asked.kind is Kind.DESCRIBE
+    answer(engine, asked, producer_id=7, epoch=0, described=OPEN)
+    assert outcome_of(step) == (True, None)
+    assert (engine.at.phase, engine.at.prepared) == (Phase.PREPARED, OPEN)
+    return engine
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("adds_by_writing", [False, True])
+def test_a_prepared_transaction_takes_no_more_and_waits_for_its_end(adds_by_writing: bool, commit: bool) -> None:
+    engine = prepared(adds_by_writing)
+    with pytest.raises(IllegalStateError, match="prepared; commit or abort it first"):
+        engine.check_sending()
+    with pytest.raises(IllegalStateError, match="prepared; commit or abort it first"):
+        engine.begin(True)
+    offsets = engine.submit(StepKind.OFFSETS, OFFSETS, GROUP)
+    assert ask(engine) is None
+    assert isinstance(outcome_of(offsets)[1], IllegalStateError)
+    again = engine.submit(StepKind.PREPARE)
+    assert ask(engine) is None
+    assert outcome_of(again) == (True, None)
+    end = engine.submit(StepKind.COMMIT if commit else StepKind.ABORT)
+    asked = ask(engine)
+    assert asked is not None
+    assert (asked.kind, asked.commit) == (Kind.END, commit)
+    if adds_by_writing:
+        answer(engine, asked, producer_id=7, epoch=1)
+    else:
+        answer(engine, asked)
+        bump = ask(engine)
+        assert bump is not None
+        assert (bump.kind, bump.epoch) == (Kind.INIT, 0), "a late end of the prepared transaction must not end the next one"
+        answer(engine, bump, producer_id=7, epoch=1)
+    assert outcome_of(end) == (True, None)
+    assert (engine.at.phase, engine.at.epoch, engine.at.prepared) == (Phase.READY, 1, None)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_nothing_written_is_prepared_and_ended_without_a_request(commit: bool) -> None:
+    engine = ready()
+    engine.begin(True)
+    step = engine.submit(StepKind.PREPARE)
+    assert ask(engine) is None
+    assert outcome_of(step) == (True, None)
+    assert (engine.at.phase, engine.at.prepared) == (Phase.PREPARED, NOTHING_WRITTEN)
+    end = engine.submit(StepKind.COMMIT if commit else StepKind.ABORT)
+    assert ask(engine) is None
+    assert outcome_of(end) == (True, None)
+
+
+def test_an_abort_ends_a_prepare_that_waits_for_records() -> None:
+    engine = opened(True)
+    prepare = engine.submit(StepKind.PREPARE)
+    assert ask(engine, has_batches=True) is None
+    with pytest.raises(IllegalStateError, match="prepare_transaction"):
+        engine.submit(StepKind.COMMIT)
+    engine.submit(StepKind.ABORT)
+    engine.settle()
+    assert isinstance(outcome_of(prepare)[1], errors.TransactionAborted)
+    assert engine.at.phase is Phase.ABORTING
+
+
+def test_a_record_that_failed_makes_the_prepare_fail() -> None:
+    engine = opened(True)
+    prepare = engine.submit(StepKind.PREPARE)
+    engine.settle()
+    engine.batch_failed(errors.RecordTooLarge("large"), True)
+    engine.settle()
+    done, error = outcome_of(prepare)
+    assert done
+    assert error is not None
+    assert error.txn_requires_abort
+
+
+@pytest.mark.parametrize(
+    ("adds_by_writing", "epoch", "state", "phase"),
+    [
+        (True, 0, "CompleteAbort", Phase.ABORTABLE),
+        (True, 1, "CompleteAbort", Phase.ABORTABLE),
+        (True, 1, "PrepareAbort", Phase.ABORTABLE),
+        (True, 2, "Empty", Phase.FATAL),
+        (False, 0, "Empty", Phase.ABORTABLE),
+        (False, 1, "CompleteAbort", Phase.FATAL),
+    ],
+)
+def test_what_the_coordinator_has_not_open_is_not_prepared(adds_by_writing: bool, epoch: int, state: str, phase: Phase) -> None:
+    engine = opened(adds_by_writing)
+    prepare = engine.submit(StepKind.PREPARE)
+    answer(engine, ask(engine), producer_id=7, epoch=epoch, described=OPEN._replace(state=state))
+    assert engine.at.phase is phase
+    error = outcome_of(prepare)[1]
+    assert error is not None
+    assert (error.txn_requires_abort, error.fatal) == (phase is Phase.ABORTABLE, phase is Phase.FATAL)
+    assert "transaction_timeout_ms" in str(error)
+
+
+@pytest.mark.parametrize("adds_by_writing", [False, True])
+def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_by_writing: bool) -> None:
+    engine = prepared(adds_by_writing)
+    commit = engine.submit(StepKind.COMMIT)
+    answer(engine, ask(engine), errors.InvalidTxnState())
+    error = outcome_of(commit)[1]
+    assert error is not None
+    assert error.txn_requires_abort
+
+    engine = prepared(adds_by_writing)
+    abort = engine.submit(StepKind.ABORT)
+    answer(engine, ask(engine), errors.InvalidTxnState())
+    bump = ask(engine)
+    assert bump is not None
+    answer(engine, bump, producer_id=7, epoch=1)
+    assert isinstance(outcome_of(abort)[1], errors.PreparedTransactionCommitted)
+    engine.begin(adds_by_writing)
+
+
 # ---- against a coordinator -----------------------------------------------------------------------------------------------------------
 
 
@@ -491,6 +619,9 @@ class Coordinator:
             return self.init(asked)
         if asked.kind is Kind.END:
             return self.end(asked)
+        if asked.kind is Kind.DESCRIBE:
+            state = {"ongoing": "Ongoing", "empty": "Empty"}.get(self.state, "Complete")
+            return Outcome(None, self.producer_id, self.epoch, described=OPEN._replace(state=state))
         if (asked.producer_id, asked.epoch) != (self.producer_id, self.epoch):
             return Outcome(errors.ProducerFenced())
         self.state = "ongoing"
@@ -549,6 +680,7 @@ class Transactions(RuleBasedStateMachine):
         self.sent: set[object] = set()
         self.failed = False
         self.told: list[frozenset[object]] = []
+        self.elsewhere: bool | None = None                 # another process has ended it: by a commit?
         self.batches = 0
 
     @property
@@ -567,7 +699,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(version_2=st.booleans())
     def begin(self, version_2: bool) -> None:
         self.engine.begin(version_2)
-        self.sent, self.failed = set(), False
+        self.sent, self.failed, self.elsewhere = set(), False, None
 
     @precondition(lambda self: self.at.phase is Phase.OPEN and self.step is None)
     @rule(index=st.integers(0, 3))
@@ -586,7 +718,19 @@ class Transactions(RuleBasedStateMachine):
         self.sent.add("g")
         self.call(StepKind.OFFSETS, offsets=OFFSETS, group=GROUP)
 
-    @precondition(lambda self: self.at.phase is Phase.OPEN and self.step is None)
+    @precondition(lambda self: self.at.phase in (Phase.OPEN, Phase.PREPARED) and self.step is None)
+    @rule()
+    def prepare(self) -> None:
+        self.call(StepKind.PREPARE)
+
+    @precondition(lambda self: self.at.phase is Phase.PREPARED and self.step is None and self.sent and self.elsewhere is None)
+    @rule(commit=st.booleans())
+    def end_elsewhere(self, commit: bool) -> None:
+        asked = Ask(Kind.END, self.at.producer_id, self.at.epoch, self.at.adds_by_writing, commit=commit)
+        assert self.coordinator.handle(asked).error is None
+        self.elsewhere = commit
+
+    @precondition(lambda self: self.at.phase in (Phase.OPEN, Phase.PREPARED) and self.step is None)
     @rule(commit=st.booleans())
     def end(self, commit: bool) -> None:
         self.call(StepKind.COMMIT if commit else StepKind.ABORT)
@@ -626,7 +770,8 @@ class Transactions(RuleBasedStateMachine):
         else:
             outcome = self.coordinator.handle(asked)
             nothing_to_abort = asked.kind is Kind.END and not asked.commit and isinstance(outcome.error, errors.InvalidTxnState)
-            assert outcome.error is None or nothing_to_abort, f"{asked}: {outcome.error!r} {vars(self.coordinator)}"
+            ended_otherwise = asked.kind is Kind.END and self.elsewhere is not None and asked.commit is not self.elsewhere
+            assert outcome.error is None or nothing_to_abort or ended_otherwise, f"{asked}: {outcome.error!r} {vars(self.coordinator)}"
             self.engine.answered(asked, outcome, 0)
             self.engine.settle()
 
@@ -643,11 +788,16 @@ class Transactions(RuleBasedStateMachine):
             assert not self.failed
             if self.sent:
                 self.told.append(frozenset(self.sent))
+        elif self.kind is StepKind.ABORT and self.elsewhere:
+            assert isinstance(error, errors.PreparedTransactionCommitted)
+            self.told.append(frozenset(self.sent))
         elif self.kind is StepKind.ABORT:
             assert error is None
         elif error is not None:
             assert error.txn_requires_abort
             assert self.at.phase is Phase.ABORTABLE
+        elif self.kind is StepKind.PREPARE:
+            assert not self.failed
         assert self.coordinator.committed == self.told
 
     @invariant()

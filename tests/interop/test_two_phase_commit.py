@@ -1,0 +1,308 @@
+"""Prepared transactions across processes that die, on the embedded broker and on Apache Kafka.
+
+The preparing process is SIGKILLed once it has handed its transaction over; others end it, and readers of three clients see the outcome.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import (
+    KafkaAdminClient,
+    KafkaConsumer,
+    NewTopic,
+    OffsetAndMetadata,
+    PreparedState,
+    PreparedTransaction,
+    TopicPartition,
+    TwoPhaseClient,
+    errors,
+)
+from kafkacore import protocol as p
+from kafkacore.errors import Code
+from kafkacore.records import BatchBuilder
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+from tests.interop.accepting import confluent_producer, fresh, read_from_start, send_all, until
+from tests.interop.java_tools import JavaTools
+from tests.interop.kafka_server import KafkaServer
+from tests.interop.test_our_transactions import ours
+
+MakeTopic = Callable[..., str]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+PREPARE = """
+import sys
+from kafkacore import KafkaProducer
+servers, name, topic, group, timeout_ms, *values = sys.argv[1:]
+producer = KafkaProducer(bootstrap_servers=servers, transactional_id=name, transaction_timeout_ms=int(timeout_ms))
+producer.init_transactions()
+producer.begin_transaction()
+for value in values:
+    producer.send(topic, value, partition=0)
+if group:
+    producer.send_offsets_to_transaction({(topic, 0): 7}, group)
+print(producer.prepare_transaction().to_json(), flush=True)
+sys.stdin.read()
+"""
+END = """
+import sys
+from kafkacore import PreparedTransaction, TwoPhaseClient
+servers, text, what = sys.argv[1:]
+with TwoPhaseClient(bootstrap_servers=servers) as client:
+    prepared = PreparedTransaction.from_json(text)
+    client.states([prepared])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(getattr(client, what)(prepared))
+"""
+
+
+def started(program: str, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", program, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def prepared_by_a_dead_process(servers: str, topic: str, *values: str, group: str = "", timeout_ms: int = 60_000) -> PreparedTransaction:
+    with started(PREPARE, servers, fresh("tx"), topic, group, str(timeout_ms), *values) as process:
+        assert process.stdout is not None
+        text = process.stdout.readline()
+        process.kill()
+    return PreparedTransaction.from_json(text)
+
+
+def test_the_preparing_process_is_killed(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(), fresh("g")
+    where = TopicPartition(topic, 0)
+    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "a", "b", group=group)
+    dropped = prepared_by_a_dead_process(bootstrap_servers, topic, "dropped")
+    assert sorted(each.topic for each in prepared.partitions) == ["__consumer_offsets", topic]
+    with (
+        TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client,
+        KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer,
+    ):
+        assert client.states([prepared, dropped]) == [PreparedState.OPEN] * 2
+        assert client.commit(prepared)
+        assert client.abort(dropped)
+        assert consumer.committed(where) == OffsetAndMetadata(7)
+        assert not client.commit(prepared)
+        assert not client.abort(dropped)
+        with pytest.raises(errors.PreparedTransactionCommitted):
+            client.abort(prepared)
+        with pytest.raises(errors.PreparedTransactionAborted):
+            client.commit(dropped)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
+    expected = [b"a", b"b", b"behind"]
+    assert ours(bootstrap_servers, topic, 3) == expected
+    assert [each.value() for each in read_from_start(bootstrap_servers, topic, 3, isolation_level="read_committed")] == expected
+
+
+@pytest.mark.kafka
+def test_kafkas_reader_sees_the_same(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools) -> None:
+    topic = make_topic()
+    kept, dropped = (prepared_by_a_dead_process(bootstrap_servers, topic, value) for value in ("kept", "dropped"))
+    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
+        client.abort(dropped)
+        client.commit(kept)
+    said = java.run(
+        "consumer.ConsoleConsumer",
+        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--from-beginning", "--timeout-ms", "5000"),
+        *("--isolation-level", "read_committed"),
+    )
+    assert said.ok().split() == ["kept"]
+
+
+@pytest.mark.parametrize("others", [("commit",) * 3, ("abort",) * 3, ("commit", "abort", "commit", "abort")], ids=str)
+def test_processes_end_it_at_the_same_time(bootstrap_servers: str, make_topic: MakeTopic, others: tuple[str, ...]) -> None:
+    topic = make_topic()
+    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "x")
+    processes = [started(END, bootstrap_servers, prepared.to_json(), what) for what in others]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [process.communicate(timeout=60)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
+        [state] = client.states([prepared])
+    won = {"commit": PreparedState.COMMITTED, "abort": PreparedState.ABORTED}
+    assert state in {won[what] for what in others}
+    for what, word in zip(others, said, strict=True):
+        assert (word in ("True", "False")) is (won[what] is state), (others, said, state)
+    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
+    expected = [b"x", b"behind"] if state is PreparedState.COMMITTED else [b"behind"]
+    assert ours(bootstrap_servers, topic, len(expected)) == expected
+
+
+def test_its_time_passes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    prepared = prepared_by_a_dead_process(bootstrap_servers, topic, "lost", timeout_ms=300)
+    assert prepared.expires_at_ms == prepared.started_at_ms + 300
+    send_all(confluent_producer(bootstrap_servers), topic, [b"behind"])
+    assert ours(bootstrap_servers, topic, 1) == [b"behind"], "it comes when the coordinator has aborted the transaction"
+    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
+        with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 300") as lost:
+            client.commit(prepared)
+        assert lost.value.timed_out
+        assert not client.abort(prepared)
+
+
+def test_many_prepared_transactions_are_committed_at_once(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    from kafkacore import KafkaProducer
+
+    topic, prepared = make_topic(), []
+    for nth in range(30):
+        with KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=fresh("tx")) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, str(nth), partition=0)
+            prepared.append(producer.prepare_transaction())
+    with TwoPhaseClient(bootstrap_servers=bootstrap_servers) as client:
+        assert client.commit_all(prepared) == [(each, False, None) for each in prepared]
+        assert client.commit_all(prepared) == [(each, True, None) for each in prepared]
+    assert sorted(ours(bootstrap_servers, topic, 30), key=int) == [b"%d" % nth for nth in range(30)]
+
+
+# ---- versions, on servers of their own -----------------------------------------------------------------------------------------------
+
+
+VERSIONED = [
+    pytest.param((kind, version), marks=[pytest.mark.kafka] if kind == "kafka" else [])
+    for kind in ("embedded", "kafka")
+    for version in (2, 1)
+]
+
+
+@pytest.fixture(scope="module", params=VERSIONED, ids=str)
+def versioned(request: pytest.FixtureRequest) -> Iterator[tuple[Any, int]]:
+    """A server with this transaction.version."""
+    kind, version = request.param
+    if kind == "embedded":
+        with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+            yield cluster, version
+        return
+    with KafkaServer(transaction_abort_timed_out_transaction_cleanup_interval_ms=200) as server:
+        if version < 2:
+            change = ("--bootstrap-server", server.bootstrap_servers, "downgrade", "--feature", f"transaction.version={version}")
+            server.tool("org.apache.kafka.tools.FeatureCommand", *change)
+        yield server, version
+
+
+def topic_on(servers: str) -> str:
+    name = fresh("t")
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(name, 1, 1)]).check()
+    with KafkaConsumer(bootstrap_servers=servers) as consumer:
+        consumer.end_offsets([TopicPartition(name, 0)])
+    return name
+
+
+def test_a_zombie_that_goes_on_writing(versioned: tuple[Any, int]) -> None:
+    """Over the wire, as a preparer that breaks the rule: before the end its records belong to the transaction; then they are refused."""
+    server, version = versioned
+    servers = server.bootstrap_servers
+    topic = topic_on(servers)
+    prepared = prepared_by_a_dead_process(servers, topic, "kept")
+    assert prepared.transaction_version == version
+    with Wire(servers) as wire, TwoPhaseClient(bootstrap_servers=servers) as client:
+        assert write(wire, topic, prepared, b"smuggled", 1) == Code.NONE
+        assert client.commit(prepared)
+        assert ours(servers, topic, 2) == [b"kept", b"smuggled"]
+        refused = Code.INVALID_PRODUCER_EPOCH if version == 2 else Code.TRANSACTION_ABORTABLE
+        assert write(wire, topic, prepared, b"late", 2) == refused
+
+
+def write(wire: Wire, topic: str, prepared: PreparedTransaction, value: bytes, sequence: int) -> int:
+    builder = BatchBuilder(
+        producer_id=prepared.producer_id, producer_epoch=prepared.producer_epoch, base_sequence=sequence, is_transactional=True
+    )
+    assert builder.append(value, timestamp_ms=1_700_000_000_000)
+    part = p.PartitionProduceData(index=0, records=bytes(builder.build()))
+    topics = [p.TopicProduceData(name=topic, partition_data=[part])]
+    request = p.ProduceRequest(transactional_id=prepared.transactional_id, acks=-1, timeout_ms=10_000, topic_data=topics)
+    answer = wire.ask(request, 12 if prepared.transaction_version == 2 else 11)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def test_what_came_after_it(versioned: tuple[Any, int]) -> None:
+    """An end that comes after the next transaction of the id, or after another producer, is refused and touches nothing."""
+    from kafkacore import KafkaProducer
+
+    server, version = versioned
+    servers = server.bootstrap_servers
+    topic, name = topic_on(servers), fresh("tx")
+    with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as producer, TwoPhaseClient(bootstrap_servers=servers) as client:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, "first", partition=0)
+        first = producer.prepare_transaction()
+        assert client.commit(first)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(topic, "second", partition=0)
+        second = producer.prepare_transaction()
+        assert second.producer_epoch == first.producer_epoch + 1
+        for end in (client.commit, client.abort):
+            with pytest.raises(errors.PreparedTransactionUnknown, match="used again"):
+                end(first)
+        request = p.EndTxnRequest(
+            transactional_id=name, producer_id=first.producer_id, producer_epoch=first.producer_epoch, committed=False
+        )
+        with Wire(servers) as wire:
+            assert wire.ask(request, 5 if version == 2 else 4).error_code == Code.PRODUCER_FENCED
+        assert client.states([second]) == [PreparedState.OPEN]
+        with KafkaProducer(bootstrap_servers=servers, transactional_id=name) as heir:
+            heir.init_transactions()
+            with pytest.raises(errors.PreparedTransactionUnknown, match="Empty"):
+                client.commit(second)
+            with heir.transaction():
+                heir.send(topic, "heir", partition=0)
+        with pytest.raises(errors.ProducerFenced):
+            producer.commit_transaction()
+    assert ours(servers, topic, 2) == [b"first", b"heir"]
+
+
+def test_its_end_by_version(versioned: tuple[Any, int]) -> None:
+    servers = versioned[0].bootstrap_servers
+    topic = topic_on(servers)
+    kept, dropped = (prepared_by_a_dead_process(servers, topic, value, group=fresh("g")) for value in ("kept", "dropped"))
+    late = prepared_by_a_dead_process(servers, topic, "late", timeout_ms=1_000)
+    with TwoPhaseClient(bootstrap_servers=servers) as client:
+        assert [client.commit(kept), client.commit(kept)] == [True, False]
+        assert [client.abort(dropped), client.abort(dropped)] == [True, False]
+        with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it"):
+            client.commit(dropped)
+        until(lambda: client.states([late]) != [PreparedState.OPEN], "the coordinator aborts what is too old")
+        with pytest.raises(errors.PreparedTransactionAborted, match="its coordinator aborted it") as lost:
+            client.commit(late)
+        assert lost.value.timed_out
+    assert ours(servers, topic, 1) == [b"kept"]
+
+
+@pytest.mark.parametrize("versioned", VERSIONED[2:], indirect=True, ids=str)
+def test_kafka_is_killed_in_between(versioned: tuple[Any, int]) -> None:
+    """The embedded cluster's brokers are killed in tests/producer/test_two_phase.py."""
+    server, _ = versioned
+    servers = server.bootstrap_servers
+    topic = topic_on(servers)
+    with TwoPhaseClient(bootstrap_servers=servers) as client:
+        prepared = prepared_by_a_dead_process(servers, topic, "kept")
+        assert client.states([prepared]) == [PreparedState.OPEN]
+        server.kill()
+        server.start()
+        assert client.commit(prepared, timeout=60)
+        server.kill()
+        server.start()
+        assert not client.commit(prepared, timeout=60), "its coordinator remembers"
+    assert ours(servers, topic, 1) == [b"kept"]

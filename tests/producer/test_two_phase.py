@@ -1,0 +1,566 @@
+"""Transactions that are prepared by one client and ended by another: the rules alone, and on the embedded cluster."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transaction_support import GUARD_S, fresh, new_topic, read, transactional
+
+from kafkacore import KafkaConsumer, OffsetAndMetadata, PreparedState, PreparedTransaction, TopicPartition, TwoPhaseClient, errors, protocol
+from kafkacore.broker.coordinator import partition_for
+from kafkacore.broker.faults import Disconnect
+from kafkacore.clock import JumpingClock
+from kafkacore.errors import Code, IllegalStateError, UsageError
+from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
+from kafkacore.records import BatchBuilder
+from kafkacore.testing import EmbeddedCluster
+
+CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]
+PREPARED = PreparedTransaction("x", 7, 3, 1_000, 60_000, 2, (TopicPartition("t", 0),))
+OPEN = Seen("Ongoing", 7, 3, 1_000)
+
+
+# ---- the data ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_plain_data() -> None:
+    assert PreparedTransaction.from_json(PREPARED.to_json()) == pickle.loads(pickle.dumps(PREPARED)) == PREPARED
+    assert isinstance(PreparedTransaction.from_json(PREPARED.to_json()).partitions[0], TopicPartition)
+    assert PreparedTransaction.from_json(b'{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0}').expires_at_ms is None
+    assert PREPARED.expires_at_ms == 61_000
+    assert len({PREPARED, PreparedTransaction.from_json(PREPARED.to_json())}) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{}", "[" * 100_000, '{"transactional_id": "x"}', b"\xff", *(
+        json.dumps({"transactional_id": "x", "producer_id": 1, "producer_epoch": 0} | wrong)
+        for wrong in (
+            {"producer_id": 2**63},
+            {"producer_id": 1.5},
+            {"producer_epoch": 40_000},
+            {"producer_epoch": True},
+            {"transactional_id": ""},
+            {"transactional_id": 3},
+            {"started_at_ms": -2},
+            {"partitions": 3},
+            {"partitions": [3]},
+            {"more": 1},
+        )
+    )],
+    ids=lambda text: str(text)[:60],
+)  # fmt: skip
+def test_text_that_is_something_else_is_refused(text: Any) -> None:
+    with pytest.raises(UsageError):
+        PreparedTransaction.from_json(text)
+
+
+@given(
+    st.text()
+    | st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)).map(json.dumps)
+)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        PreparedTransaction.from_json(text)
+    except UsageError:
+        pass
+
+
+# ---- what the coordinator's answer says ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (OPEN, PreparedState.OPEN),
+        (OPEN._replace(state="PrepareCommit", epoch=4), PreparedState.COMMITTED),
+        (OPEN._replace(state="CompleteCommit", epoch=4), PreparedState.COMMITTED),
+        (OPEN._replace(state="PrepareAbort", epoch=4), PreparedState.ABORTED),
+        (OPEN._replace(state="CompleteAbort", epoch=4), PreparedState.ABORTED),
+        (OPEN._replace(state="PrepareEpochFence"), PreparedState.ABORTED),
+        (OPEN._replace(state="Empty", epoch=5, started_at_ms=-1), PreparedState.UNKNOWN),
+        (OPEN._replace(started_at_ms=1_001), PreparedState.UNKNOWN),
+        (OPEN._replace(state="CompleteCommit", started_at_ms=1_001), PreparedState.UNKNOWN),
+        (OPEN._replace(producer_id=8), PreparedState.UNKNOWN),
+        (OPEN._replace(state="CompleteCommit", producer_id=8, epoch=0), PreparedState.UNKNOWN),
+        (OPEN._replace(state="Dead"), PreparedState.UNKNOWN),
+    ],
+    ids=str,
+)
+def test_the_states(seen: Seen, state: PreparedState) -> None:
+    assert state_of(PREPARED, seen) is state
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_producer_id_that_is_used_up_is_replaced_with_the_end(name: str) -> None:
+    last = PreparedTransaction("x", 7, LAST_EPOCH, 1_000, 60_000)
+    assert state_of(last, Seen(name, 8, 0, 1_000)) is (STATES[name] if name.startswith("Complete") else PreparedState.UNKNOWN)
+    assert state_of(last, Seen(name, 8, 1, 1_000)) is PreparedState.UNKNOWN
+
+
+def ending(commit: bool | None, wall_ms: int = 2_000, prepared: PreparedTransaction = PREPARED) -> Ending:
+    return Ending(prepared, commit, wall_ms)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_waits_is_ended(commit: bool) -> None:
+    it = ending(commit)
+    it.seen(OPEN)
+    assert it.asks_end
+    assert not it.done
+    it.sent_end = True
+    it.ended()
+    assert it.result() == (PREPARED, False, None)
+
+
+@pytest.mark.parametrize(
+    "code", [Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING]
+)
+def test_an_end_that_is_refused_is_looked_at_again_once(code: int) -> None:
+    for seen, wanted in (
+        (OPEN._replace(state="CompleteCommit", epoch=4), None),
+        (OPEN._replace(state="CompleteAbort", epoch=4), errors.PreparedTransactionAborted),
+        (OPEN, errors.for_code(code)),
+    ):
+        it = ending(True)
+        it.seen(OPEN)
+        assert it.refused(errors.from_code(code))
+        assert not it.asks_end
+        it.seen(seen)
+        assert type(it.error) is (wanted or type(None))
+        assert it.done
+
+
+@pytest.mark.parametrize(
+    "code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.CONCURRENT_TRANSACTIONS, Code.NETWORK_EXCEPTION]
+)
+def test_after_a_transient_error_it_is_looked_at_again(code: int) -> None:
+    it = ending(True)
+    for _ in range(20):
+        assert it.refused(errors.from_code(code))
+        it.seen(OPEN)
+        assert it.asks_end
+        assert it.refused(errors.from_code(code))
+    assert not it.done
+    assert len(it.attempts) == 10
+
+
+def test_other_errors_end_the_call() -> None:
+    it = ending(True)
+    it.seen(OPEN)
+    assert not it.refused(errors.from_code(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    assert it.error is not None
+    assert it.error.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("version", "wall_ms", "epoch", "timed_out"), [(2, 61_000, 4, True), (2, 60_999, 4, False), (1, 61_000, 4, True), (1, 61_000, 3, False)]
+)
+def test_it_says_whose_abort_it_was(version: int, wall_ms: int, epoch: int, timed_out: bool) -> None:
+    it = ending(True, wall_ms, PreparedTransaction("x", 7, 3, 1_000, 60_000, version, (TopicPartition("t", 4),)))
+    it.seen(OPEN._replace(state="CompleteAbort", epoch=epoch))
+    assert isinstance(it.error, errors.PreparedTransactionAborted)
+    assert it.error.timed_out is timed_out
+    assert ("transaction_timeout_ms of 60000" in str(it.error)) is timed_out
+    assert "t-4" in str(it.error)
+    assert "again" in str(it.error)
+
+
+# ---- on clusters ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]} brokers, version {case[1]}")
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    brokers, version = request.param
+    with EmbeddedCluster(brokers=brokers, features={"transaction.version": version}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: EmbeddedCluster) -> Iterator[TwoPhaseClient]:
+    with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as client:
+        yield client
+
+
+def prepared_by(cluster: EmbeddedCluster, topic: str, *values: str, **settings: Any) -> PreparedTransaction:
+    """A transaction of a producer that is closed."""
+    with transactional(cluster.bootstrap_servers, **settings) as producer:
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value, partition=0)
+        return producer.prepare_transaction()
+
+
+def test_another_client_commits(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic = new_topic(cluster)
+    prepared = prepared_by(cluster, topic, "a", "b")
+    assert prepared.partitions == (TopicPartition(topic, 0),)
+    assert client.states([prepared]) == [PreparedState.OPEN], "closing its producer does not end it"
+    assert client.commit(prepared)
+    assert read(cluster.bootstrap_servers, topic) == ["a", "b"]
+    assert not client.commit(prepared), "it was committed already"
+    assert client.states([prepared]) == [PreparedState.COMMITTED]
+    with pytest.raises(errors.PreparedTransactionCommitted, match="committed and cannot be aborted"):
+        client.abort(prepared)
+
+
+def test_another_client_aborts(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic = new_topic(cluster)
+    prepared = prepared_by(cluster, topic, "a")
+    assert client.abort(prepared)
+    assert read(cluster.bootstrap_servers, topic) == []
+    assert not client.abort(prepared), "it was aborted already"
+    with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it") as lost:
+        client.commit(prepared)
+    assert not lost.value.timed_out
+
+
+def test_offsets_of_a_group_wait_for_the_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic, group = new_topic(cluster), fresh("g")
+    where = TopicPartition(topic, 0)
+    with (
+        transactional(cluster.bootstrap_servers) as producer,
+        KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id=group) as consumer,
+    ):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({where: 5}, group)
+        prepared = producer.prepare_transaction()
+        assert [each.topic for each in prepared.partitions] == ["__consumer_offsets"]
+        assert client.commit(prepared)
+        producer.commit_transaction()
+        assert consumer.committed(where) == OffsetAndMetadata(5)
+
+
+def test_nothing_written_has_no_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    with transactional(cluster.bootstrap_servers) as producer:
+        producer.begin_transaction()
+        prepared = producer.prepare_transaction()
+    assert prepared.expires_at_ms is None
+    assert not client.commit(prepared)
+    assert not client.abort(prepared)
+    assert client.states([prepared]) == [PreparedState.NOTHING]
+
+
+def test_the_block_leaves_a_prepared_transaction_open(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic = new_topic(cluster)
+    with transactional(cluster.bootstrap_servers) as producer:
+        with producer.transaction():
+            producer.send(topic, "a", partition=0)
+            first = producer.prepare_transaction()
+        assert client.states([first]) == [PreparedState.OPEN]
+        producer.commit_transaction()
+        with pytest.raises(ZeroDivisionError), producer.transaction():
+            producer.send(topic, "b", partition=0)
+            second = producer.prepare_transaction()
+            raise ZeroDivisionError
+    assert client.states([first, second])[1] is PreparedState.OPEN
+    assert client.commit(second)
+    assert read(cluster.bootstrap_servers, topic) == ["a", "b"]
+
+
+def test_the_producer_goes_on_after_an_end_by_another_client(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    """And a late end of its first transaction does not touch the next one."""
+    topic = new_topic(cluster)
+    with transactional(cluster.bootstrap_servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "first", partition=0)
+        first = producer.prepare_transaction()
+        with pytest.raises(IllegalStateError, match="prepared"):
+            producer.send(topic, "too late", partition=0)
+        with pytest.raises(IllegalStateError, match="prepared"):
+            producer.begin_transaction()
+        assert client.commit(first)
+        producer.commit_transaction()  # it learns how it ended
+        producer.begin_transaction()
+        producer.send(topic, "second", partition=0)
+        second = producer.prepare_transaction()
+        assert client.states([first, second]) == [PreparedState.UNKNOWN, PreparedState.OPEN]
+        for end in (client.commit, client.abort):
+            with pytest.raises(errors.PreparedTransactionUnknown, match="used again"):
+                end(first)
+        assert client.states([second]) == [PreparedState.OPEN]
+        assert client.abort(second)
+        with pytest.raises(errors.KafkaError) as lost:
+            producer.commit_transaction()
+        assert lost.value.txn_requires_abort
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, "third", partition=0)
+        third = producer.prepare_transaction()
+        assert client.commit(third)
+        with pytest.raises(errors.PreparedTransactionCommitted):
+            producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "fourth", partition=0)
+    assert read(cluster.bootstrap_servers, topic) == ["first", "fourth", "third"]
+
+
+def test_a_late_end_meets_another_epoch(cluster: EmbeddedCluster) -> None:
+    """What protects the next transaction where the question before an end is a moment old: EndTxn itself is refused."""
+    topic = new_topic(cluster)
+    with transactional(cluster.bootstrap_servers) as producer:
+        producer.begin_transaction()
+        producer.send(topic, "first", partition=0)
+        first = producer.prepare_transaction()
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(topic, "second", partition=0).result(GUARD_S)
+        request = protocol.EndTxnRequest(
+            transactional_id=first.transactional_id, producer_id=first.producer_id, producer_epoch=first.producer_epoch, committed=False
+        )
+        answers = [ask(address, request, 5 if first.transaction_version == 2 else 4) for address in cluster.bootstrap_servers.split(",")]
+        assert {each.error_code for each in answers} - {Code.NOT_COORDINATOR} == {Code.PRODUCER_FENCED}
+        producer.commit_transaction()
+    assert read(cluster.bootstrap_servers, topic) == ["first", "second"]
+
+
+def ask(address: str, request: Any, version: int) -> Any:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as sock, sock.makefile("rb") as stream:
+        sock.sendall(b"".join(protocol.encode_request(request, version, 1, "test")))
+        (size,) = struct.unpack(">i", stream.read(4))
+        payload = stream.read(size)
+    _, start = protocol.decode_response_header(request.API_KEY, version, payload)
+    return type(request).RESPONSE.decode(version, payload, start)
+
+
+def test_many_at_once_and_one_that_fails(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic = new_topic(cluster)
+    prepared = [prepared_by(cluster, topic, str(nth)) for nth in range(12)]
+    assert client.abort(prepared[5])
+    done = client.commit_all(prepared)
+    assert [each.prepared for each in done] == prepared
+    assert [nth for nth, each in enumerate(done) if each.error is not None] == [5]
+    assert not any(each.already for each in done)
+    assert [each.already for each in client.commit_all(prepared)] == [nth != 5 for nth in range(12)]
+    assert client.abort_all([prepared[5]]) == [(prepared[5], True, None)]
+    assert read(cluster.bootstrap_servers, topic) == sorted(str(nth) for nth in range(12) if nth != 5)
+
+
+def test_many_clients_commit_at_once(cluster: EmbeddedCluster) -> None:
+    topic = new_topic(cluster)
+    prepared, barrier, outcomes = prepared_by(cluster, topic, "once"), threading.Barrier(6), []
+
+    def run() -> None:
+        try:
+            with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as own:
+                own.states([prepared])
+                barrier.wait(GUARD_S)
+                outcomes.append(own.commit(prepared))
+        except BaseException as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GUARD_S)
+    assert len(outcomes) == 6
+    assert all(isinstance(each, bool) for each in outcomes), outcomes
+    assert any(outcomes)
+    assert read(cluster.bootstrap_servers, topic) == ["once"]
+
+
+def test_a_commit_and_an_abort_at_once(cluster: EmbeddedCluster) -> None:
+    """One of them has its way, and the other gets an error."""
+    for nth in range(10):
+        topic = new_topic(cluster)
+        prepared, barrier, outcomes = prepared_by(cluster, topic, "x"), threading.Barrier(2), {}
+
+        def run(commit: bool, prepared: Any = prepared, barrier: Any = barrier, outcomes: Any = outcomes) -> None:
+            with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as own:
+                own.states([prepared])
+                barrier.wait(GUARD_S)
+                try:
+                    outcomes[commit] = (own.commit if commit else own.abort)(prepared)
+                except errors.KafkaError as error:
+                    outcomes[commit] = error
+
+        threads = [threading.Thread(target=run, args=(commit,)) for commit in (True, False)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(GUARD_S)
+        if outcomes[True] is True:
+            assert isinstance(outcomes[False], errors.PreparedTransactionCommitted), (nth, outcomes)
+        else:
+            assert isinstance(outcomes[True], errors.PreparedTransactionAborted), (nth, outcomes)
+            assert outcomes[False] is True
+        assert read(cluster.bootstrap_servers, topic) == (["x"] if outcomes[True] is True else [])
+
+
+def test_another_producer_took_over(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    topic = new_topic(cluster)
+    prepared = prepared_by(cluster, topic, "lost")
+    with transactional(cluster.bootstrap_servers, prepared.transactional_id):
+        with pytest.raises(errors.PreparedTransactionUnknown, match="Empty with epoch"):
+            client.commit(prepared)
+    assert read(cluster.bootstrap_servers, topic) == []
+
+
+def test_what_the_coordinator_never_heard_of(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    with pytest.raises(errors.PreparedTransactionUnknown, match="forgotten"):
+        client.commit(PreparedTransaction(fresh("never"), 1, 0, 1_000, 1_000))
+
+
+# ---- what needs a cluster of its own -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("fault", ["request lost", "answer lost", "not coordinator", "concurrent", "loading"])
+def test_a_coordinator_that_errs(version: int, fault: str) -> None:
+    """Both requests meet the fault twice; the transaction is committed all the same, and this call has done it."""
+    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        prepared = prepared_by(cluster, topic, "kept")
+        left = dict.fromkeys(("DescribeTransactions", "EndTxn"), 2)
+        for api in left:
+            cluster.control(api, erring(api, fault, left))
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as client:
+            assert client.commit(prepared, timeout=GUARD_S)
+            assert left == {"DescribeTransactions": 0, "EndTxn": 1 if fault == "answer lost" else 0}
+            assert not client.commit(prepared)
+        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+
+
+def erring(api: str, fault: str, left: dict[str, int]) -> Callable[[Any], Any]:
+    codes = {
+        "not coordinator": Code.NOT_COORDINATOR,
+        "concurrent": Code.CONCURRENT_TRANSACTIONS,
+        "loading": Code.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+
+    def control(request: Any) -> Any:
+        if not left[api]:
+            return None
+        left[api] -= 1
+        if fault in ("request lost", "answer lost"):
+            return Disconnect(handle=fault == "answer lost")
+        if api == "EndTxn":
+            return protocol.EndTxnResponse(error_code=codes[fault])
+        state = protocol.DescribeTransactionsTransactionState(
+            error_code=codes[fault], transactional_id=request.transactional_ids[0], transaction_state="", transaction_timeout_ms=0,
+            transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[],
+        )  # fmt: skip
+        return protocol.DescribeTransactionsResponse(transaction_states=[state])
+
+    return control
+
+
+def test_an_answer_without_the_transactional_id_is_a_lost_one() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        prepared = prepared_by(cluster, new_topic(cluster), "kept")
+        empty = [protocol.DescribeTransactionsResponse(transaction_states=[])] * 2
+        cluster.control("DescribeTransactions", lambda request: empty.pop() if empty else None)
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as client:
+            assert client.commit(prepared, timeout=GUARD_S)
+        assert not empty
+
+
+def test_a_call_that_timed_out_says_what_to_do() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        topic = new_topic(cluster)
+        prepared = prepared_by(cluster, topic, "kept")
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            cluster.pause_broker(1)
+            with pytest.raises(errors.KafkaTimeoutError, match="make the same call again"):
+                client.commit(prepared, timeout=0.1)
+            cluster.resume_broker(1)
+            client.commit(prepared)
+            client.close()
+            with pytest.raises(errors.ClosedError):
+                client.commit(prepared)
+        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_coordinators_broker_dies_in_between(version: int) -> None:
+    with EmbeddedCluster(brokers=3, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=20) as client:
+            prepared = prepared_by(cluster, topic, "kept")
+            where = "__transaction_state", partition_for(prepared.transactional_id, cluster.topics()["__transaction_state"])
+            for expected in (True, False):
+                assert client.states([prepared])
+                dying = cluster.leader(*where)
+                assert dying is not None
+                cluster.kill_broker(dying)
+                assert client.commit(prepared, timeout=GUARD_S) is expected
+                cluster.start_broker(dying)
+        assert read(cluster.bootstrap_servers, topic) == ["kept"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_time_of_the_transaction_passes_in_between(version: int) -> None:
+    """The broker's clock and the client's are moved by hand."""
+    clock = JumpingClock()
+    with EmbeddedCluster(brokers=1, faults=True, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        prepared = prepared_by(cluster, topic, "lost", transaction_timeout_ms=600_000)
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, clock=clock) as client:
+            cluster.jump_clock(1, 599_000, asleep=True)
+            clock.sleep(599_000)
+            assert client.states([prepared]) == [PreparedState.OPEN]
+            cluster.jump_clock(1, 2_000, asleep=True)
+            clock.sleep(2_000)
+            while client.states([prepared]) == [PreparedState.OPEN]:
+                pass
+            with pytest.raises(errors.PreparedTransactionAborted, match="longer than its transaction_timeout_ms of 600000") as lost:
+                client.commit(prepared)
+            assert lost.value.timed_out
+            assert topic in str(lost.value)
+            assert not client.abort(prepared)
+        assert read(cluster.bootstrap_servers, topic) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_time_of_the_transaction_passes_before_it_is_prepared(version: int) -> None:
+    with EmbeddedCluster(brokers=1, faults=True, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        with transactional(cluster.bootstrap_servers) as producer:
+            producer.begin_transaction()
+            producer.send(topic, "lost", partition=0).result(GUARD_S)
+            cluster.jump_clock(1, 61_000, asleep=True)
+            assert read(cluster.bootstrap_servers, topic) == []  # returns when the transaction has ended
+            with pytest.raises(errors.KafkaError, match="transaction_timeout_ms") as failed:
+                producer.prepare_transaction()
+            assert failed.value.txn_requires_abort is (version == 2)
+            assert failed.value.fatal is (version == 1)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_zombie_that_goes_on_writing(version: int) -> None:
+    """A preparer that breaks the rule, by requests of its own: what it writes before the end belongs to the transaction, and what it writes
+    afterwards is refused."""
+    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        prepared = prepared_by(cluster, topic, "kept")
+        assert write(cluster, topic, prepared, b"smuggled", 1) == Code.NONE
+        with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            assert client.commit(prepared)
+        assert read(cluster.bootstrap_servers, topic) == ["kept", "smuggled"]
+        refused = Code.INVALID_PRODUCER_EPOCH if version == 2 else Code.TRANSACTION_ABORTABLE
+        assert write(cluster, topic, prepared, b"late", 2) == refused
+        assert read(cluster.bootstrap_servers, topic) == ["kept", "smuggled"]
+
+
+def write(cluster: EmbeddedCluster, topic: str, prepared: PreparedTransaction, value: bytes, sequence: int) -> int:
+    builder = BatchBuilder(
+        producer_id=prepared.producer_id, producer_epoch=prepared.producer_epoch, base_sequence=sequence, is_transactional=True
+    )
+    assert builder.append(value, timestamp_ms=1_700_000_000_000)
+    part = protocol.PartitionProduceData(index=0, records=bytes(builder.build()))
+    topics = [protocol.TopicProduceData(name=topic, partition_data=[part])]
+    request = protocol.ProduceRequest(transactional_id=prepared.transactional_id, acks=-1, timeout_ms=10_000, topic_data=topics)
+    answer = ask(cluster.bootstrap_servers, request, 12 if prepared.transaction_version == 2 else 11)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
