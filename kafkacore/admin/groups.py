@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, is_loading, names_of, results_of
 from kafkacore.errors import Code
+from kafkacore.net.committed import committed_offset, topics_to_commit
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     ConsumerGroupDescribeRequest,
@@ -214,15 +215,7 @@ class GroupsAdmin(AdminBase):
                     if each.error_code:
                         yield group_id, errors.from_code(each.error_code, topic=tp.topic, partition=tp.partition, api="OffsetFetch")
                         return
-                    found[tp] = (
-                        OffsetAndMetadata(
-                            each.committed_offset,
-                            each.committed_leader_epoch if each.committed_leader_epoch >= 0 else None,
-                            each.metadata or "",
-                        )
-                        if each.committed_offset >= 0
-                        else None
-                    )
+                    found[tp] = committed_offset(each)
             yield group_id, found
 
         return self._ask_coordinators([group_id], GROUP_KEY, request, read, timeout)[group_id]
@@ -247,21 +240,7 @@ class GroupsAdmin(AdminBase):
             TopicPartition(*tp): given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
             for tp, given in offsets.items()
         }
-        topics = [
-            OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=each.offset,
-                        committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
-                        committed_metadata=each.metadata,
-                    )
-                    for index, each in group
-                ],
-            )
-            for name, group in by_topic(wanted.items()).items()
-        ]
+        topics = topics_to_commit(wanted, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
 
         def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
             return OffsetCommitRequest, lambda version: OffsetCommitRequest(group_id=group_id, topics=topics)

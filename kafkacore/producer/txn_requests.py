@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkacore import errors
 from kafkacore.errors import Code, KafkaError
+from kafkacore.net.committed import topics_to_commit
 from kafkacore.net.coordinator import GROUP, TRANSACTION, CoordinatorLink
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.producer.transactions import (
@@ -266,16 +267,6 @@ class TransactionRequests:
     def _offsets(self, ask: Ask) -> Callable[[int], TxnOffsetCommitRequest]:
         assert ask.group is not None
         group = ask.group
-        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, index), found in ask.offsets.items():
-            topics.setdefault(topic, []).append(
-                TxnOffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=found.offset,
-                    committed_leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
-                    committed_metadata=found.metadata,
-                )
-            )
         request = TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
             group_id=group.group_id,
@@ -284,7 +275,7 @@ class TransactionRequests:
             generation_id=group.generation_id,
             member_id=group.member_id,
             group_instance_id=group.group_instance_id,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+            topics=topics_to_commit(ask.offsets, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
         )
         nameless = request._replace(generation_id=-1, member_id="", group_instance_id=None)
         return lambda version: request if version >= 3 else nameless   # KIP-447

@@ -22,6 +22,7 @@ from kafkacore import errors
 from kafkacore._codec import SampledStat
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
+from kafkacore.net.committed import committed_offset, topics_to_commit
 from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import OffsetCommitRequest, OffsetFetchRequest
@@ -226,21 +227,7 @@ class OffsetCommits:
 
     def _send(self, commit: Commit, now_ms: int) -> None:
         member = self._member()
-        topics = [
-            OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=-1 if found.leader_epoch is None else found.leader_epoch,
-                        committed_metadata=found.metadata,
-                    )
-                    for index, found in partitions
-                ],
-            )
-            for name, partitions in by_topic(commit.offsets.items()).items()
-        ]
+        topics = topics_to_commit(commit.offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
 
         def build(version: int) -> OffsetCommitRequest:
             return OffsetCommitRequest(
@@ -416,15 +403,7 @@ class OffsetCommits:
                     query.error = cause
                     return
                 query.waiting.discard(tp)
-                query.results[tp] = (
-                    OffsetAndMetadata(
-                        found.committed_offset,
-                        found.committed_leader_epoch if found.committed_leader_epoch >= 0 else None,
-                        found.metadata or "",
-                    )
-                    if found.committed_offset >= 0
-                    else None
-                )
+                query.results[tp] = committed_offset(found)
         if query.waiting:
             left_out = errors.UnknownServer("the answer leaves partitions out", broker=self._link.broker_id, api=api)
             self._ask_again(query, query.last_error or left_out)
