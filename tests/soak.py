@@ -2,6 +2,7 @@
 
     python tests/soak.py --seconds 600 --seed 1 --json
     python tests/soak.py --group --seconds 600 --seed 1 --json
+    python tests/soak.py --transactions --seconds 600 --seed 1 --json
 
 Three brokers with SASL; tokens and sessions that live for a few seconds; producers, consumers, a group, a transactional producer. A nemesis
 starts faults, often two beside each other, for a round; then all faults end, and every client has to come back by itself within
@@ -11,7 +12,8 @@ raise while there are faults are counted, and are findings only if no fault expl
 The seed decides which faults come in which order, and for how long; what they meet is up to the machine. Progress goes to stderr, findings
 too; --json ends stdout with one line of figures. The exit code is 1 with findings.
 
---group plays members of one group instead, by each protocol in turn (tests/soak_groups.py).
+--group plays members of one group instead, by each protocol in turn (tests/soak_groups.py). --transactions plays transactional producers,
+a group that copies what they write, and readers (tests/soak_transactions.py): first in one process, then with a process for each broker.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from soak_clients import (
     wall_ms,
 )
 from soak_groups import PROTOCOLS, GroupSoak
+from soak_transactions import TransactionSoak
 
 from kafkacore import KafkaConsumer
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -60,6 +63,8 @@ ROUND_S = 15.0
 RETURN_S = WAIT_S
 """How long a client may take to come back after the last fault of a round."""
 COORDINATOR_PARTITIONS = 2
+STRIKES = 3
+"""How many faults a half second of transactions has."""
 CONFIG = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "connections.max.reauth.ms": 3_000,
@@ -393,12 +398,22 @@ def group_soaks(seconds: float, seed: int, say: Callable[[str], object]) -> dict
     return {"seed": seed, "runs": runs, "findings": [f"{run['protocol']}: {finding}" for run in runs for finding in run["findings"]]}
 
 
+def transaction_soaks(seconds: float, seed: int, say: Callable[[str], object]) -> dict[str, Any]:
+    """Three quarters of the time with threads, a network that has faults and clocks that jump, one with processes and SIGKILL."""
+    runs = []
+    for processes, share in ((False, 0.75), (True, 0.25)):
+        soak = TransactionSoak(seed, seconds=seconds * share, network=not processes, processes=processes, strikes=STRIKES, say=say)
+        runs.append(soak.run())
+    return {"seed": seed, "runs": runs, "findings": [finding for run in runs for finding in run["findings"]]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=60, help="how long faults go on (default 60)")
     parser.add_argument("--seed", type=int, default=None, help="the same faults again")
     parser.add_argument("--memory", action="store_true", help="the brokers keep their logs in memory, not in a temporary directory")
     parser.add_argument("--group", action="store_true", help="members of one group under faults, by each protocol")
+    parser.add_argument("--transactions", action="store_true", help="transactional producers, a copying group and readers under faults")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON at the end")
     options = parser.parse_args()
     faulthandler.enable()
@@ -410,6 +425,8 @@ def main() -> int:
     say(f"soak: seed {seed}, {options.seconds:.0f} s")
     if options.group:
         figures = group_soaks(options.seconds, seed, say)
+    elif options.transactions:
+        figures = transaction_soaks(options.seconds, seed, say)
     else:
         with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") as directory:
             figures = Soak(options.seconds, seed, None if options.memory else directory, say).run()

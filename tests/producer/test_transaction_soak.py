@@ -1,0 +1,306 @@
+"""Random transactional histories under faults break no promise, and a broken one is found; `tests/soak.py --transactions` runs for longer.
+
+A seed is three brokers, two writers, a group that copies what they write, and readers, for a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+from soak_transactions import SOURCE, Copier, TransactionSoak
+
+from kafkacore import KafkaConsumer
+from kafkacore.broker.groups.offsets import OffsetStore
+from kafkacore.broker.log.log import Log
+from kafkacore.broker.partition import Partition
+from kafkacore.broker.producers import ProducerStates
+from kafkacore.broker.txns.markers import MarkerWriter
+from kafkacore.broker.txns.shard import TransactionShard
+from kafkacore.consumer import fetcher
+from kafkacore.producer.transactions import Ask, Outcome, Phase, TransactionEngine
+from kafkacore.producer.transactions import Kind as Asked
+from kafkacore.producer.txn import TransactionManager
+from kafkacore.producer.txn_requests import TransactionRequests
+from kafkacore.protocol import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kafkacore.records import PartitionReader
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SEEDS, SEEDS_EACH = 200, 10
+NONE: Collection[str] = ()
+"""No faults of brokers or of the network: what is found is the planted one."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_EACH))
+def test_transactions_under_faults_keep_their_promises(first: int) -> None:
+    for seed in range(first, first + SEEDS_EACH):
+        figures = TransactionSoak(seed).run()
+        assert figures["findings"] == [], {name: figure for name, figure in figures.items() if name != "examples"}
+        assert figures["records"] > 0 and figures["looks"] > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_transactions_while_processes_are_killed(seed: int) -> None:
+    """Brokers are processes, and die by SIGKILL."""
+    figures = TransactionSoak(seed, strikes=5, processes=True, kinds=["kill broker", "kill coordinator", "lose answers"]).run()
+    assert figures["findings"] == [], figures
+    assert figures["committed"] > 0
+
+
+def test_clients_come_back_from_faults_that_go_on_for_a_while() -> None:
+    said: list[str] = []
+    figures = TransactionSoak(7, seconds=2, strikes=3, network=True, say=said.append).run()
+    assert figures["findings"] == [], figures
+    assert len(said) == 1 and figures["committed"] > 0
+
+
+def test_a_client_that_does_not_come_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Copier, "_copy", lambda self, life, consumer: self.soak.copied.wait())
+    [found, *_] = TransactionSoak(7, seconds=0.1, kinds=NONE, wait_s=2).run()["findings"]
+    assert found.startswith("STUCK: ['copier-1'") and "did not come back" in found
+
+
+# ---- faults in the producer
+
+
+def leaves_partitions_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first partition is added to the transaction."""
+
+    def wanted(self: TransactionEngine) -> list[Any]:
+        found = [queue for queue in self.gate.wanted if queue not in self.at.added]
+        if self.at.added or len(found) > 1:
+            left_out = found if self.at.added else found[1:]
+            self._go(self.at._replace(added=self.at.added | set(left_out)))
+        return [queue for queue in found if queue not in self.at.added]
+
+    monkeypatch.setattr(TransactionEngine, "_wanted", wanted)
+
+
+def numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again gets new sequence numbers."""
+    can_retry = TransactionManager.can_retry
+
+    def renumbering(self: TransactionManager, batch: Any, *rest: Any) -> bool:
+        books = self._partitions.get(batch.queue)
+        if books is not None and batch.has_sequence:
+            batch.set_producer_state(self.producer_id, self.epoch, books.next_sequence)
+            books.next_sequence += batch.count
+        return can_retry(self, batch, *rest)
+
+    monkeypatch.setattr(TransactionManager, "can_retry", renumbering)
+
+
+def commits_before_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    next_ask = TransactionEngine.next_ask
+    monkeypatch.setattr(TransactionEngine, "next_ask", lambda self, has_batches, *rest: next_ask(self, False, *rest))
+    monkeypatch.setattr(TransactionRequests, "_awaits_batches", False)
+
+
+def keeps_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = TransactionEngine._finish
+
+    def finishing(self: TransactionEngine, at: Any, producer_id: int, epoch: int) -> None:
+        finish(self, at, producer_id, epoch if at.phase is Phase.INITIALIZING else at.epoch)
+
+    monkeypatch.setattr(TransactionEngine, "_finish", finishing)
+
+
+def ends_otherwise_when_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An EndTxn without an answer is sent again as an abort, and what comes of it is taken for the commit's end."""
+    request = TransactionRequests._request
+
+    def requesting(self: TransactionRequests, ask: Ask) -> Any:
+        again = ask.kind is Asked.END and self.engine.attempts
+        return request(self, ask._replace(commit=False) if again else ask)
+
+    monkeypatch.setattr(TransactionRequests, "_request", requesting)
+
+
+def takes_no_for_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost answer to EndTxn is taken for a good one, and the request is not sent again."""
+    answered = TransactionEngine.answered
+
+    def answering(self: TransactionEngine, ask: Ask, outcome: Outcome, now_ms: int) -> bool:
+        return answered(self, ask, Outcome() if ask.kind is Asked.END else outcome, now_ms)
+
+    send = TransactionRequests._send
+
+    def sending(self: TransactionRequests, link: Any, ask: Ask, now_ms: int) -> None:
+        if ask.kind is Asked.END and self.engine.at.epoch % 3 == 0:
+            self.engine.sent(ask)
+            self.engine.answered(ask, Outcome(), now_ms)
+        else:
+            send(self, link, ask, now_ms)
+
+    monkeypatch.setattr(TransactionEngine, "answered", answering)
+    monkeypatch.setattr(TransactionRequests, "_send", sending)
+
+
+def keeps_batches_of_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent in the next transaction."""
+    commits_before_batches(monkeypatch)
+    monkeypatch.setattr(TransactionRequests, "_fail_records", lambda self: False)
+
+
+def sends_offsets_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As consumers commit them."""
+    request = TransactionRequests._request
+
+    def requesting(self: TransactionRequests, ask: Ask) -> Any:
+        if ask.kind is not Asked.OFFSETS:
+            return request(self, ask)
+        assert ask.group is not None
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic, partitions=[OffsetCommitRequestPartition(partition_index=index, committed_offset=found.offset)]
+            )
+            for (topic, index), found in ask.offsets.items()
+        ]
+        commit = OffsetCommitRequest(
+            group_id=ask.group.group_id,
+            generation_id_or_member_epoch=ask.group.generation_id,
+            member_id=ask.group.member_id,
+            group_instance_id=ask.group.group_instance_id,
+            topics=topics,
+        )
+        return OffsetCommitRequest, lambda version: commit, (None, 9)
+
+    monkeypatch.setattr(TransactionRequests, "_request", requesting)
+
+
+def does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that goes on after an abort as if it had been a commit."""
+    monkeypatch.setattr(KafkaConsumer, "seek", lambda self, partition, offset: None)
+
+
+# ---- faults in the broker
+
+
+def does_not_hold_the_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def loses_a_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of one partition."""
+    append = MarkerWriter._append_one
+
+    def losing(self: MarkerWriter, marker: Any, target: Any, done: Any) -> None:
+        if target == (SOURCE, 1):
+            done(None)
+        else:
+            append(self, marker, target, done)
+
+    monkeypatch.setattr(MarkerWriter, "_append_one", losing)
+
+
+def has_no_aborted_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Log, "aborted_transactions", lambda self, offset, upper_offset: [])
+
+
+def fences_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the coordinator nor the partitions look at epochs."""
+    add, end = TransactionShard.add_partitions, TransactionShard.end
+
+    def newest(shard: TransactionShard, transactional_id: str, producer: Any) -> Any:
+        return producer._replace(epoch=shard.transactions[transactional_id].producer_epoch)
+
+    monkeypatch.setattr(
+        TransactionShard, "add_partitions", lambda self, name, producer, *rest: add(self, name, newest(self, name, producer), *rest)
+    )
+    monkeypatch.setattr(TransactionShard, "end", lambda self, name, producer, *rest: end(self, name, newest(self, name, producer), *rest))
+    monkeypatch.setattr(ProducerStates, "check", lambda self, batch, *rest, **more: None)
+
+
+def takes_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = ProducerStates.check
+
+    def checking(self: ProducerStates, batch: Any, *rest: Any, **more: Any) -> Any:
+        check(self, batch, *rest, **more)
+
+    monkeypatch.setattr(ProducerStates, "check", checking)
+
+
+def forgets_stored_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit marker does not bring them into force."""
+    replay = OffsetStore.replay_end_marker
+    monkeypatch.setattr(
+        OffsetStore, "replay_end_marker", lambda self, offset, producer_id, committed: replay(self, offset, producer_id, False)
+    )
+
+
+def stores_offsets_of_aborts(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = OffsetStore.replay_end_marker
+    monkeypatch.setattr(
+        OffsetStore, "replay_end_marker", lambda self, offset, producer_id, committed: replay(self, offset, producer_id, True)
+    )
+
+
+# ---- faults in the reader
+
+
+def ignores_aborted_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reader(*rest: Any, aborted: Any, **more: Any) -> PartitionReader:
+        return PartitionReader(*rest, aborted=aborted and [], **more)
+
+    monkeypatch.setattr(fetcher, "PartitionReader", reader)
+
+
+def keeps_aborted_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond their markers: what the producer commits afterwards is left out, too."""
+    seen: dict[tuple[str, int], set[int]] = {}
+
+    def reader(*rest: Any, aborted: Any, topic: str, partition: int, **more: Any) -> PartitionReader:
+        if aborted is not None:
+            known = seen.setdefault((topic, partition), set())
+            known.update(producer_id for producer_id, _ in aborted)
+            aborted = [(producer_id, 0) for producer_id in known]
+        return PartitionReader(*rest, aborted=aborted, topic=topic, partition=partition, **more)
+
+    monkeypatch.setattr(fetcher, "PartitionReader", reader)
+
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+STUCK, FATAL, DIED = "STUCK", "FATAL WITHOUT A CAUSE", "DIED"
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+LOSES = ["lose answers: Produce"]
+LOSES_END = ["lose answers: EndTxn"]
+PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
+    (leaves_partitions_out, {STUCK}, {"version": 1, "kinds": NONE, "config": UNVERIFIED}),
+    (numbers_again, {"DUPLICATE"}, {"kinds": LOSES}),
+    (commits_before_batches, {"TORN", "LOST"}, {"kinds": NONE}),
+    (keeps_its_epoch, {FATAL}, {"version": 2, "kinds": NONE}),
+    (ends_otherwise_when_asked_again, {"ABORTED_READ", "TORN", "LOST"}, {"kinds": LOSES_END}),
+    (takes_no_for_yes, {"TORN", "LOST", "ABORTED_READ", "PRECOMMITTED_READ"}, {"kinds": NONE}),
+    (keeps_batches_of_an_abort, {"ABORTED_READ", "TORN"}, {"kinds": NONE}),
+    (sends_offsets_outside, {"OFFSETS_LEAKED"}, {"kinds": NONE}),
+    (does_not_go_back, {"UNWRITTEN"}, {"kinds": NONE}),
+    (does_not_hold_the_stable_offset, {"PRECOMMITTED_READ"}, {"kinds": NONE}),
+    (loses_a_marker, {STUCK}, {"kinds": NONE}),
+    (has_no_aborted_index, {"ABORTED_READ"}, {"kinds": NONE}),
+    (fences_nobody, {"FENCED"}, {"kinds": NONE, "config": UNVERIFIED}),
+    (takes_duplicates, {"DUPLICATE"}, {"kinds": LOSES}),
+    (forgets_stored_offsets, {"OFFSETS_LOST"}, {"kinds": NONE}),
+    (stores_offsets_of_aborts, {"OFFSETS_LEAKED"}, {"kinds": NONE}),
+    (ignores_aborted_ranges, {"ABORTED_READ"}, {"kinds": NONE}),
+    (keeps_aborted_ranges, {"TORN", "LOST", "SKIPPED"}, {"kinds": NONE}),
+]
+MOST_SEEDS = 8
+
+
+@pytest.mark.parametrize(("fault", "expected", "options"), PLANTED, ids=[fault.__name__ for fault, _, _ in PLANTED])
+def test_a_planted_fault_is_found_within_a_few_seeds(
+    monkeypatch: pytest.MonkeyPatch, fault: Fault, expected: set[str], options: dict[str, Any]
+) -> None:
+    fault(monkeypatch)
+    found: list[str] = []
+    for seed in range(MOST_SEEDS):
+        soak = TransactionSoak(seed, network=False, strikes=4, wait_s=1, **options)
+        soak.run()
+        found += soak.findings
+        if expected & {finding.split(":")[0] for finding in soak.findings}:
+            return
+    raise AssertionError(f"{MOST_SEEDS} seeds found none of {expected}, but {found}")
+
+
