@@ -1,7 +1,7 @@
 """KafkaConsumer: reads records. The calling thread drives the I/O; in a group a background thread does so between its calls.
 
 How a poll goes: records already fetched are handed out at once; else positions are settled, fetches sent, and the network is waited for.
-Before records are returned, the next fetch is sent, so that it travels while the application works.
+Before records are returned, the next fetch is sent, so that it travels while the application works (rule 1 of reading.py).
 """
 
 from __future__ import annotations
@@ -380,6 +380,8 @@ class KafkaConsumer:
     def _next_chunk(self) -> Iterator[ConsumerRecord]:
         with self._driver:
             found = self._unread.next()
+            if found is not None:
+                self._loop.passed_by()
             while found is None:
                 try:
                     polled = self._poll(self.config.max_poll_records, None)

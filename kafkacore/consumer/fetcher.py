@@ -529,7 +529,7 @@ class Fetcher:
                     self._take_touched()
                 if self._owed is None:  # what is owed comes before what is queued
                     left -= self._queue.take(taken, left)
-                    if left <= 0:
+                    if left <= 0 or (taken and not self._queue):
                         break
                 fetch = self._next_fetch()
                 if fetch is None:

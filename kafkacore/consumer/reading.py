@@ -1,13 +1,17 @@
 """The loop of a call that reads, and what goes on between two calls.
 
-    wait(collect)   step: metadata -> group -> positions -> fetches sent; then collect, or wait for the network and again
+    wait(collect)   step: metadata -> group -> positions -> fetches sent; then collect, or wait for the network and again. Where nothing
+                    but a fetch was answered: fetches sent, then collect
     drive()         the same step, by the background thread while no call is running
 
 Rules:
-1. Records that are there already are returned without a step. Before any are returned, the next fetch is sent.
-2. Before an error is raised, what it is not about goes on: fetches are sent, so that a caller that polls on is served.
-3. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
-4. Records that the fetcher has given are in hand until the caller has them: an error or Ctrl+C on the way gives them back.
+1. Before records are returned, the next fetch is sent, so that it travels while the caller works. A caller that has come straight back
+   gets a few records first, and its next call sends the fetch. If it stays away that time, one fetch's time is lost.
+2. A step is taken when it has something to do. Work that arrives shows in `_is_settled`, work that falls due in `_step_ms`. After any other
+   call than one that reads, and after an error or Ctrl+C, neither is relied on. Records that are there already are returned without a step.
+3. Before an error is raised, what it is not about goes on: fetches are sent, so that a caller that polls on is served.
+4. What goes wrong in the background is raised by the next call. The thread itself goes on with heartbeats.
+5. Records that the fetcher has given are in hand until the caller has them: an error or Ctrl+C on the way gives them back.
 
 Source: Kafka's KafkaConsumer.poll and ConsumerNetworkThread.
 """
@@ -32,6 +36,8 @@ from kafkacore.types import TopicPartition
 T = TypeVar("T")
 
 _NEVER_MS = 2**62
+_HASTY_MS = 1  # a caller that comes back so soon had next to nothing to do
+_LITTLE_BYTES = 16_384
 
 
 class ReadLoop:
@@ -74,76 +80,103 @@ class ReadLoop:
         self._isolation_level = isolation_level
         self.polls = SampledStat()
         self.in_hand: Any = None
+        self._step_ms = 0  # when a step has something to do although nothing comes
+        self._entries = -1  # the driver's count when a call that reads ended well
+        self._left_ms = -1  # and the time
         self.background: BackgroundThread | None = None
         self._left_over: errors.KafkaError | None = None
 
     # -- a call -------------------------------------------------------------------------------------------------------------------
 
     def wait(self, collect: Callable[[], T], timeout: float | None) -> T:
-        """Collects, polling the network until there is something; before it is returned the next fetch is sent.
+        """Collects, polling the network until there is something.
 
         Args:
             collect: what is false while there is nothing.
             timeout: seconds; None for no limit.
         """
-        driver, group, topics = self._driver, self._group, self._topics
+        driver, group, topics, fetcher, clock = self._driver, self._group, self._topics, self._fetcher, self._clock
         driver.check_woken()
-        now_ms = self._clock.now_ms()
+        now_ms = clock.now_ms()
         self.polls.mark(now_ms)
+        undisturbed = driver.entries == self._entries + 1
+        hasty = undisturbed and now_ms - self._left_ms <= _HASTY_MS
+        self._entries = -1  # until this call has ended well
         if group is not None:
             self._enter_group(group, now_ms)
         owes = bool(topics.owed) or self._metadata.unraised is not None
-        if not owes and not self._subscription.unsettled and not topics.behind and (group is None or not group.due(now_ms)):
-            found = self._collect(collect)
-            if found:
-                if self._fetcher.wants_fetch:
-                    self._send_ahead()
-                return found
-        if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
-            raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
-        fetcher, clock = self._fetcher, self._clock
-        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
-        polled = False
-        driver.client.catch_up(now_ms)
-        while True:
-            try:
-                if group is not None:
-                    group.still_polling(now_ms)
-                self.step(now_ms)
-                if group is not None:
-                    now_ms = self._take_part(group, now_ms)
-                if owes:
-                    owes = False
-                    self._raise_owed()
-            except errors.KafkaError:
-                self._go_on()
-                raise
+        settled = not owes and self._is_settled(now_ms)
+        if settled:
             found = self._collect(collect)
             if found:
                 if fetcher.wants_fetch:
                     self._send_ahead()
+                if undisturbed:
+                    self._left(now_ms)
                 return found
+        if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
+            raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
+        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
+        polled = False
+        steps = not settled or not undisturbed or now_ms >= self._step_ms or fetcher.waits_for_nodes
+        driver.client.catch_up(now_ms)
+        while True:
+            if steps:
+                try:
+                    if group is not None:
+                        group.still_polling(now_ms)
+                    self.step(now_ms)
+                    if group is not None:
+                        now_ms = self._take_part(group, now_ms)
+                    if owes:
+                        owes = False
+                        self._raise_owed()
+                except errors.KafkaError:
+                    self._go_on()
+                    raise
+            elif fetcher.wants_fetch or polled:
+                if hasty and fetcher.buffered_bytes < _LITTLE_BYTES and (found := self._collect(collect)):
+                    self._left(now_ms)
+                    return found
+                fetcher.send_fetches(now_ms)
+            if steps or polled:
+                found = self._collect(collect)
+                if steps:
+                    self._step_ms = self._next_step_ms(now_ms)
+                if found:
+                    if fetcher.wants_fetch:
+                        self._send_ahead()
+                    self._left(now_ms)
+                    return found
+                if not steps and not self._is_settled(now_ms):
+                    steps = True
+                    continue
             if topics.owed:
                 self._go_on()
                 self._raise_owed()
             if fetcher.wants_fetch:
                 fetcher.send_fetches(now_ms)
-            wake_ms = min(deadline_ms, self._next_wake_ms(now_ms))
-            while True:  # a large answer comes in many pieces: only what changes something is worth a full round
+            due_ms = self._next_wake_ms(now_ms)
+            while True:  # a large answer comes in many pieces: only what changes something is worth a round
                 if polled and now_ms >= deadline_ms:
+                    self._left(now_ms)
                     return found
-                driver.poll(wake_ms - now_ms, now_ms)
+                driver.poll(min(deadline_ms, due_ms) - now_ms, now_ms)
                 polled = True
                 now_ms = clock.now_ms()
-                if (
-                    fetcher.wants_fetch
-                    or fetcher.waits_for_nodes
-                    or now_ms >= wake_ms
-                    or self._subscription.unsettled
-                    or topics.behind
-                    or (group is not None and group.due(now_ms))
-                ):
+                steps = now_ms >= self._step_ms or fetcher.waits_for_nodes or not self._is_settled(now_ms)
+                if steps or fetcher.wants_fetch or now_ms >= due_ms:
                     break
+
+    def _left(self, now_ms: int) -> None:
+        """A call that reads ends well: if no other comes between, the next one need not take a step before one is due."""
+        self._left_ms = now_ms
+        self._entries = self._driver.entries
+
+    def passed_by(self) -> None:
+        """A call that changes nothing came between two that read."""
+        if self._entries + 1 == self._driver.entries:
+            self._entries += 1
 
     def hand_over(self, call: Callable[[], T]) -> T:
         """Makes a call that returns what `wait` collected. If it ends otherwise, the records come with the next call.
@@ -173,6 +206,7 @@ class ReadLoop:
 
     def give_back(self) -> None:
         """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
+        self._entries = -1
         found = self.in_hand
         if found:
             if not isinstance(found, dict):
@@ -253,13 +287,23 @@ class ReadLoop:
         self._positions.step(now_ms, self._clock.wall_ms())
         self._fetcher.send_fetches(now_ms)
 
-    def _next_wake_ms(self, now_ms: int) -> int:
-        """When the next step is due although nothing arrives."""
-        waits = [self._positions.next_wake_ms(now_ms), self._fetcher.next_wake_ms(now_ms)]
+    def _is_settled(self, now_ms: int) -> bool:
+        """Nothing has come but what the fetcher takes in: a step before `_step_ms` would find nothing to do."""
+        group = self._group
+        return not self._subscription.unsettled and self._topics.settled and (group is None or not group.due(now_ms))
+
+    def _next_step_ms(self, now_ms: int) -> int:
+        """After a step: when the next one is due although nothing arrives. What the fetcher waits for is not counted."""
+        waits = [self._positions.next_wake_ms(now_ms)]
         if self._group is not None:
             waits += [self._group.next_wake_ms(now_ms), self._topics.next_wake_ms(now_ms)]
         known = [w for w in waits if w is not None]
         return now_ms + min(known) if known else _NEVER_MS
+
+    def _next_wake_ms(self, now_ms: int) -> int:
+        """When something is due although nothing arrives."""
+        fetcher_ms = self._fetcher.next_wake_ms(now_ms)
+        return self._step_ms if fetcher_ms is None else min(self._step_ms, now_ms + fetcher_ms)
 
     # -- the group ----------------------------------------------------------------------------------------------------------------
 
@@ -293,6 +337,7 @@ class ReadLoop:
         elif self._group is not None:
             self._group.step(now_ms)
             self._fetcher.send_fetches(now_ms)
+        self._step_ms = self._next_step_ms(now_ms)
         return self._next_wake_ms(now_ms) - now_ms
 
     def driving_failed(self, error: Exception) -> None:

@@ -169,6 +169,11 @@ class TopicWatch:
         """There are metadata that `follow` has not looked at."""
         return self._metadata.snapshot is not self._seen
 
+    @property
+    def settled(self) -> bool:
+        """`follow` has looked at the metadata, and `step` waits for no names."""
+        return self._metadata.snapshot is self._seen and self._names is None
+
     def look_again(self) -> None:
         """The next `follow` looks at all topics."""
         self._seen = None

@@ -42,6 +42,7 @@ class CoordinatorLink:
         attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
         unknown_since_ms: since when it has been looked for in vain, -1 while it is known or before it is needed.
         changes: counts how often the coordinator became unknown.
+        awaited: the node whose connection was not ready when something was to be sent; None once it was.
         answers: counts what came in: a change means that a step has something to do.
     """
 
@@ -70,7 +71,7 @@ class CoordinatorLink:
         self.answers = 0
         self._asked: object | None = None
         self._asked_node: Node | None = None
-        self._awaited: Node | None = None  # its connection was not ready when something was to be sent
+        self.awaited: Node | None = None
         self._tries = 0
         self._failed = False  # answers carry no time: the next step starts the back-off
         self._retry_at_ms = 0
@@ -78,7 +79,7 @@ class CoordinatorLink:
     def start_anew(self, client: NetworkClient) -> None:
         """Another network client: nothing is under way any more."""
         self._client = client
-        self._asked = self._awaited = None
+        self._asked = self.awaited = None
 
     def ready(self, now_ms: int) -> bool:
         """True when a request can be sent now; else goes on finding the coordinator and connecting to it."""
@@ -89,11 +90,11 @@ class CoordinatorLink:
             self._find(now_ms)
             return False
         if self._client.ready(node, now_ms):
-            self._awaited = None
+            self.awaited = None
             self.attempts.clear()
             self.unknown_since_ms = -1
             return True
-        self._awaited = node
+        self.awaited = node
         if self._client.connection_failed(node):
             causes = self._client.connection_errors(node)
             refused = self._client.authentication_exception(node)
@@ -103,7 +104,7 @@ class CoordinatorLink:
 
     def can_go_on(self, now_ms: int) -> bool:
         """True when a connection that was not ready has become so: what waits for it needs no back-off."""
-        return self._awaited is not None and self._client.is_ready(self._awaited, now_ms)
+        return self.awaited is not None and self._client.is_ready(self.awaited, now_ms)
 
     @property
     def broker_id(self) -> int:
@@ -133,10 +134,10 @@ class CoordinatorLink:
         if self._asked is not None or now_ms < self._retry_at_ms:
             return
         node = self._client.least_loaded_node(now_ms)
-        self._asked_node = self._awaited = node
+        self._asked_node = self.awaited = node
         if node is None or not self._client.ready(node, now_ms):
             return
-        self._awaited = None
+        self.awaited = None
         asked = self._asked = object()
 
         def build(version: int) -> FindCoordinatorRequest:

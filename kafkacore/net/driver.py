@@ -278,12 +278,15 @@ class CallerDriver:
                 attempt; the next call makes the next attempt when the reconnect back-off has passed.
         """
         self._poll(timeout_ms, now_ms)
-        self.raise_failure()
+        if self.metadata.unraised is not None:
+            self.raise_failure()
 
     def _poll(self, timeout_ms: int, now_ms: int) -> None:
-        self.check_woken()
-        self.client.poll(max(0, min(timeout_ms, _LONGEST_WAIT_MS)), now_ms)
-        self.check_woken()
+        if self._woken:
+            self.check_woken()
+        self.client.poll(0 if timeout_ms < 0 else _LONGEST_WAIT_MS if timeout_ms > _LONGEST_WAIT_MS else timeout_ms, now_ms)
+        if self._woken:
+            self.check_woken()
 
     def raise_failure(self) -> None:
         """Raises what a failed attempt left for the caller, once."""

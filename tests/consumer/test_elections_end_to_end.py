@@ -98,17 +98,18 @@ def given_back(consumer, tp):
     """Ctrl+C between the fetcher and the application."""
     read_to(consumer, tp, 20)
     consumer.seek(tp, 14)
-    send_ahead = consumer._loop._send_ahead
+    left = consumer._loop._left
 
-    def interrupted():
-        raise KeyboardInterrupt
+    def interrupted(now_ms):
+        if consumer._loop.in_hand:
+            raise KeyboardInterrupt
+        left(now_ms)
 
-    consumer._loop._send_ahead = interrupted
-    consumer._fetcher.wants_fetch = True
+    consumer._loop._left = interrupted
     with pytest.raises(KeyboardInterrupt):
         while True:
             consumer.poll(0.2)
-    consumer._loop._send_ahead = send_ahead
+    consumer._loop._left = left
     read_to(consumer, tp, 20)
 
 

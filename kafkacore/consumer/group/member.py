@@ -31,6 +31,7 @@ log = logging.getLogger("kafkacore.consumer")
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object]
 _NEVER_MS = 2**62
+_MANAGED = (Mode.TOPICS, Mode.PATTERN, Mode.BROKER_PATTERN)
 
 
 class GroupMember:
@@ -116,7 +117,7 @@ class GroupMember:
     @property
     def managed(self) -> bool:
         """The group assigns the partitions; False with `assign`, where the group only keeps offsets."""
-        return self._subscription.mode in (Mode.TOPICS, Mode.PATTERN, Mode.BROKER_PATTERN)
+        return self._subscription.mode in _MANAGED
 
     def identity(self) -> ConsumerGroupMetadata:
         return self.membership.metadata if self.managed else ConsumerGroupMetadata(self.group_id)
@@ -146,7 +147,9 @@ class GroupMember:
     def due(self, now_ms: int) -> bool:
         """True when `step` or `carry_out` has something to do."""
         link = self.link
-        return now_ms >= self._due_ms or link.answers != self._seen_answers or self.membership.change is not None or link.can_go_on(now_ms)
+        if now_ms >= self._due_ms or link.answers != self._seen_answers or self.membership.change is not None:
+            return True
+        return link.awaited is not None and link.can_go_on(now_ms)
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """How long until `step` has something to do although no answer comes."""

@@ -1,0 +1,163 @@
+"""What a call that reads does beside reading: steps only when one is due, and when the next fetch is sent."""
+
+import contextlib
+
+import pytest
+from produce_raw import produce
+
+from kafkacore.admin import KafkaAdminClient
+from kafkacore.broker.server import Broker
+from kafkacore.clock import ManualClock
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.types import NewTopic, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker():
+    with Broker() as running, KafkaAdminClient(bootstrap_servers=running.address) as admin:
+        admin.create_topics([NewTopic("t", 2, 1)]).check()
+        yield running
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def reader(broker, clock):
+    """A consumer that waits for more at the end of A, in front of which it has read one record."""
+    settings = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 1_000}
+    with KafkaConsumer(bootstrap_servers=broker.address, clock=clock, **settings) as consumer:
+        consumer.assign([A])
+        produce(broker.address, "t", 0, [b"0"])
+        assert values(consumer.poll(30)) == [b"0"]
+        yield consumer
+
+
+def values(records):
+    return [record.value for found in records.values() for record in found]
+
+
+def steps_of(consumer):
+    """Counts the steps from now on."""
+    taken = []
+    step = consumer._loop.step
+
+    def counted(now_ms):
+        taken.append(now_ms)
+        step(now_ms)
+
+    consumer._loop.step = counted
+    return taken
+
+
+def test_records_reach_a_caller_that_comes_straight_back_before_the_next_fetch_is_sent(broker, reader):
+    for nth in range(1, 4):
+        produce(broker.address, "t", 0, [b"%d" % nth])
+        assert values(reader.poll(30)) == [b"%d" % nth]
+        assert not reader._fetcher.in_flight
+    assert reader.poll(0) == {}
+    assert reader._fetcher.in_flight == {1}
+
+
+def test_the_next_fetch_is_on_its_way_while_a_slow_caller_works(broker, clock, reader):
+    for nth in range(1, 4):
+        clock.advance(2)
+        produce(broker.address, "t", 0, [b"%d" % nth])
+        assert values(reader.poll(30)) == [b"%d" % nth]
+        assert reader._fetcher.in_flight == {1}
+
+
+def test_the_next_fetch_is_sent_first_where_much_has_come(broker, reader):
+    for nth in range(2):
+        produce(broker.address, "t", 0, [b"x" * 20_000])
+        assert len(values(reader.poll(30))) == 1
+        assert reader._fetcher.in_flight == {1}, nth
+
+
+def test_polls_in_a_row_take_no_step_before_one_is_due(broker, clock, reader):
+    produce(broker.address, "t", 0, [b"1"])
+    assert reader.poll(30)
+    taken = steps_of(reader)
+    for nth in range(2, 12):
+        clock.advance(nth % 3)  # hasty and slow
+        produce(broker.address, "t", 0, [b"%d" % nth])
+        assert values(reader.poll(30)) == [b"%d" % nth]
+        assert reader.poll(0) == {}
+    assert not taken
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda consumer: consumer.position(A),
+        lambda consumer: consumer.pause(),
+        lambda consumer: consumer.seek(A, 1),
+        lambda consumer: consumer.end_offsets([A]),
+        lambda consumer: consumer.assign([A]),
+    ],
+)
+def test_a_poll_after_another_call_takes_a_step(broker, reader, call):
+    produce(broker.address, "t", 0, [b"1"])
+    assert reader.poll(30)
+    call(reader)
+    taken = steps_of(reader)
+    assert reader.poll(0) == {}
+    assert taken
+
+
+def test_a_poll_after_one_that_raised_takes_a_step(broker, reader):
+    reader.wakeup()
+    with contextlib.suppress(Exception):
+        reader.poll(0)
+    taken = steps_of(reader)
+    reader.poll(0)
+    assert taken
+
+
+def test_a_loop_over_little_chunks_takes_no_step_before_one_is_due(broker, reader):
+    reader.assign([A, B])
+    for index in (1, 0):  # until nothing is in flight
+        produce(broker.address, "t", index, [b"poll"])
+        assert reader.poll(30)
+    assert not reader._fetcher.in_flight
+    for index in (0, 1):
+        produce(broker.address, "t", index, [b"loop"])
+    taken = steps_of(reader)
+    seen = []
+    for record in reader:
+        seen.append((record.partition, record.value))
+        if len(seen) == 2:
+            produce(broker.address, "t", 0, [b"last"])
+        if record.value == b"last":
+            break
+    assert sorted(seen) == [(0, b"last"), (0, b"loop"), (1, b"loop")]
+    assert not taken
+
+
+def test_a_position_out_of_range_is_reset_within_the_poll_that_hears_of_it(broker, reader):
+    produce(broker.address, "t", 0, [b"1"])
+    assert reader.poll(30)
+    assert not reader._fetcher.in_flight
+    produce(broker.address, "t", 0, [b"%d" % nth for nth in range(2, 20)])
+    with KafkaAdminClient(bootstrap_servers=broker.address) as admin:
+        admin.delete_records({A: 15}).check()
+    assert values(reader.poll(30)) == [b"%d" % nth for nth in range(15, 20)]
+
+
+def test_heartbeats_are_sent_when_due_by_polls_that_take_no_step(broker, clock):
+    settings = {"auto_offset_reset": "earliest", "group_id": "g", "fetch_max_wait_ms": 10, "enable_auto_commit": False}
+    with KafkaConsumer("t", bootstrap_servers=broker.address, clock=clock, **settings) as member:
+        while not member.assignment():
+            member.poll(0)
+        produce(broker.address, "t", 0, [b"0"])
+        while not member.poll(0):
+            pass
+        for _ in range(3):
+            beats = member._group.membership.heartbeats
+            clock.advance(3_000)
+            while member._group.membership.heartbeats == beats:
+                member.poll(0)
