@@ -26,7 +26,7 @@ from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.engines import engines
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
-from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions
+from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions, held_back_problems
 from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
 from kafkacore.consumer.lookups import Lookups
 from kafkacore.consumer.offsets import PositionKeeper
@@ -678,7 +678,8 @@ class KafkaConsumer:
 
         A partition that is not paused is stalled when its position has not moved for 30 s although there are records behind it, or when it
         has been awaiting a position or its validation for 30 s. The first clock starts at the first call of `health` that sees it standing,
-        so call it regularly; the second at the first poll that found nothing to fetch.
+        so call it regularly; the second at the first poll that found nothing to fetch. In read_committed `held_back` names the partitions
+        in which an open transaction keeps this reader from going on.
         """
         with self._driver:
             now_ms = self._clock.now_ms()
@@ -688,7 +689,9 @@ class KafkaConsumer:
             problems += of_group
             if not self._driver.client.has_ready_nodes(now_ms) and (attempts := self._driver.attempts()):
                 problems.append(f"no broker can be reached: {attempts[-1]}")
-            return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member)
+            held = self._stalls.held_back(now_ms)
+            problems += held_back_problems(held)
+            return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member, held)
 
     @overload
     def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kafkacore.consumer.group.member_health import MemberHealth
@@ -19,6 +19,22 @@ _WAITS_FOR = {
 }
 
 
+class HeldBack(NamedTuple):
+    """A partition in which an open transaction holds a reader of committed data back.
+
+    Attributes:
+        partition: which.
+        offset: the last stable offset, where the open transaction begins.
+        behind: how many offsets there are from there to the end of the partition.
+        for_ms: for how long so far, since `health` first saw it.
+    """
+
+    partition: TopicPartition
+    offset: int
+    behind: int
+    for_ms: int
+
+
 class ConsumerHealth(NamedTuple):
     """What `KafkaConsumer.health` finds.
 
@@ -28,12 +44,15 @@ class ConsumerHealth(NamedTuple):
         stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
             to read, or the position is still looked up or validated.
         member: how a member stands in its group; None without a group, and with `assign`.
+        held_back: partitions read up to the beginning of an open transaction, in read_committed. After 30 s that is a problem, too. The lag
+            does not show it: it ends there.
     """
 
     ok: bool
     problems: tuple[str, ...]
     stalled: tuple[TopicPartition, ...]
     member: MemberHealth | None = None
+    held_back: tuple[HeldBack, ...] = ()
 
 
 class StallWatch:
@@ -48,6 +67,22 @@ class StallWatch:
         self._subscription = subscription
         self._read_committed = read_committed
         self._watched: dict[TopicPartition, tuple[int, int]] = {}
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
+
+    def held_back(self, now_ms: int) -> tuple[HeldBack, ...]:
+        """Where open transactions hold this reader back."""
+        before, self._held = self._held, {}
+        if not self._read_committed:
+            return ()
+        found = []
+        for tp, state in self._subscription.partitions.items():
+            stable = state.last_stable_offset
+            if state.lag(True) != 0 or state.offset != stable or state.high_watermark <= stable:
+                continue
+            offset, since_ms = before.get(tp, (-1, now_ms))
+            self._held[tp] = stable, (since_ms if offset == stable else now_ms)
+            found.append(HeldBack(tp, stable, state.high_watermark - stable, now_ms - self._held[tp][1]))
+        return tuple(found)
 
     def look(self, metadata: Metadata, client: NetworkClient, now_ms: int) -> tuple[list[str], list[TopicPartition]]:
         """Returns what is wrong with partitions, one sentence each, and the partitions that do not move."""
@@ -81,6 +116,17 @@ class StallWatch:
                 problems.append(f"{name}: broker {leader.id} ({leader.host}:{leader.port}) cannot be reached")
         self._watched = watched
         return problems, stalled
+
+
+def held_back_problems(held: Iterable[HeldBack]) -> list[str]:
+    """One sentence for each partition that has been held back for long. Whose transaction it is, only brokers know."""
+    return [
+        f"{each.partition.topic}-{each.partition.partition}: an open transaction has held readers of committed data back at offset"
+        f" {each.offset} for {each.for_ms // 1000} s, {each.behind} offsets before the end;"
+        f" `kafkacore transactions open {each.partition.topic}` says whose"
+        for each in held
+        if each.for_ms >= _STALLED_AFTER_MS
+    ]
 
 
 def describe_partitions(subscription: SubscriptionState, read_committed: bool) -> Iterator[tuple[str, dict[str, object]]]:

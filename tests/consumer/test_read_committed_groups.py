@@ -1,0 +1,241 @@
+"""Members of groups that read committed data only: positions, commits and lags around aborted records, markers and open transactions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafkacore.clock import JumpingClock
+from kafkacore.consumer.health import HeldBack
+from kafkacore.testing import EmbeddedCluster
+
+FETCH = "consumer-fetch-manager-metrics"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def where(cluster: EmbeddedCluster) -> TopicPartition:
+    name = f"t{next(_numbers)}"
+    cluster.create_topic(name, partitions=1)
+    return TopicPartition(name, 0)
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def member(request: pytest.FixtureRequest, cluster: EmbeddedCluster) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+
+    def make(tp: TopicPartition, **settings: Any) -> KafkaConsumer:
+        given = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 20}
+        servers = cluster.bootstrap_servers
+        made.append(KafkaConsumer(tp.topic, bootstrap_servers=servers, group_id=tp.topic, group_protocol=request.param, **given | settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+class Writer:
+    """A transactional producer of one partition."""
+
+    def __init__(self, cluster: EmbeddedCluster, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=f"tx{next(_numbers)}", linger_ms=0)
+        self.producer.init_transactions()
+
+    def open(self, *values: str) -> None:
+        self.producer.begin_transaction()
+        for value in values:
+            self.producer.send(self.tp.topic, value, partition=0)
+        self.producer.flush(30)
+
+    def write(self, *values: str, commit: bool) -> None:
+        self.open(*values)
+        self.end(commit)
+
+    def end(self, commit: bool) -> None:
+        """And waits for the marker: the answer to EndTxn comes before it."""
+        with KafkaConsumer(bootstrap_servers=self.producer.config.bootstrap_servers) as other:
+            [before] = other.end_offsets([self.tp]).values()
+            (self.producer.commit_transaction if commit else self.producer.abort_transaction)()
+            while other.end_offsets([self.tp])[self.tp] == before:
+                pass
+
+
+@pytest.fixture
+def writer(cluster: EmbeddedCluster, where: TopicPartition) -> Iterator[Writer]:
+    writer = Writer(cluster, where)
+    yield writer
+    writer.producer.close()
+
+
+def take(consumer: KafkaConsumer, until: Callable[[], bool]) -> list[str]:
+    """Polls until it is so; all values that came."""
+    got: list[str] = []
+    for _ in range(3_000):
+        got += [(record.value or b"").decode() for records in consumer.poll(timeout=0.02).values() for record in records]
+        if until():
+            return got
+    raise AssertionError(f"it did not come to that: {got}")
+
+
+def at(consumer: KafkaConsumer, tp: TopicPartition, offset: int) -> Callable[[], bool]:
+    return lambda: tp in consumer.assignment() and consumer.position(tp) == offset
+
+
+def test_a_member_reads_past_the_markers_at_the_end(where: TopicPartition, writer: Writer, member: Any) -> None:
+    """Offsets: a b M | c d M(abort) | e M | f M(abort)."""
+    writer.write("a", "b", commit=True)
+    writer.write("c", "d", commit=False)
+    writer.write("e", commit=True)
+    writer.write("f", commit=False)
+    consumer = member(where)
+    assert take(consumer, at(consumer, where, 10)) == ["a", "b", "e"]
+    assert consumer.lag(where) == 0
+    assert consumer.end_offsets([where]) == {where: 10}
+    consumer.commit()
+    assert consumer.committed(where) == OffsetAndMetadata(10, 0)
+    consumer.close()
+    heir = member(where)
+    assert take(heir, lambda: where in heir.assignment() and heir.lag(where) == 0) == [], "nothing is left"
+    assert heir.position(where) == 10
+
+
+def test_a_partition_of_aborted_records_alone(where: TopicPartition, writer: Writer, member: Any) -> None:
+    writer.write("a", "b", commit=False)
+    consumer = member(where)
+    assert take(consumer, at(consumer, where, 3)) == []
+    assert consumer.lag(where) == 0
+    consumer.commit()
+    assert consumer.committed(where) == OffsetAndMetadata(3, 0)
+
+
+def test_what_follows_an_open_transaction_waits(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
+    """Everything that says where the end is says the last stable offset, and all of it moves on with the end of the transaction."""
+    other = Writer(cluster, where)
+    writer.write("a", commit=True)
+    other.open("open")
+    writer.write("b", commit=True)
+    consumer = member(where)
+    assert take(consumer, lambda: consumer.lag(where) == 0 and consumer.health().held_back != ()) == ["a"]
+    assert consumer.position(where) == 2
+    assert consumer.end_offsets([where]) == {where: 2}
+    assert consumer.metrics()["records_lag_max"] == 0
+    assert consumer.metrics(detail=True)[f"{FETCH}.partition-{where.topic}-0"]["records-lag"] == 0
+    [held] = consumer.health().held_back
+    assert held[:3] == (where, 2, 3)
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as all_of_it:
+        all_of_it.assign([where])
+        all_of_it.seek(where, 2)
+        take(all_of_it, lambda: all_of_it.position(where) == 5)
+        assert all_of_it.end_offsets([where]) == {where: 5}
+        assert all_of_it.health().held_back == ()
+    other.end(commit=True)
+    assert take(consumer, at(consumer, where, 6)) == ["open", "b"]
+    assert consumer.health().held_back == ()
+    other.producer.close()
+
+
+def test_a_lag_counts_to_the_last_stable_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
+    other = Writer(cluster, where)
+    writer.write(*"abcdefgh", commit=True)
+    other.open("open")
+    consumer = member(where, max_poll_records=3)
+    got: list[str] = []
+    while not got:
+        got += [(record.value or b"").decode() for records in consumer.poll(timeout=0.02).values() for record in records]
+    assert got == ["a", "b", "c"]
+    assert consumer.lag(where) == 6, "five records and the marker, without the open transaction"
+    assert consumer.metrics(detail=True)[f"{FETCH}.partition-{where.topic}-0"]["records-lag"] == 6
+    assert consumer.health().held_back == (), "there is something left to read"
+    other.end(commit=False)
+    other.producer.close()
+
+
+def test_a_seek_to_every_offset(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer, member: Any) -> None:
+    """Into committed and aborted transactions, interleaved ones too, onto markers: what comes is what lies behind, without what was
+    aborted."""
+    other = Writer(cluster, where)
+    writer.write("0", "1", commit=True)
+    writer.write("-", "-", "-", commit=False)
+    other.open("-", "-")
+    writer.open("9")
+    other.producer.send(where.topic, "-", partition=0).result(30)
+    writer.end(commit=True)
+    other.end(commit=False)
+    writer.write("13", commit=True)
+    visible = {0: "0", 1: "1", 9: "9", 13: "13"}
+    consumer = member(where)
+    take(consumer, at(consumer, where, 15))
+    for offset in [*range(16), *reversed(range(16))]:
+        consumer.seek(where, offset)
+        assert take(consumer, at(consumer, where, 15)) == [value for at_, value in visible.items() if at_ >= offset], offset
+        assert consumer.lag(where) == 0
+    other.producer.close()
+
+
+def test_members_that_come_and_go_see_each_record_once(cluster: EmbeddedCluster, member: Any) -> None:
+    """While transactions of three producers are committed and aborted, one of them stays open over each change of members."""
+    tp = TopicPartition(f"t{next(_numbers)}", 0)
+    cluster.create_topic(tp.topic, partitions=2)
+    writers = [Writer(cluster, tp) for _ in range(3)]
+    got: list[str] = []
+    expected: list[str] = []
+    for round_ in range(4):
+        writers[2].open(f"{round_} open")
+        for nth, (writer, commit) in enumerate(itertools.product(writers[:2], (True, False))):
+            writer.write(f"{round_} {nth}", commit=commit)
+            expected += [f"{round_} {nth}"] * commit
+        consumer = member(tp)
+        take(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
+        consumer.close()
+        consumer = member(tp)
+        got += take(consumer, lambda consumer=consumer: tp in consumer.assignment() and bool(consumer.health().held_back))
+        consumer.commit()
+        writers[2].end(commit=round_ % 2 == 0)
+        expected += [f"{round_} open"] * (round_ % 2 == 0)
+        [end] = consumer.end_offsets([tp]).values()
+        got += take(consumer, at(consumer, tp, end))
+        consumer.commit()
+        consumer.close()
+    assert sorted(got) == sorted(expected)
+    for writer in writers:
+        writer.producer.close()
+
+
+def test_after_half_a_minute_an_open_transaction_is_a_problem(cluster: EmbeddedCluster, where: TopicPartition, writer: Writer) -> None:
+    clock = JumpingClock()
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level="read_committed", clock=clock) as consumer:
+        consumer.assign([where])
+        consumer.seek(where, 0)
+        writer.write("a", commit=True)
+        writer.open("open", "open")
+        take(consumer, lambda: bool(consumer.health().held_back))
+        clock.sleep(29_000)
+        assert consumer.health().ok
+        clock.sleep(2_000)
+        health = consumer.health()
+        [held] = health.held_back
+        assert held == HeldBack(where, 2, 2, held.for_ms)
+        assert 31_000 <= held.for_ms < 60_000
+        [problem] = health.problems
+        assert problem == (
+            f"{where.topic}-0: an open transaction has held readers of committed data back at offset 2 for {held.for_ms // 1000} s,"
+            f" 2 offsets before the end; `kafkacore transactions open {where.topic}` says whose"
+        )
+        assert health.stalled == ()
+        writer.end(commit=False)
+        writer.open("the next one")
+        take(consumer, lambda: [each.offset for each in consumer.health().held_back] == [5])
+        assert consumer.health().ok, "another transaction, another clock"
+        writer.end(commit=True)
