@@ -28,6 +28,7 @@ from kafkacore._codec import ClientCore
 from kafkacore.clock import Clock
 from kafkacore.errors import (
     AuthenticationFailedError,
+    CorruptDataError,
     DisconnectError,
     IllegalStateError,
     KafkaError,
@@ -409,6 +410,10 @@ class NetworkClient(ClientCore):
             self._fail(node_id, error, responses, now_ms)
             return
         ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        if wrong := next((found for found in ranges.items() if not 0 <= found[1][0] <= found[1][1]), None):
+            text = f"versions {wrong[1][0]} to {wrong[1][1]} of API {wrong[0]}"
+            self._fail(node_id, CorruptDataError(text, broker=node_id, api=f"ApiVersions v{request.version}"), responses, now_ms)
+            return
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
         if (epoch := getattr(response, "finalized_features_epoch", -1)) >= self._features_epoch:
             self._features_epoch, self.finalized_features = epoch, features

@@ -99,6 +99,22 @@ def test_a_request_without_a_common_version_fails_without_being_sent(cluster: Cl
     assert not cluster.client.has_in_flight_requests(1)
 
 
+@pytest.mark.parametrize("wrong", [(4, 3), (4, -238), (-1, 9)])
+def test_versions_that_are_none_end_the_connection(cluster: Cluster, wrong: tuple[int, int]) -> None:
+    """Else every request of that API failed for as long as the connection stands."""
+    right = cluster.ranges[0]
+    cluster.ranges[0] = wrong
+    for _ in range(10):
+        assert not cluster.client.ready(cluster.node(), cluster.now_ms)
+        cluster.poll()
+    error = cluster.client.connection_errors(cluster.node())[-1]
+    assert isinstance(error, CorruptDataError)
+    assert (error.broker, (error.api or "").split(" ")[0]) == (1, "ApiVersions")
+    cluster.ranges[0] = right
+    cluster.clock.advance(10_000)
+    cluster.until_ready()
+
+
 def test_the_version_is_the_highest_common_one(cluster: Cluster) -> None:
     cluster.ranges[0] = (3, 9)
     cluster.until_ready()
