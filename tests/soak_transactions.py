@@ -34,6 +34,8 @@ PLACES = [TopicPartition(topic, partition) for topic in (SOURCE, TARGET) for par
 SOURCES = PLACES[:PARTITIONS]
 WAIT_S = 60.0
 """How long a client may take to come back after the last fault."""
+SESSION_MS = 3_000
+"""A member whose JoinGroup was answered to nobody holds its group up for so long."""
 CONFIG = {
     "min.insync.replicas": 2,
     "replica.lag.time.max.ms": 1_500,
@@ -43,6 +45,8 @@ CONFIG = {
     "offsets.topic.num.partitions": COORDINATOR_PARTITIONS,
     "transaction.state.log.num.partitions": COORDINATOR_PARTITIONS,
     "group.consumer.heartbeat.interval.ms": 20,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.min.session.timeout.ms": SESSION_MS,
 }
 CLIENT: dict[str, Any] = {
     "retry_backoff_ms": 5,
@@ -51,6 +55,7 @@ CLIENT: dict[str, Any] = {
     "reconnect_backoff_max_ms": 50,
     "request_timeout_ms": 1_000,
 }
+SESSION: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 20}
 NEVER_EXPECTED = (
     errors.InternalError,
     errors.CorruptDataError,
@@ -77,6 +82,7 @@ class Life:
     def __init__(self, soak: TransactionSoak, name: str, transactional_id: str) -> None:
         self.soak = soak
         self.replaced = False
+        self._inits_before = soak.faults.inits[transactional_id]
         self.record: Producer = soak.transactions.producer(name, transactional_id)
         self.producer = KafkaProducer(
             bootstrap_servers=soak.servers,
@@ -165,11 +171,15 @@ class Life:
         return False
 
     def _explain(self, error: KafkaError) -> None:
-        """A producer is fenced by another one, or since its transaction took too long. A coordinator that reloads has forgotten the last
-        epoch, and so whether InitProducerId comes for the second time; Kafka's log does not keep it either."""
+        """A producer is fenced by another one, or since its transaction took too long. An InitProducerId that was sent again may arrive
+        late and take the transactional id from the very producer that sent it. And a coordinator that reloads has forgotten the last
+        epoch, and so whether it comes for the second time; Kafka's log does not keep it either."""
         again = isinstance(error, errors.ProducerFenced) and (error.api or "").startswith("InitProducerId")
-        if not self.replaced and not self.soak.faults.jumped and not (again and self.soak.faults.unloaded):
-            self.soak.find(f"FATAL WITHOUT A CAUSE: {self.record.name}: {''.join(traceback.format_exception(error))}")
+        faults, transactional_id = self.soak.faults, self.record.transactional_id
+        sent_again = faults.inits[transactional_id] > self._inits_before + 1
+        if not self.replaced and not sent_again and not faults.jumped and not (again and faults.unloaded):
+            asked = list(faults.asked[transactional_id])
+            self.soak.find(f"FATAL WITHOUT A CAUSE: {self.record.name}: {''.join(traceback.format_exception(error))} Asked before: {asked}")
 
     def die(self) -> None:
         """As if its process ended: no abort, no goodbye."""
@@ -319,7 +329,7 @@ class Copier(Client):
             max_poll_records=self.rng.randint(2, 8),
             fetch_max_wait_ms=20,
             default_api_timeout_ms=1_500,
-            **({"heartbeat_interval_ms": 20} if self.soak.group_protocol == "classic" else {}),
+            **(SESSION if self.soak.group_protocol == "classic" else {}),
             **CLIENT,
         )
 
@@ -470,7 +480,7 @@ class TransactionSoak:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=20,
-            heartbeat_interval_ms=20,
+            **SESSION,
             default_api_timeout_ms=1_500,
             **CLIENT,
         )

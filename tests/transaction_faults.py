@@ -26,6 +26,8 @@ FAULT_S = 0.06
 DELAY_MS = 8
 """How long a request waits for the fault that it has set off."""
 
+ASKED = 12
+
 TRIGGERS = {
     "Produce": 10,
     "EndTxn": 5,
@@ -72,6 +74,8 @@ class Faults:
         refused: what the cluster answered to those that were not possible just then.
         jumped: a clock has jumped, so that transactions may have timed out.
         unloaded: a transaction coordinator has moved.
+        inits: how often InitProducerId has come for each transactional id.
+        asked: what coordinators were asked last about each transactional id, as far as answers were not lost on the way there.
     """
 
     def __init__(
@@ -111,6 +115,8 @@ class Faults:
         self.refused: Counter[str] = Counter()
         self.jumped = False
         self.unloaded = False
+        self.inits: Counter[str] = Counter()
+        self.asked: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=ASKED))
 
     # ---- the plan
 
@@ -128,7 +134,7 @@ class Faults:
                 self._strikes[api] = deque(sorted(some, key=lambda strike: strike.nth))
         if self._thread is None:
             for api in TRIGGERS:
-                self._cluster.control(api, lambda request, api=api: self._watch(api))
+                self._cluster.control(api, lambda request, api=api: self._watch(api, request))
             self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
             self._thread.start()
 
@@ -147,9 +153,13 @@ class Faults:
                 self._cluster.control(api, None)
         self._end_all()
 
-    def _watch(self, api: str) -> Delay | Disconnect | None:
+    def _watch(self, api: str, request: Any) -> Delay | Disconnect | None:
         """Runs in a broker's thread, before it serves a request."""
         with self._moved:
+            if api in ("InitProducerId", "EndTxn") and request.transactional_id is not None:
+                about = f"epoch {request.producer_epoch}" + (f", commit {request.committed}" if api == "EndTxn" else "")
+                self.asked[request.transactional_id].append(f"{api}: {about}")
+                self.inits[request.transactional_id] += api == "InitProducerId"
             self._seen[api] += 1
             self._moved.notify_all()
             strikes = self._strikes.get(api)
