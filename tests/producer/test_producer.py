@@ -620,7 +620,6 @@ def test_interceptors_do_not_hide_failures_from_flush(cluster: Any) -> None:
 def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
     import weakref
 
-
     p = producer(cluster)
     p.send("t", b"x").result(10)
     sender = weakref.ref(p._sender)

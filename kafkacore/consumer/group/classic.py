@@ -46,7 +46,7 @@ from kafkacore.consumer.group.assignor import (
     encode_subscription,
 )
 from kafkacore.consumer.group.membership import Change, GroupSettings, HeartbeatPace
-from kafkacore.consumer.group.subscribed import TopicWatch
+from kafkacore.consumer.group.subscribed import WatchedTopics
 from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.net.client import ClientResponse, NetworkClient
@@ -164,7 +164,7 @@ class ClassicMembership:
         self._leads = False
         self._lost = False
         self._joined_topics: frozenset[str] = frozenset()
-        self._watched = TopicWatch(bool(settings.rack))
+        self._watched = WatchedTopics(bool(settings.rack))
         self._members: dict[str, MemberSubscription] = {}
         self._asked_metadata: object = None
         self._seen_snapshot: object = None

@@ -107,7 +107,7 @@ def racks_of_partitions(cluster: ClusterSnapshot, topic: str, rack_of: Mapping[i
     return found
 
 
-class TopicWatch:
+class WatchedTopics:
     """The topics of a group, as its leader saw them when it assigned: a change of them asks for a rebalance.
 
     The racks of brokers that are down for a while are remembered, so that a restart changes nothing.
