@@ -18,7 +18,9 @@ Rules:
    which takes their place.
 4. A JoinGroup or SyncGroup on its way is waited for, whatever changes until then: the coordinator reads no second request of a connection
    while it holds the first one back. A member that leaves does not wait, it takes another connection.
-5. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
+5. A member that commits before it leaves (`hold`) joins no more. With a JoinGroup under way it takes another connection: commits of its
+   generation are taken until all have joined. With a SyncGroup it goes on: they are refused until the leader has assigned.
+6. A static member that was fenced stays out until the owner leaves: else two processes with one group_instance_id would throw each other
    out.
 
 Source: Kafka's AbstractCoordinator and ConsumerCoordinator; KIP-62, KIP-345 (static members), KIP-394 (member id required), KIP-429
@@ -171,6 +173,7 @@ class ClassicMembership:
         self._assignments: dict[str, MemberAssignment] = {}
         self._reason = ""
         self._rejoin = False
+        self._holds = False
         self._asked: object | None = None
         self._failed = False  # answers carry no time: the next step starts the back-off
         self._tries = 0
@@ -282,14 +285,13 @@ class ClassicMembership:
             self._check_topics()
         if self._can_rejoin:
             self._move(Phase.OUT)
-        if self.phase is Phase.OUT and self.topics is not None:
+        if self.phase is Phase.OUT and self.topics is not None and not self._holds:
             self._prepare(now_ms, self.topics)
         if self._generation >= 0 and self.phase is not Phase.JOINING:
             self._send_heartbeat(now_ms)
         if self.phase is Phase.ASSIGNING:
             self._assign(now_ms)
-        asks = self.phase in (Phase.JOINING, Phase.SYNCING) and self._asked is None and now_ms >= self._retry_at_ms
-        if asks and self._link.ready(now_ms):
+        if self._has_to_ask and now_ms >= self._retry_at_ms and self._link.ready(now_ms):
             if self.phase is Phase.JOINING:
                 self._send_join(now_ms)
             else:
@@ -305,7 +307,7 @@ class ClassicMembership:
             return max(0, min(waits)) if waits else None
         if self._last_poll_ms is not None:
             waits.append(self._last_poll_ms + self._settings.max_poll_interval_ms - now_ms)
-        if self._failed or self._began or self._can_rejoin or (self.phase is Phase.OUT and self.topics is not None):
+        if self._failed or self._began or self._can_rejoin or (self.phase is Phase.OUT and self.topics is not None and not self._holds):
             waits.append(0)
         if self._generation >= 0 and self.phase is not Phase.JOINING:
             if self._heartbeat_failed:
@@ -313,7 +315,7 @@ class ClassicMembership:
             elif self._heartbeat is None:
                 waits.append(self._until_sent_ms(self._heartbeat_at_ms, now_ms))
             waits.append(self._alive_ms + self._settings.session_timeout_ms - now_ms)
-        if self.phase in (Phase.JOINING, Phase.SYNCING) and self._asked is None:
+        if self._has_to_ask:
             waits.append(self._until_sent_ms(self._retry_at_ms, now_ms))
         return max(0, min(waits)) if waits else None
 
@@ -358,7 +360,14 @@ class ClassicMembership:
     @property
     def _can_rejoin(self) -> bool:
         """A rebalance is wanted, and nothing has to come first."""
-        return self._rejoin and self._asked is None and self.phase in (Phase.STABLE, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
+        if not self._rejoin or self._holds or self._asked is not None:
+            return False
+        return self.phase in (Phase.STABLE, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
+
+    @property
+    def _has_to_ask(self) -> bool:
+        """JoinGroup or SyncGroup is to be sent."""
+        return self._asked is None and (self.phase is Phase.SYNCING or (self.phase is Phase.JOINING and not self._holds))
 
     def _prepare(self, now_ms: int, topics: frozenset[str]) -> None:
         """Gives up what has to be given up, and joins."""
@@ -769,6 +778,13 @@ class ClassicMembership:
 
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 
+    def hold(self) -> None:
+        """The owner commits and leaves: no rebalance begins, and none keeps the commits waiting if that can be helped."""
+        self._holds = True
+        if self.phase is Phase.JOINING and self._asked is not None:
+            self._asked = None
+            self._link.lost("what it holds back is not waited for")
+
     def leave(self, now_ms: int, reason: str) -> None:
         """Leaves the group: the owner has given up its partitions. A static member is not taken out: its partitions wait for it until its
         session times out.
@@ -786,7 +802,7 @@ class ClassicMembership:
             self._link.lost("what it holds back is not waited for")
         self._forget_member()
         self.change = None
-        self._rejoin = False
+        self._rejoin = self._holds = False
         self._move(Phase.LEFT)
         if self._departure is not None:
             self._depart(self._departure, now_ms)

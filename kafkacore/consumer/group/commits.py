@@ -6,6 +6,8 @@ Rules:
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
    that has lost its generation commits nothing, since another member may read on from an earlier offset.
+4. A commit that a rebalance refuses is its caller's to repeat, after the poll that takes part in the rebalance. A member that leaves does
+   not poll again: its last commits are tried again by themselves, while it is a member.
 
 Source: Kafka's ConsumerCoordinator (sendOffsetCommitRequest, OffsetFetchResponseHandler) and CommitRequestManager; KIP-447 (stable
 offsets).
@@ -52,12 +54,13 @@ class Commit:
         offsets: what is committed.
         callback: called by the polling thread with (offsets, error or None), None for nothing.
         retried: retriable errors are tried again until the owner gives up (`OffsetCommits.give_up`).
+        last: so is a rebalance.
         done: an answer has come, or it has failed for good.
         error: why it failed, None when it did not.
         sent_ms: when it was sent last, -1 before.
     """
 
-    __slots__ = ("callback", "done", "error", "offsets", "retried", "sent_ms", "tries")
+    __slots__ = ("callback", "done", "error", "last", "offsets", "retried", "sent_ms", "tries")
 
     def __init__(
         self,
@@ -65,10 +68,12 @@ class Commit:
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None,
         *,
         retried: bool,
+        last: bool = False,
     ) -> None:
         self.offsets = offsets
         self.callback = callback
         self.retried = retried
+        self.last = last
         self.done = False
         self.error: errors.KafkaError | None = None
         self.sent_ms = -1
@@ -163,9 +168,10 @@ class OffsetCommits:
         *,
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None = None,
         retried: bool,
+        last: bool = False,
     ) -> Commit:
         """Sends these offsets with the next step, behind the commits before them."""
-        commit = Commit(dict(offsets), callback, retried=retried)
+        commit = Commit(dict(offsets), callback, retried=retried, last=last)
         if not offsets:
             self._end(commit, None)
         else:
@@ -278,12 +284,12 @@ class OffsetCommits:
                 if code in _NO_MEMBER or code == Code.STALE_MEMBER_EPOCH:
                     now = self._member()
                     if now.generation_id >= 0 and now != member:  # the group has rebalanced since, with this member
-                        self._end(commit, self._rebalancing(cause))
+                        self._rebalancing(commit, cause)
                         return
                     self._end(commit, self._failed(cause))
                     return
                 if code == Code.REBALANCE_IN_PROGRESS:
-                    self._end(commit, self._rebalancing(cause))
+                    self._rebalancing(commit, cause)
                     return
                 if cause.retriable or code == Code.UNSTABLE_OFFSET_COMMIT:
                     self._again(commit, cause)
@@ -308,11 +314,12 @@ class OffsetCommits:
         commit.error = cause
         self._waiting.appendleft(commit)
 
-    def _rebalancing(self, cause: errors.KafkaError) -> errors.KafkaError:
-        return errors.RebalanceInProgress(
-            f"group {self._group_id} is rebalancing: call poll() so that this member takes part, then commit again what is still assigned",
-            attempts=[cause],
-        )
+    def _rebalancing(self, commit: Commit, cause: errors.KafkaError) -> None:
+        if commit.last and commit.retried:
+            self._again(commit, cause)
+            return
+        why = "call poll() so that this member takes part, then commit again what is still assigned"
+        self._end(commit, errors.RebalanceInProgress(f"group {self._group_id} is rebalancing: {why}", attempts=[cause]))
 
     def _failed(self, cause: errors.KafkaError) -> errors.KafkaError:
         return errors.CommitFailed(

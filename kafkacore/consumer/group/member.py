@@ -425,7 +425,7 @@ class GroupMember:
             errors.KafkaTimeoutError: no answer in time.
         """
         self._check_member()
-        commit = self.commits.commit(offsets, retried=True)
+        commit = self.commits.commit(offsets, retried=True, last=bool(self._leaves))
         try:
             in_time = self._driver.run(self._advance, lambda: commit.done, timeout_ms)
         except BaseException:
@@ -537,6 +537,7 @@ class GroupMember:
         owned = frozenset(self._subscription.partitions) - self._announced
         lost = not self.membership.joined
         self.begin_to_leave(reason)
+        self.membership.hold()
         try:
             if owned and not lost and self._config.enable_auto_commit and (offsets := self.processed()):
                 self.commit(offsets, timeout_ms)

@@ -148,6 +148,9 @@ class Membership(Protocol):
             sent_as: whom the commit named. What is said of an earlier generation changes nothing.
         """
 
+    def hold(self) -> None:
+        """The owner commits, and then leaves: until then the member begins no rebalance, which could refuse its commits."""
+
     def leave(self, now_ms: int, reason: str) -> None:
         """Leaves the group; the request is sent at once if the coordinator can be reached, and no answer changes anything."""
 

@@ -623,6 +623,9 @@ class ConsumerMembership:
 
     # -- leaving ------------------------------------------------------------------------------------------------------------------
 
+    def hold(self) -> None:
+        """Nothing holds commits back here: the coordinator answers every heartbeat at once, and a stale epoch is tried again."""
+
     def leave(self, now_ms: int, reason: str) -> None:
         """Leaves the group: the owner has given up its partitions. Those of a static member wait for it until its session ends."""
         log.debug("group %s: the member leaves: %s", self._settings.group_id, reason)

@@ -1,0 +1,199 @@
+"""A member that closes or unsubscribes in the middle of a rebalance commits what was processed, as long as the protocol allows it.
+
+The coordinator takes commits of the old generation until all members have joined, refuses those of the new generation until the leader
+has assigned, and reads nothing behind a JoinGroup or SyncGroup that it holds back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.errors import Code
+from kafkacore.producer import KafkaProducer
+from kafkacore.protocol import OffsetCommitResponse
+from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+from kafkacore.testing import Delay, Drop, EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+PARTITIONS = 4
+RECORDS = 80
+GUARD_S = 100
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    shared.create_topic(name, partitions=PARTITIONS)
+    produce(shared, name)
+    return name
+
+
+def produce(shared: EmbeddedCluster, topic: str) -> None:
+    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
+        producer.send_many(topic, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
+
+
+@pytest.fixture
+def member(shared: EmbeddedCluster, topic: str) -> Iterator[Callable[..., KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+
+    def make(listener: RebalanceListener | None = None, **settings: Any) -> KafkaConsumer:
+        own = {} if settings.get("group_protocol") == "consumer" else {"heartbeat_interval_ms": 100}
+        consumer = KafkaConsumer(
+            bootstrap_servers=shared.bootstrap_servers,
+            group_id=f"g-{topic}",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=600_000,
+            **own,
+            **settings,
+        )
+        made.append(consumer)
+        consumer.subscribe([topic], listener=listener)
+        return consumer
+
+    yield make
+    for name in ("JoinGroup", "SyncGroup", "OffsetCommit"):
+        shared.control(name, None)
+    for consumer in made:
+        consumer.close(1)
+
+
+@pytest.fixture
+def observer(shared: EmbeddedCluster, topic: str) -> Iterator[KafkaConsumer]:
+    with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", enable_auto_commit=False) as consumer:
+        yield consumer
+
+
+def phase(consumer: KafkaConsumer) -> str:
+    return consumer._group.membership.phase.value
+
+
+def share(*members: KafkaConsumer) -> None:
+    """Until they share the partitions."""
+    for _ in range(GUARD_S * 20):
+        for consumer in members:
+            consumer.poll(0.02, max_records=1)
+        if sum(len(m.assignment()) for m in members) == PARTITIONS and all(m.assignment() and phase(m) == "stable" for m in members):
+            return
+    raise AssertionError([m.assignment() for m in members])
+
+
+def read_on(shared: EmbeddedCluster, topic: str, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
+    """Reads something new of every partition, without a commit. Returns what there is to commit."""
+    before = {tp: consumer.position(tp) for tp in consumer.assignment()}
+    produce(shared, topic)
+    while not all(consumer.position(tp) > offset for tp, offset in before.items()):
+        consumer.poll(1)
+    return {tp: consumer.position(tp) for tp in before}
+
+
+def committed(consumer: KafkaConsumer, tps: Any = None) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in consumer.committed(tps or consumer.assignment()).items() if found is not None}
+
+
+def until(condition: Callable[[], object], *polled: KafkaConsumer) -> None:
+    for _ in range(GUARD_S * 100):
+        if condition():
+            return
+        for consumer in polled:
+            consumer.poll(0)
+        threading.Event().wait(0.01)
+    raise AssertionError("it never came")
+
+
+ENDS: dict[str, Callable[[KafkaConsumer], object]] = {"close": KafkaConsumer.close, "unsubscribe": KafkaConsumer.unsubscribe}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_while_the_coordinator_holds_the_join_back(shared, topic, member, observer, end: str) -> None:
+    """Another member takes its time to join: what is processed is not kept waiting for it."""
+    leaver, slow = (member(partition_assignment_strategy=["cooperative-sticky"], request_timeout_ms=600_000) for _ in range(2))
+    share(leaver, slow)
+    processed = read_on(shared, topic, leaver)
+    its_id = slow.consumer_group_metadata().member_id
+    shared.control("JoinGroup", lambda request: Drop() if request.member_id == its_id else None)
+    leaver.enforce_rebalance()
+    until(lambda: phase(leaver) == "joining" and leaver._group.membership._asked is not None, leaver)
+    processed = {tp: leaver.position(tp) for tp in processed}
+    done = threading.Event()
+    guard = threading.Timer(GUARD_S, lambda: done.is_set() or shared.control("JoinGroup", None))
+    guard.start()
+    ENDS[end](leaver)
+    assert guard.is_alive(), "it waited for the other member"
+    done.set()
+    guard.cancel()
+    assert committed(observer, list(processed)) == processed
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_while_the_leader_assigns(shared, topic, member, observer, end: str) -> None:
+    leader, leaver = (member(partition_assignment_strategy=["cooperative-sticky"]) for _ in range(2))
+    share(leader, leaver)
+    if leaver._group.membership._leads:
+        leader, leaver = leaver, leader
+    processed = read_on(shared, topic, leaver)
+    asked = threading.Event()
+
+    def slow_leader(request: Any) -> Any:
+        if request.assignments:
+            asked.set()
+            return Delay(1_000)
+        return None
+
+    shared.control("SyncGroup", slow_leader)
+    leaver.enforce_rebalance()
+    until(lambda: asked.is_set() and phase(leaver) == "syncing", leaver)
+    processed = {tp: leaver.position(tp) for tp in processed}
+    ENDS[end](leaver)
+    assert committed(observer, list(processed)) == processed
+
+
+class Commits(RebalanceListener):
+    """Commits by hand at the last moment."""
+
+    def __init__(self) -> None:
+        self.consumer: KafkaConsumer | None = None
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        assert self.consumer is not None
+        self.consumer.commit()
+
+
+@pytest.mark.parametrize("by", ["itself", "the listener"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_commit_that_the_rebalance_refuses_is_tried_again(shared, topic, member, observer, end: str, by: str) -> None:
+    listener = Commits()
+    leaver = listener.consumer = member(listener if by == "the listener" else None, enable_auto_commit=by == "itself")
+    share(leaver)
+    processed = read_on(shared, topic, leaver)
+    refusals = [Code.REBALANCE_IN_PROGRESS] * 3
+
+    def refuse(request: Any) -> Any:
+        if not refusals:
+            return None
+        code = refusals.pop()
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=t.name,
+                    partitions=[OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code) for p in t.partitions],
+                )
+                for t in request.topics
+            ]
+        )
+
+    shared.control("OffsetCommit", refuse)
+    ENDS[end](leaver)
+    assert not refusals
+    assert committed(observer, list(processed)) == processed
