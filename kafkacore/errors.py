@@ -795,6 +795,19 @@ def joined(found: Sequence[KafkaError]) -> KafkaError:
     return first
 
 
+def append_to_chain(error: BaseException, later: BaseException) -> None:
+    """Puts an error that came later, while this one was handled, at the end of its chain, so that the traceback of this one shows both."""
+    first = later
+    while first.__context__ is not None and first.__context__ is not error:
+        first = first.__context__
+    first.__context__ = None  # Python has put this error there
+    last = error
+    while last is not later and (before := last.__cause__ or last.__context__) is not None:
+        last = before
+    if last is not later:
+        last.__context__ = later
+
+
 def raise_for(code: int, message: str | None = None, **where: Any) -> None:
     """Raises the error of a broker's error code; does nothing for 0.
 

@@ -810,8 +810,16 @@ class KafkaConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
-        """Closes. After an error, what the last poll returned is not committed automatically: it is not known how far it was processed."""
-        self._close(30.0, processed=kind is None)
+        """Closes. After an error, what the last poll returned is not committed automatically: it is not known how far it was processed.
+
+        The block's error goes on, with one of the close at the end of its chain.
+        """
+        try:
+            self._close(30.0, processed=kind is None)
+        except Exception as error:
+            if value is None:
+                raise
+            errors.append_to_chain(value, error)
 
     def __repr__(self) -> str:
         parts = [", ".join(self.config.bootstrap_servers), f"{len(self._subscription.partitions)} partitions"]

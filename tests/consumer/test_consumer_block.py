@@ -1,0 +1,160 @@
+"""`with KafkaConsumer(...)`: what its end commits, whose error the caller sees, and that the member leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+RECORDS = 30
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    shared.create_topic(name)
+    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
+        producer.send_many(name, [b"%d" % i for i in range(RECORDS)])
+    return name
+
+
+@pytest.fixture
+def make(shared: EmbeddedCluster, topic: str) -> Callable[..., KafkaConsumer]:
+    def make(**settings: Any) -> KafkaConsumer:
+        given = {"auto_offset_reset": "earliest", "max_poll_records": 10, "auto_commit_interval_ms": 600_000}
+        return KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, group_id=f"g-{topic}", **given, **settings)
+
+    return make
+
+
+@pytest.fixture
+def left(shared: EmbeddedCluster) -> Iterator[list[str]]:
+    """The members that the coordinator hears leave."""
+    found: list[str] = []
+
+    def leave_group(request: Any) -> None:
+        found.extend(member.member_id for member in request.members)
+
+    shared.control("LeaveGroup", leave_group)
+    yield found
+    shared.control("LeaveGroup", None)
+
+
+def offset_of(make: Callable[..., KafkaConsumer], topic: str) -> int | None:
+    with make() as observer:
+        found = observer.committed(TopicPartition(topic, 0))
+    return None if found is None else found.offset
+
+
+def read(consumer: KafkaConsumer) -> None:
+    for _ in range(600):
+        if consumer.poll(0.1):
+            return
+    raise AssertionError("nothing came")
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    found = [error]
+    while (before := found[-1].__cause__ or found[-1].__context__) is not None:
+        assert before not in found
+        found.append(before)
+    return found
+
+
+class Fails(RebalanceListener):
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        raise OSError("the listener failed")
+
+
+class Bug(Exception):
+    """Of the body."""
+
+
+@pytest.mark.parametrize("raises", [None, Bug, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_the_last_poll_returned_is_committed_when_the_body_ends_well(make, topic, left, raises: Any, auto: bool) -> None:
+    """The two polls before are not in doubt."""
+    try:
+        with make(enable_auto_commit=auto) as consumer:
+            consumer.subscribe([topic])
+            for _ in range(3):
+                read(consumer)
+            if raises is not None:
+                raise raises
+    except (Bug, KeyboardInterrupt, SystemExit) as error:
+        assert type(error) is raises
+        assert chain(error) == [error]
+    else:
+        assert raises is None
+    assert consumer.closed
+    assert len(left) == 1
+    assert offset_of(make, topic) == (None if not auto else 30 if raises is None else 20)
+
+
+def test_in_a_for_loop_the_record_in_hand_is_the_doubtful_one(make, topic, left) -> None:
+    with pytest.raises(Bug), make() as consumer:
+        consumer.subscribe([topic])
+        for record in consumer:
+            if record.offset == 13:
+                raise Bug
+    assert len(left) == 1
+    assert offset_of(make, topic) == 13
+
+
+@pytest.mark.parametrize("cause", [None, ValueError("behind the bug")])
+def test_the_body_s_error_is_what_the_caller_sees(make, topic, left, cause: Exception | None) -> None:
+    with pytest.raises(Bug) as caught, make() as consumer:
+        consumer.subscribe([topic], listener=Fails())
+        read(consumer)
+        raise Bug from cause
+    assert consumer.closed
+    assert len(left) == 1
+    found = chain(caught.value)
+    assert [type(error) for error in found] == [Bug, *([ValueError] if cause else []), OSError]
+
+
+def test_an_error_that_comes_from_the_close_alone_is_raised(make, topic, left) -> None:
+    with pytest.raises(OSError, match="the listener failed"), make() as consumer:
+        consumer.subscribe([topic], listener=Fails())
+        read(consumer)
+    assert consumer.closed
+    assert len(left) == 1
+
+
+def test_a_listener_that_raises_the_body_s_error_again_makes_no_circle(make, topic) -> None:
+    bug = Bug()
+
+    class Again(RebalanceListener):
+        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            raise bug
+
+    with pytest.raises(Bug) as caught, make() as consumer:
+        consumer.subscribe([topic], listener=Again())
+        read(consumer)
+        raise bug
+    assert chain(caught.value) == [bug]
+
+
+def test_ctrl_c_while_the_block_closes_ends_it(make, topic) -> None:
+    class Interrupts(RebalanceListener):
+        def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught, make() as consumer:
+        consumer.subscribe([topic], listener=Interrupts())
+        read(consumer)
+        raise Bug
+    assert consumer.closed
+    assert [type(error) for error in chain(caught.value)] == [KeyboardInterrupt, Bug]
