@@ -5,7 +5,8 @@ Rules:
    nothing is sent behind it: a later commit never overtakes an earlier one.
 2. An asynchronous commit is not tried again: a newer one is on its way by then, or the next one brings the same offsets.
 3. A commit carries the generation of the time it is sent, not of the time it was asked for: what was processed stays processed. A member
-   that has lost its generation commits nothing, since another member may read on from an earlier offset.
+   that has lost its generation commits nothing, since another member may read on from an earlier offset. Nor does a commit that has waited
+   for another generation, if it names a partition that was given up since: its new owner may have committed more.
 4. A commit that a rebalance refuses is its caller's to repeat, after the poll that takes part in the rebalance. A member that leaves does
    not poll again: its last commits are tried again by themselves, while it is a member.
 
@@ -57,10 +58,11 @@ class Commit:
         last: so is a rebalance.
         done: an answer has come, or it has failed for good.
         error: why it failed, None when it did not.
+        asked_as: whom it would have named when it was asked for.
         sent_ms: when it was sent last, -1 before.
     """
 
-    __slots__ = ("callback", "done", "error", "last", "offsets", "retried", "sent_ms", "tries")
+    __slots__ = ("asked_as", "callback", "done", "error", "last", "offsets", "retried", "sent_ms", "tries")
 
     def __init__(
         self,
@@ -68,9 +70,11 @@ class Commit:
         callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None,
         *,
         retried: bool,
+        asked_as: ConsumerGroupMetadata,
         last: bool = False,
     ) -> None:
         self.offsets = offsets
+        self.asked_as = asked_as
         self.callback = callback
         self.retried = retried
         self.last = last
@@ -115,6 +119,7 @@ class OffsetCommits:
         retry_backoff_ms, retry_backoff_max_ms: before a failed request is sent again, doubled with every failed try.
         names_member: OffsetFetch names member and epoch, as KIP-848 members do.
         refused: hears of an error about the member, and whom the commit named.
+        assigned: whether this consumer reads a partition.
 
     Attributes:
         answered: commits with an answer whose callback is still to be called, in order.
@@ -132,12 +137,14 @@ class OffsetCommits:
         retry_backoff_max_ms: int,
         names_member: bool = False,
         refused: Callable[[errors.KafkaError, ConsumerGroupMetadata], None] = lambda cause, sent_as: None,
+        assigned: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> None:
         self._link = link
         self._names_member = names_member
         self._group_id = group_id
         self._member = member
         self._refused = refused
+        self._assigned = assigned
         self._backoff_ms = retry_backoff_ms
         self._backoff_max_ms = retry_backoff_max_ms
         self._waiting: deque[Commit] = deque()
@@ -171,7 +178,7 @@ class OffsetCommits:
         last: bool = False,
     ) -> Commit:
         """Sends these offsets with the next step, behind the commits before them."""
-        commit = Commit(dict(offsets), callback, retried=retried, last=last)
+        commit = Commit(dict(offsets), callback, retried=retried, last=last, asked_as=self._member())
         if not offsets:
             self._end(commit, None)
         else:
@@ -233,6 +240,11 @@ class OffsetCommits:
 
     def _send(self, commit: Commit, now_ms: int) -> None:
         member = self._member()
+        if member != commit.asked_as and commit.asked_as.generation_id >= 0:
+            gone = [tp for tp in commit.offsets if not self._assigned(tp)]
+            if gone or member.generation_id < 0:
+                self._end(commit, self._failed(*gone))
+                return
         topics = topics_to_commit(commit.offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition)
 
         def build(version: int) -> OffsetCommitRequest:
@@ -286,7 +298,7 @@ class OffsetCommits:
                     if now.generation_id >= 0 and now != member:  # the group has rebalanced since, with this member
                         self._rebalancing(commit, cause)
                         return
-                    self._end(commit, self._failed(cause))
+                    self._end(commit, self._failed(cause=cause))
                     return
                 if code == Code.REBALANCE_IN_PROGRESS:
                     self._rebalancing(commit, cause)
@@ -321,12 +333,17 @@ class OffsetCommits:
         why = "call poll() so that this member takes part, then commit again what is still assigned"
         self._end(commit, errors.RebalanceInProgress(f"group {self._group_id} is rebalancing: {why}", attempts=[cause]))
 
-    def _failed(self, cause: errors.KafkaError) -> errors.KafkaError:
+    def _failed(self, *gone: TopicPartition, cause: errors.KafkaError | None = None) -> errors.KafkaError:
+        if gone:
+            return errors.CommitFailed(
+                f"group {self._group_id} has rebalanced while the commit was waiting to be sent, and gave to others "
+                + ", ".join(f"{t}-{i}" for t, i in gone[:5]),
+            )
         return errors.CommitFailed(
             f"this consumer is not a member of group {self._group_id} any more, so its partitions may have gone to another member, "
             "which goes on from the last committed offset: poll() joins again. It happens when poll() is not called for "
             "max_poll_interval_ms or no heartbeat gets through for session_timeout_ms",
-            attempts=[cause],
+            attempts=[] if cause is None else [cause],
         )
 
     # -- what is committed --------------------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ class GroupMember:
             retry_backoff_max_ms=longest_ms,
             names_member=config.group_protocol == "consumer",
             refused=self.membership.commit_refused,
+            assigned=lambda tp: tp in subscription.partitions,
         )
         self._on_commit = on_commit
         self.commits.notes_all = on_commit is not None
@@ -541,6 +542,8 @@ class GroupMember:
         try:
             if owned and not lost and self._config.enable_auto_commit and (offsets := self.processed()):
                 self.commit(offsets, timeout_ms)
+            if not lost and not self.commits.idle:  # those of commit_async: afterwards they name no member
+                self._driver.run(self._advance, lambda: self.commits.idle, max(0, deadline_ms - clock.now_ms()))
         except errors.KafkaError as error:
             log.warning("group %s: the commit before leaving failed, records may come twice: %s", self.group_id, error)
         finally:

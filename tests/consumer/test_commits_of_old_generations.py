@@ -1,0 +1,139 @@
+"""Commits that are sent later than they were asked for, while the group rebalances: time is moved by hand."""
+
+from __future__ import annotations
+
+import pytest
+from test_hostile_offsets import OFFSETS, A, B, C, Coordinator
+
+from kafkacore import errors
+from kafkacore import protocol as p
+from kafkacore.consumer.group.commits import OffsetCommits
+from kafkacore.errors import Code
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata
+
+
+class Rig:
+    """A coordinator that can be away, and a member whose generation and partitions the test changes."""
+
+    def __init__(self) -> None:
+        self.coordinator = Coordinator()
+        self.away = False
+        self.coordinator.ready = lambda now_ms: not self.away  # type: ignore[method-assign]
+        self.member = ConsumerGroupMetadata("g", 3, "m")
+        self.assigned = {A, B, C}
+        self.refused: list[errors.KafkaError] = []
+        self.commits = OffsetCommits(
+            self.coordinator,  # type: ignore[arg-type]
+            "g",
+            lambda: self.member,
+            retry_backoff_ms=100,
+            retry_backoff_max_ms=100,
+            refused=lambda cause, sent_as: self.refused.append(cause),
+            assigned=self.assigned.__contains__,
+        )
+
+    def rebalance(self, *taken_away) -> None:
+        self.member = self.member._replace(generation_id=self.member.generation_id + 1)
+        self.assigned.difference_update(taken_away)
+
+    def lose(self) -> None:
+        self.member = ConsumerGroupMetadata("g")
+
+    def step(self, ms: int = 0) -> None:
+        self.coordinator.now_ms += ms
+        self.commits.step(self.coordinator.now_ms)
+
+    def sent(self) -> list[p.OffsetCommitRequest]:
+        return [request for api, request, _, _ in self.coordinator.flying if api is p.OffsetCommitRequest]
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
+def test_what_was_given_up_since_is_not_committed(retried: bool) -> None:
+    """Another member has the partition by then, and its newer offset would be overwritten."""
+    rig = Rig()
+    rig.away = True
+    commit = rig.commits.commit(OFFSETS, retried=retried)
+    rig.step()
+    rig.rebalance()
+    rig.rebalance(A)
+    rig.away = False
+    rig.step()
+    assert rig.sent() == []
+    assert commit.done
+    assert isinstance(commit.error, errors.CommitFailed)
+    assert "t-0" in str(commit.error)
+
+
+def test_what_is_still_assigned_is_committed_in_the_generation_of_now() -> None:
+    """Two rebalances inside one call of commit."""
+    rig = Rig()
+    commit = rig.commits.commit(OFFSETS, retried=True)
+    for generation in (3, 4, 5):
+        rig.step()
+        (request,) = rig.sent()
+        assert (request.generation_id_or_member_epoch, request.member_id) == (generation, "m")
+        if generation < 5:
+            rig.coordinator.bend = lambda reply: reply._replace(
+                topics=[
+                    t._replace(partitions=[q._replace(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS) for q in t.partitions])
+                    for t in reply.topics
+                ]
+            )
+            rig.rebalance()
+        rig.coordinator.answer()
+        rig.coordinator.bend = None
+        rig.step()
+        rig.step(100)
+    assert (commit.done, commit.error) == (True, None)
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["commit_async", "commit"])
+def test_who_is_no_member_any_more_commits_nothing(retried: bool) -> None:
+    """Without a generation a commit is one of a group that only keeps offsets: an empty group takes it."""
+    rig = Rig()
+    rig.away = True
+    commit = rig.commits.commit(OFFSETS, retried=retried)
+    rig.step()
+    rig.lose()
+    rig.away = False
+    rig.step()
+    assert rig.sent() == []
+    assert commit.done
+    assert isinstance(commit.error, errors.CommitFailed)
+
+
+def test_who_never_was_a_member_commits() -> None:
+    rig = Rig()
+    rig.lose()
+    rig.away = True
+    commit = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=False)
+    rig.step()
+    rig.away = False
+    rig.step()
+    rig.coordinator.answer()
+    assert (commit.done, commit.error) == (True, None)
+
+
+@pytest.mark.parametrize("code", [Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH])
+def test_fenced_while_a_commit_is_in_flight(code: Code) -> None:
+    """The answer comes when a heartbeat has said the same, and the member has joined again: it ends nothing of the new generation."""
+    rig = Rig()
+    first = rig.commits.commit({A: OffsetAndMetadata(1)}, retried=True)
+    second = rig.commits.commit({A: OffsetAndMetadata(2)}, retried=True)
+    rig.step()
+    rig.lose()
+    rig.rebalance()
+    rig.member = ConsumerGroupMetadata("g", 5, "n")
+    rig.coordinator.bend = lambda reply: reply._replace(
+        topics=[t._replace(partitions=[q._replace(error_code=code) for q in t.partitions]) for t in reply.topics]
+    )
+    rig.coordinator.answer()
+    rig.coordinator.bend = None
+    assert first.done
+    assert isinstance(first.error, (errors.RebalanceInProgress, errors.FencedInstanceId))
+    assert len(rig.refused) == 1
+    rig.step()
+    (request,) = rig.sent()
+    assert (request.generation_id_or_member_epoch, request.member_id) == (5, "n")
+    rig.coordinator.answer()
+    assert (second.done, second.error) == (True, None)
