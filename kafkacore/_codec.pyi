@@ -1051,6 +1051,8 @@ class TransactionGate:
     at: tuple[Any, ...]
     wanted: dict[PartitionQueue, None]
     busy: bool
+    @property
+    def takes_records(self) -> bool: ...
 
 class TransactionsCore:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -734,6 +734,8 @@ cdef class AccumulatorCore:
     cdef bint give_back(self, ProducerBatch batch) except -1:
         cdef PooledBuffer buffer
         self._incomplete.pop(batch, None)
+        if not len(self._incomplete) and self._transactions is not None and self._transactions.gate is not None:
+            self._transactions.gate.batches_done()
         self._look_at_all = True
         if batch.released:
             return False

@@ -47,6 +47,16 @@ cdef class TransactionGate:
         """True when send() may take records."""
         return (<tuple> self._at)[STANDING_PHASE] is PHASE_OPEN
 
+    @property
+    def takes_records(self):
+        """True when send() may take records."""
+        return self.is_open()
+
+    cdef inline void batches_done(self):
+        """No batch is left without an outcome: a commit may have waited for that."""
+        if self.is_committing():
+            self.busy = True
+
     cdef inline bint is_committing(self):
         return (<tuple> self._at)[STANDING_PHASE] is PHASE_COMMITTING
 

@@ -180,8 +180,9 @@ class KafkaProducer(ProducerCore):
 
     def _check_sending(self) -> None:
         self._check_open()
-        if self._engine is not None:
-            self._engine.check_sending()
+        engine = self._engine
+        if engine is not None and not engine.gate.takes_records:
+            engine.check_sending()
 
     def _roll(self, queue: TopicQueue, chosen: PartitionQueue | None, record_bytes: int) -> int:
         """Called by the append path when the open batch does not take a record; returns how long it waited, ms."""
@@ -198,7 +199,7 @@ class KafkaProducer(ProducerCore):
         # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
         self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
-        if self._engine is not None:
+        if self._engine is not None and not self._engine.gate.takes_records:
             self._engine.check_sending()                  # the transaction may have ended during a wait for memory
         return self._clock.now_ms() - now_ms
 

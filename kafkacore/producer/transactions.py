@@ -86,6 +86,8 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 COMMITS = frozenset({Phase.COMMITTING, Phase.DECIDING})
 FAILED = frozenset({Phase.ABORTABLE, Phase.FATAL})
 WRITING = frozenset({Phase.OPEN, Phase.COMMITTING})
+ENDS_WITHOUT_BATCHES = frozenset({Phase.COMMITTING, Phase.ABORTING})
+ABORT_BEGINS_IN = frozenset({Phase.OPEN, Phase.COMMITTING, Phase.PREPARED, Phase.ABORTABLE})
 
 _codec._bind_transaction_phases(Phase.OPEN, Phase.COMMITTING)
 
@@ -263,6 +265,10 @@ class Standing(NamedTuple):
     prepared: Described | None = None
     refused: KafkaError | None = None
 
+    def moved_to(self, phase: Phase) -> Standing:
+        """The same in another phase."""
+        return Standing(phase, *self[1:])
+
 
 NOTHING_WRITTEN = Described("Empty", -1, -1, ())
 
@@ -341,14 +347,15 @@ class TransactionEngine:
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
             at.last.delivery.resolve(-1, -1, None)
         self._go(
-            at._replace(
-                phase=Phase.OPEN,
-                adds_by_writing=adds_by_writing and not at.reused,
-                added=set(),
-                asked=False,
-                groups=frozenset(),
-                ended=False,
-                bump=adds_by_writing and at.reused,               # rule 6: so that the one after it can
+            Standing(
+                Phase.OPEN,
+                adds_by_writing and not at.reused,
+                set(),
+                at.producer_id,
+                at.epoch,
+                bump=adds_by_writing and at.reused,               # rule 7: so that the one after it can
+                last=at.last,
+                reused=at.reused,
             )
         )
 
@@ -403,23 +410,20 @@ class TransactionEngine:
 
     def settle(self) -> None:
         """Begins steps and ends those whose outcome is known."""
-        if not self.steps:
+        steps = self.steps
+        if not steps:
             return
-        if self._step_of(StepKind.ABORT) is not None and self.at.phase in (
-            Phase.OPEN,
-            Phase.COMMITTING,
-            Phase.PREPARED,
-            Phase.ABORTABLE,
-        ):
-            self._go(self.at._replace(phase=Phase.ABORTING))
-        while self.steps:
-            step = self.steps[0]
+        at = self.at
+        if at.phase in ABORT_BEGINS_IN and self._step_of(StepKind.ABORT) is not None:
+            self._go(at.moved_to(Phase.ABORTING))
+        while steps:
+            step = steps[0]
             if not step.delivery.finished:                        # else Ctrl+C came before it was taken off
                 pending, error = self._fate(step)
                 if pending:
                     return
                 step.delivery.resolve(-1, -1, error)
-            self.steps.popleft()
+            steps.popleft()
 
     def _unfinished(self) -> list[Step]:
         return [step for step in tuple(self.steps) if not step.delivery.finished]
@@ -440,7 +444,7 @@ class TransactionEngine:
             return False, fresh(at.error)
         if step.kind is StepKind.INIT:
             if at.phase is Phase.UNINITIALIZED:
-                self._go(at._replace(phase=Phase.INITIALIZING))
+                self._go(at.moved_to(Phase.INITIALIZING))
                 return True, None
             if at.phase is Phase.READY and at.last is not None and at.last.kind is StepKind.INIT:
                 return False, None                                # as below
@@ -460,7 +464,7 @@ class TransactionEngine:
             return False, self._refusal(step.kind.value, at)
         commit = step.kind is StepKind.COMMIT
         if commit and at.phase in (Phase.OPEN, Phase.PREPARED):
-            self._go(at._replace(phase=Phase.COMMITTING))
+            self._go(at.moved_to(Phase.COMMITTING))
             return True, None
         if at.phase in (COMMITS if commit else (Phase.ABORTING,)):
             return True, None
@@ -474,10 +478,10 @@ class TransactionEngine:
     @property
     def awaits_batches(self) -> bool:
         """True when a commit, or what prepares one, is all that is under way, and nothing keeps it but batches without an outcome."""
-        if self.at.phase is not Phase.COMMITTING or self.gate.wanted or self.outstanding is not None or len(self.steps) != 1:
+        if self.at.phase is not Phase.COMMITTING or self.outstanding is not None or len(self.steps) != 1:
             return False
         step = self.steps[0]
-        return step.kind in FLUSHING and not step.delivery.finished
+        return step.kind in FLUSHING and not step.delivery.finished and not self._wanted()
 
     @property
     def has_work(self) -> bool:
@@ -485,6 +489,8 @@ class TransactionEngine:
         return bool(self.steps) or self.outstanding is not None or (self.at.phase in WRITING and bool(self._wanted()))
 
     def _wanted(self) -> list[PartitionQueue]:
+        if not self.gate.wanted:
+            return []
         added = self.at.added
         return [queue for queue in list(self.gate.wanted) if queue not in added]
 
@@ -499,7 +505,7 @@ class TransactionEngine:
         if at.phase is Phase.INITIALIZING:
             return Ask(Kind.INIT, NO_PRODUCER_ID, NO_EPOCH, False)
         if at.phase in WRITING:
-            if wanted := self._wanted():
+            if self.gate.wanted and (wanted := self._wanted()):
                 return self._about(Ask(Kind.PARTITIONS, at.producer_id, at.epoch, False, partitions=tuple(wanted)))
             step = self.steps[0] if self.steps else None
             if step is not None and step.kind is StepKind.OFFSETS:
@@ -507,7 +513,7 @@ class TransactionEngine:
                     self._go(at._replace(last=step))
                     return None
                 return self._about(self._offsets_ask(step, at))
-        if at.phase not in (Phase.COMMITTING, Phase.DECIDING, Phase.ABORTING) or (has_batches and at.phase is not Phase.DECIDING):
+        if at.phase is not Phase.DECIDING and (has_batches or at.phase not in ENDS_WITHOUT_BATCHES):
             return None
         if at.phase is Phase.COMMITTING and (step := self._step_of(StepKind.PREPARE)) is not None:
             if at.asked or at.added:
@@ -518,7 +524,7 @@ class TransactionEngine:
             if adds_by_writing and not at.adds_by_writing and not at.bump:
                 self._go(at := at._replace(bump=True))
             if at.phase is Phase.COMMITTING:                      # a record sent meanwhile must not leave behind the decision
-                self._go(at._replace(phase=Phase.DECIDING))
+                self._go(at.moved_to(Phase.DECIDING))
             return Ask(Kind.END, at.producer_id, at.epoch, at.adds_by_writing, commit=at.phase is not Phase.ABORTING)
         if at.bump:
             return Ask(Kind.INIT, at.producer_id, at.epoch, at.adds_by_writing)

@@ -17,11 +17,13 @@ from kafkacore.net.coordinator import GROUP, TRANSACTION, CoordinatorLink
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.producer.transactions import (
     FIRST_THAT_ADDS_BY_WRITING,
+    WRITING,
     Ask,
     Described,
     Kind,
     Outcome,
     Phase,
+    Standing,
     Step,
     StepKind,
     TransactionEngine,
@@ -53,6 +55,11 @@ LAST_OF_CLIENTS = 3                            # of AddPartitionsToTxn: later ve
 FIRST_INIT_WITH_EPOCH = 3
 FIRST_END_WITH_EPOCH = 5
 FIRST_OFFSETS_THAT_ADD = 5
+
+REFUSING = frozenset({Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL})
+"""What is queued is failed, not sent."""
+CALM = frozenset({Phase.READY, Phase.OPEN})
+"""A step of the engine would do nothing but end calls."""
 
 Versions = tuple[int | None, int | None]
 
@@ -110,57 +117,59 @@ class TransactionRequests:
         Returns:
             Milliseconds until there may be more to do without an event.
         """
-        if self._awaits_batches:                                  # a short cut: `_step_in_full` would find nothing to do
-            self.engine.gate.busy = True
-            return NEVER_MS
-        return self._step_in_full(now_ms)
-
-    @property
-    def _awaits_batches(self) -> bool:
-        """True in the passes of a commit that only bring its batches to the brokers: as many as there are answers to Produce."""
-        return self.engine.awaits_batches and self._accumulator.has_incomplete and not self._books.has_doubts
-
-    def _step_in_full(self, now_ms: int) -> int:
         engine = self.engine
         engine.gate.busy = False                                  # before the look: what comes meanwhile sets it again
-        if self._closing() and not engine.steps and engine.at.phase in (Phase.OPEN, Phase.ABORTABLE):
-            log.warning("transactional id %s: the open transaction is aborted, since the producer is closed", self._transactional_id)
-            engine.submit(StepKind.ABORT)
-        elif self._closing() and engine.at.phase is Phase.INITIALIZING:
-            engine.refuse(errors.ClosedError("the producer was closed before init_transactions() came to its end"))
+        if self._closing():
+            self._end_open()
+        if self._books.has_doubts and engine.at.phase in WRITING and self._books.find_gaps():
+            engine.batch_failed(errors.OutOfOrderSequence("records are missing between those the broker has taken"), True)
         engine.settle()
         self._adopt()
-        self._look_for_gaps()
-        failing = self._fail_records()
+        settled = engine.at
+        failing = settled.phase in REFUSING
+        if failing:
+            self._fail_records(settled)
         wait_ms = NEVER_MS if engine.outstanding is not None else self._ask(now_ms)
-        engine.settle()
-        self._adopt()
-        if engine.has_work or (failing and self._accumulator.has_incomplete):
-            engine.gate.busy = True
+        if engine.at is not settled and engine.outstanding is None:
+            engine.settle()
+            self._adopt()
+        has_batches = self._accumulator.has_incomplete
+        if engine.outstanding is not None or (failing and has_batches) or (engine.has_work and not (has_batches and engine.awaits_batches)):
+            engine.gate.busy = True                               # else the last of the batches sets it (native/accumulate.pxi)
         return wait_ms
 
+    def _end_open(self) -> None:
+        """The producer is being closed: what is open is aborted."""
+        engine = self.engine
+        if not engine.steps and engine.at.phase in (Phase.OPEN, Phase.ABORTABLE):
+            log.warning("transactional id %s: the open transaction is aborted, since the producer is closed", self._transactional_id)
+            engine.submit(StepKind.ABORT)
+        elif engine.at.phase is Phase.INITIALIZING:
+            engine.refuse(errors.ClosedError("the producer was closed before init_transactions() came to its end"))
+
+    def _conclude(self) -> None:
+        """After a good answer: where it ends a call, its caller hears of that now, and the engine needs no pass for it."""
+        engine = self.engine
+        engine.gate.busy = False                                  # as in `step`
+        self._adopt()
+        engine.settle()
+        if engine.has_work or self._closing():
+            engine.gate.busy = True
+
     def _adopt(self) -> None:
-        at = self.engine.at
+        at, books = self.engine.at, self._books
         if at.phase is Phase.FATAL and at.error is not None:
-            self._books.fail(at.error)
-        elif at.producer_id >= 0:                                 # they change between two transactions only, when nothing is under way
-            self._books.adopt(at.producer_id, at.epoch)
+            books.fail(at.error)
+        elif at.producer_id >= 0 and (at.epoch != books.epoch or at.producer_id != books.producer_id):
+            books.adopt(at.producer_id, at.epoch)                 # they change between two transactions only, when nothing is under way
 
-    def _look_for_gaps(self) -> None:
-        if self.engine.at.phase in (Phase.OPEN, Phase.COMMITTING) and self._books.find_gaps():
-            self.engine.batch_failed(errors.OutOfOrderSequence("records are missing between those the broker has taken"), True)
-
-    def _fail_records(self) -> bool:
-        """Fails the records that are never sent; True while the transaction takes none."""
-        at = self.engine.at
-        if at.phase not in (Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL):
-            return False
+    def _fail_records(self, at: Standing) -> None:
+        """Fails the records that are never sent."""
         if self._accumulator.has_incomplete:
             error = at.error
             if at.phase is Phase.ABORTING or error is None:
                 error = errors.TransactionAborted("the transaction was aborted before the record was sent")
             self._fail_queued(error)
-        return True
 
     def _ask(self, now_ms: int) -> int:
         """Sends the next ask, if there is one and its coordinator can be reached."""
@@ -220,7 +229,10 @@ class TransactionRequests:
                 log.exception("an answer to %s is of no use", api.__name__)
                 lost = errors.DisconnectError(f"the answer to {ask.kind.value} is of no use: {error!r}", broker=link.broker_id)
                 outcome, refresh = Outcome(lost), self.engine.answered(ask, Outcome(lost), self._clock.now_ms())
-            if refresh and outcome.error is not None:
+            if outcome.error is None:
+                if self.engine.at.phase in CALM:
+                    self._conclude()
+            elif refresh:
                 link.lost(outcome.error)
 
         self.engine.sent(ask)
@@ -291,6 +303,8 @@ class TransactionRequests:
                 error = lost
             return Outcome(error)
         body: Any = response.response
+        if ask.kind is Kind.END and not body.error_code:
+            return Outcome(None, body.producer_id, body.producer_epoch) if response.version >= FIRST_END_WITH_EPOCH else Outcome()
         name = f"{ask.kind.value} v{response.version}"
         if ask.kind is Kind.PARTITIONS:
             named = {(queue.topic, queue.index): queue for queue in ask.partitions}
@@ -313,11 +327,7 @@ class TransactionRequests:
             return Outcome(None, found.producer_id, found.producer_epoch, described=described_of(found))
         if body.error_code:
             return Outcome(errors.from_code(body.error_code, f"transactional id {self._transactional_id}", broker=broker, api=name))
-        if ask.kind is Kind.INIT:
-            return Outcome(None, body.producer_id, body.producer_epoch)
-        if ask.kind is Kind.END and response.version >= FIRST_END_WITH_EPOCH:
-            return Outcome(None, body.producer_id, body.producer_epoch)
-        return Outcome()
+        return Outcome(None, body.producer_id, body.producer_epoch) if ask.kind is Kind.INIT else Outcome()
 
     @staticmethod
     def _first_error(codes: dict[tuple[str, int], int], asked: list[Any], api: str, broker: int) -> KafkaError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from broker_model import LOST
@@ -25,46 +26,54 @@ def begun(version: int) -> TransactionalBench:
 
 
 @pytest.fixture(autouse=True)
-def steps_in_full(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Phase]]:
-    """The phases of steps that were not cut short. Where a step is, the general way is gone too: it changes nothing, here in each test."""
-    cut_short, in_full = TransactionRequests.step, TransactionRequests._step_in_full
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Phase]]:
+    """The phases in which a pass asked the engine. Where it did not, a look changes nothing: here after each pass of each test."""
+    step, init, poll = TransactionRequests.step, TransactionalBench.__init__, TransactionalBroker.poll
     phases: list[Phase] = []
+    benches: dict[TransactionalBroker, TransactionalBench] = {}
     differences: list[object] = []                        # not raised within the pass: the Sender would go on after it
 
     def counted(requests: TransactionRequests, now_ms: int) -> int:
         phases.append(requests.engine.at.phase)
-        return in_full(requests, now_ms)
+        return step(requests, now_ms)
 
-    def compared(requests: TransactionRequests, now_ms: int) -> int:
-        if not requests._awaits_batches:
-            return cut_short(requests, now_ms)
+    def noted(bench: TransactionalBench, *args: Any, **options: Any) -> None:
+        init(bench, *args, **options)
+        benches[bench.broker] = bench
+
+    def looked(broker: TransactionalBroker, timeout_ms: int, now_ms: int) -> None:
+        requests, books = benches[broker].sender.transactional, benches[broker].sender.transactions
+        assert requests is not None
+        assert books is not None
         engine = requests.engine
-        before = (engine.at, list(engine.steps), None, True, NEVER_MS)
-        wait_ms = in_full(requests, now_ms)
-        after = (engine.at, list(engine.steps), engine.outstanding, engine.gate.busy, wait_ms)
-        engine.gate.busy = False
-        short_wait_ms = cut_short(requests, now_ms) if requests._awaits_batches else wait_ms
-        if after != before or short_wait_ms != NEVER_MS or not engine.gate.busy:
-            differences.append((before, after, short_wait_ms, engine.gate.busy))
-        return wait_ms
+        if not engine.gate.busy and not books.has_doubts:
+            before = (engine.at, list(engine.steps), None, False, NEVER_MS)
+            wait_ms = step(requests, now_ms)
+            after = (engine.at, list(engine.steps), engine.outstanding, engine.gate.busy, wait_ms)
+            if after != before:
+                differences.append((before, after))
+        poll(broker, timeout_ms, now_ms)
 
-    monkeypatch.setattr(TransactionRequests, "_step_in_full", counted)
-    monkeypatch.setattr(TransactionRequests, "step", compared)
+    monkeypatch.setattr(TransactionRequests, "step", counted)
+    monkeypatch.setattr(TransactionalBench, "__init__", noted)
+    monkeypatch.setattr(TransactionalBroker, "poll", looked)
     yield phases
     assert not differences
 
 
-def test_steps_of_a_commit_do_not_grow_with_its_batches(steps_in_full: list[Phase]) -> None:
-    def steps(batches: int) -> int:
-        bench = begun(2)
-        for nth in range(batches):
-            bench.send("t", "x" * 9_000, partition=nth % 2)
-        steps_in_full.clear()
-        bench.commit_transaction()
-        assert bench.broker.committed == [[b"x" * 9_000] * batches]
-        return len(steps_in_full)
-
-    assert steps(60) == steps(2)
+@VERSIONS
+@pytest.mark.parametrize("batches", [2, 60])
+def test_a_commit_asks_the_engine_no_more_often_for_many_batches(steps: list[Phase], version: int, batches: int) -> None:
+    bench = begun(version)
+    for nth in range(batches):
+        bench.send("t", "x" * 9_000, partition=nth % 2)
+    steps.clear()
+    bench.commit_transaction()
+    assert bench.broker.committed == [[b"x" * 9_000] * batches]
+    adding = [] if version == 2 else [Phase.COMMITTING, Phase.COMMITTING]   # it asks for the partitions, and takes them in
+    assert steps == [Phase.OPEN, *adding, Phase.COMMITTING]
+    bench.step()
+    assert steps[-1] is Phase.COMMITTING, "the answer to EndTxn ended the call; no pass looks again"
 
 
 def test_an_abort_while_a_commit_waits_for_its_records_is_no_short_cut() -> None:
@@ -79,7 +88,7 @@ def test_an_abort_while_a_commit_waits_for_its_records_is_no_short_cut() -> None
     assert isinstance(future.exception(0), errors.TransactionAborted)
 
 
-def test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once(steps_in_full: list[Phase]) -> None:
+def test_a_gap_that_shows_while_a_commit_waits_ends_it_at_once() -> None:
     bench = begun(2)
     bench.broker.faults.extend([Code.NOT_LEADER_OR_FOLLOWER] * 100)
     bench.send("t", "x", partition=0)
