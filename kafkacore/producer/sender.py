@@ -626,6 +626,8 @@ class Sender(SenderCore):
         napped = self._calls != seen and not self._closing
         if napped:
             seen = self._calls
+            if self._callers:                                         # the first of them looks at what is urgent, or `_leave` says it again
+                self._nap_gate.acquire(blocking=False)
             self._leave()
             self._nap_gate.acquire(timeout=self._nap_s)
             if not self._io.acquire(blocking=False):

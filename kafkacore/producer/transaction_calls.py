@@ -42,7 +42,7 @@ def await_step(sender: Sender, step: Step, timeout_s: float) -> None:
         KafkaTimeoutError: the time is over; the step goes on.
         KafkaError: it failed.
     """
-    sender.wake(-1, True)
+    sender.wake(-1, False)                                    # no need to end a nap: this thread drives then
     try:
         sender.wait(step.delivery, timeout_s)
     except KafkaTimeoutError:

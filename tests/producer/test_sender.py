@@ -1001,6 +1001,31 @@ def test_the_sender_sleeps_while_a_caller_drives() -> None:
     assert not sender._watching
 
 
+@pytest.mark.parametrize("callers", [0, 1])
+def test_what_was_urgent_before_a_caller_came_leaves_the_driving_to_it(callers: int) -> None:
+    """Else the thread drove on, and each answer that the caller waits for would cost two switches of threads."""
+    sender = started().sender
+    order: list[str] = []
+
+    class NapGate:
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            order.append("nap" if blocking else "what was urgent is forgotten")
+            return True
+
+    class CallersGate:
+        def locked(self) -> bool:
+            return True
+
+        def release(self) -> None:
+            order.append("the caller is told")
+
+    sender._nap_gate = NapGate()
+    sender._callers.extend(CallersGate() for _ in range(callers))
+    sender._calls = 1
+    assert sender._nap_or_pass(0) == 1
+    assert order == (["what was urgent is forgotten", "the caller is told", "nap"] if callers else ["nap"])
+
+
 def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record's error names what failed, should it not be delivered after all."""
     monkeypatch.setattr(sender_module, "ERROR_PAUSE_S", 0)
