@@ -16,6 +16,9 @@ class Clock(Protocol):
     def now_ms(self) -> int:
         """Monotonic milliseconds from an unnamed origin."""
 
+    def now_ns(self) -> int:
+        """`now_ms` in nanoseconds."""
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
 
@@ -28,6 +31,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """Monotonic milliseconds; does not jump when the wall clock is set."""
         return time.monotonic_ns() // 1_000_000
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns()
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
@@ -52,6 +59,10 @@ class ManualClock:
     def now_ms(self) -> int:
         """Monotonic milliseconds as last set."""
         return self._now_ms
+
+    def now_ns(self) -> int:
+        """The same in nanoseconds."""
+        return self._now_ms * 1_000_000
 
     def wall_ms(self) -> int:
         """Epoch milliseconds as last set."""
@@ -94,6 +105,10 @@ class JumpingClock:
     def now_ms(self) -> int:
         """Monotonic milliseconds, with the sleeps."""
         return self._system.now_ms() + self._asleep_ms
+
+    def now_ns(self) -> int:
+        """The same in nanoseconds."""
+        return self._system.now_ns() + self._asleep_ms * 1_000_000
 
     def wall_ms(self) -> int:
         """Epoch milliseconds, with the jumps and sleeps."""

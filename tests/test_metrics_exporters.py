@@ -207,6 +207,8 @@ def test_opentelemetry_reads_once_per_collection_and_knows_units() -> None:
         ("records-lag", "", False),
         ("compression-rate-avg", "", False),
         ("connection-creation-total", "", True),
+        ("txn-commit-time-ns-total", "ns", True),
+        ("txn-commit-total", "", True),
     ],
 )
 def test_units_follow_from_names(name: str, unit: str, counter: bool) -> None:

@@ -90,7 +90,9 @@ def is_counter(name: str) -> bool:
 
 
 def unit_of(name: str) -> str:
-    """The unit of a metric: "ms", "s", "bytes" or "" for plain numbers and rates."""
+    """The unit of a metric: "ns", "ms", "s", "bytes" or "" for plain numbers and rates."""
+    if "-time-ns-" in name:
+        return "ns"
     if "-seconds-" in name:
         return "s"
     if "-rate" in name:

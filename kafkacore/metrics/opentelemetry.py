@@ -25,7 +25,7 @@ from kafkacore.producer import producer_metrics
 
 __all__ = ["KafkaInstruments"]
 
-_UCUM = {"ms": "ms", "s": "s", "bytes": "By", "": "1"}
+_UCUM = {"ns": "ns", "ms": "ms", "s": "s", "bytes": "By", "": "1"}
 
 
 class KafkaInstruments:

@@ -50,7 +50,7 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
-from kafkacore.producer.producer_metrics import of_producer
+from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
 from kafkacore.producer.transactions import StepKind, TransactionEngine
@@ -153,6 +153,7 @@ class KafkaProducer(ProducerCore):
             on_metadata=lambda: _update_topics(this()),
             engine=self._engine,
         )
+        self._transaction_stats = TransactionStats()
         self._interceptors = tuple(settings_.interceptors)
         self._made: set[str] = set()
         self._topics_version = -1  # of the metadata that _update_topics has taken in
@@ -462,12 +463,14 @@ class KafkaProducer(ProducerCore):
         offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
         group: ConsumerGroupMetadata | None = None,
     ) -> None:
+        began_ns = self._clock.now_ns()
         self._check_open()
         engine = self._transactional(kind.value)
         if self._sender.in_io_thread:
             raise IllegalStateError(f"a delivery callback cannot call {kind.value}(): the thread that would do it is this one")
         step = engine.submit(kind, offsets, group)
         await_step(self._sender, step, self.config.max_block_ms / 1000 if timeout is None else timeout)
+        self._transaction_stats.ended(kind.value, self._clock.now_ns() - began_ns)
 
     def _transactional(self, call: str) -> TransactionEngine:
         if self._engine is None:
@@ -494,9 +497,11 @@ class KafkaProducer(ProducerCore):
             IllegalStateError: one is open, or init_transactions() was not called.
         """
         self._check_open()
+        began_ns = self._clock.now_ns()
         engine = self._transactional("begin_transaction")
         assert self._sender.transactional is not None
         engine.begin(self._sender.transactional.adds_by_writing)
+        self._transaction_stats.ended("begin_transaction", self._clock.now_ns() - began_ns)
 
     def send_offsets_to_transaction(
         self,
@@ -674,6 +679,8 @@ class KafkaProducer(ProducerCore):
             return grouped(self.measured())
         return {
             **self._sender.counters,
+            "transactions_committed": self._transaction_stats.committed,
+            "transactions_aborted": self._transaction_stats.aborted,
             "buffer_total_bytes": self._pool.total_bytes,
             "buffer_available_bytes": self._pool.available_bytes,
             "waiting_threads": self._pool.queued,
@@ -684,7 +691,7 @@ class KafkaProducer(ProducerCore):
         """What `metrics(detail=True)` holds, with group, name and tags apart; for exporters (kafkacore.metrics)."""
         sender = self._sender
         network, topics = NetworkStats.of(sender.client), list(self._topics.values())
-        return list(of_producer(network, sender.stats, self._pool, topics, self._clock.now_ms()))
+        return list(of_producer(network, sender.stats, self._transaction_stats, self._pool, topics, self._clock.now_ms()))
 
     @property
     def closed(self) -> bool:

@@ -6,14 +6,18 @@ import math
 import threading
 from typing import Any
 
+import pytest
+from broker_model import LOST
 from producer_support import Bench, response
+from transaction_model import TransactionalBench
 
-from kafkacore import errors
+from kafkacore import errors, protocol
 from kafkacore.errors import Code
 from kafkacore.net.measure import NetworkStats, grouped
 from kafkacore.producer import KafkaProducer
-from kafkacore.producer.producer_metrics import all_names, of_producer
+from kafkacore.producer.producer_metrics import TransactionStats, all_names, of_producer
 from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import TopicPartition
 
 
 def started(**settings: Any) -> Bench:
@@ -24,7 +28,14 @@ def started(**settings: Any) -> Bench:
 
 def metrics(bench: Bench) -> dict[str, dict[str, float]]:
     return grouped(
-        of_producer(NetworkStats({}, 0), bench.sender.stats, bench.pool, list(bench._topics.values()), bench.clock.now_ms())
+        of_producer(
+            NetworkStats({}, 0),
+            bench.sender.stats,
+            getattr(bench, "_transaction_stats", TransactionStats()),
+            bench.pool,
+            list(bench._topics.values()),
+            bench.clock.now_ms(),
+        )
     )
 
 
@@ -112,6 +123,64 @@ def test_a_lost_answer_is_no_latency() -> None:
     bench.step()
     assert bench.sender.stats.latency_ms.count == 0
     assert metrics(bench)["producer-metrics"]["record-retry-total"] == 1
+
+
+def test_each_call_of_a_transaction_is_timed_and_ends_are_counted() -> None:
+    bench = TransactionalBench(2)
+    serve = bench.broker.serve
+    took_ms = {protocol.InitProducerIdRequest: 3, protocol.ProduceRequest: 10, protocol.EndTxnRequest: 5}
+
+    def timed(request: Any, message: Any) -> None:
+        bench.clock.advance(took_ms.get(type(message), 0))
+        serve(request, message)
+
+    def times_ms() -> dict[str, float]:
+        found = metrics(bench)["producer-metrics"]
+        return {name: found[f"txn-{name}-time-ns-total"] / 1e6 for name in ("init", "begin", "send-offsets", "commit", "abort")}
+
+    def ended() -> tuple[float, float]:
+        found = metrics(bench)["producer-metrics"]
+        return found["txn-commit-total"], found["txn-abort-total"]
+
+    bench.broker.serve = timed  # type: ignore[method-assign]
+    none = dict.fromkeys(times_ms(), 0.0)
+    assert times_ms() == none
+    bench.init_transactions()
+    assert times_ms() == none | {"init": 3}
+    for _ in range(2):
+        bench.begin_transaction()
+        bench.send("t", "x", partition=0)
+        bench.commit_transaction()
+    assert times_ms() == none | {"init": 3, "commit": 30}
+    bench.begin_transaction()
+    bench.send("t", "x", partition=0).result(60)
+    bench.abort_transaction()
+    assert times_ms() == none | {"init": 3, "commit": 30, "abort": 5}
+    assert ended() == (2, 1)
+    bench.begin_transaction()
+    bench.send("t", "x", partition=0).result(60)
+    bench.broker.ends.append(LOST)
+    with pytest.raises(errors.KafkaTimeoutError):
+        bench.commit_transaction(timeout=0.0)
+    assert ended() == (2, 1), "what did not end is not counted"
+    bench.commit_transaction()
+    assert ended() == (3, 1)
+
+
+def test_a_real_producer_measures_its_transactions() -> None:
+    with EmbeddedCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("t", b"x")
+                producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g")
+            producer.begin_transaction()
+            producer.abort_transaction()
+            found = producer.metrics(detail=True)["producer-metrics"]
+            assert all(found[f"txn-{name}-time-ns-total"] > 0 for name in ("init", "begin", "send-offsets", "commit", "abort"))
+            assert found["txn-commit-time-ns-total"] > found["txn-begin-time-ns-total"]
+            assert (producer.metrics()["transactions_committed"], producer.metrics()["transactions_aborted"]) == (1, 1)
 
 
 def test_a_real_producer_has_all_names_and_its_flat_ones_stay() -> None:

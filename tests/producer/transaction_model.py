@@ -10,6 +10,7 @@ from producer_support import Bench
 from kafkacore import errors, protocol
 from kafkacore.clock import ManualClock
 from kafkacore.producer import KafkaProducer
+from kafkacore.producer.producer_metrics import TransactionStats
 
 
 class TransactionalBroker(BrokerClient):
@@ -106,6 +107,7 @@ class TransactionalBench(Bench):
     def __init__(self, version: int, **options: Any) -> None:
         super().__init__(client=lambda clock: TransactionalBroker(clock, version), transactional_id="x", **options)
         self._sender = self.sender
+        self._transaction_stats = TransactionStats()
 
     def _check_open(self) -> None: ...
 
