@@ -1051,6 +1051,9 @@ class TransactionGate:
     at: tuple[Any, ...]
     wanted: dict[PartitionQueue, None]
     busy: bool
+    holds: bool
+    held: bool
+    first_answer_ms: int
     @property
     def takes_records(self) -> bool: ...
 

@@ -255,9 +255,12 @@ cdef class ProduceAttempt:
         """Settles the batches."""
         cdef ProducerStats stats = self.sender.stats
         cdef int64_t now_ms = response.request.sent_ms + response.latency_ms
+        cdef TransactionsCore books = self.sender.transactions
         if type(response.response) is PRODUCE_RESPONSE:
             stats.latency_ms.put(response.latency_ms, now_ms)
             stats.throttle_ms.put((<tuple> response.response)[1], now_ms)
+            if books is not None and books.gate is not None and books.gate.first_answer_ms < 0:
+                books.gate.first_answer_ms = response.latency_ms
         if self.generation != self.sender._generation:
             return
         if not self.all_well(response):

@@ -25,12 +25,16 @@ cdef class TransactionGate:
     cdef object _at                           # transactions.Standing
     cdef public dict wanted                   # partitions with batches ready that the transaction does not have yet, in order
     cdef public bint busy                     # the engine wants to be asked in the next pass
-    cdef bint fresh                           # `wanted` has grown since the last `take_fresh`
+    cdef public bint holds                    # transaction.version 2: batches wait until the markers of the last transaction are written
+    cdef public bint held                     # a batch waits for that
+    cdef public int64_t first_answer_ms       # how long the first answer to Produce in the transaction took, -1 before it
+    cdef bint fresh                           # `wanted` has grown, or a batch was held back, since the last `take_fresh`
 
     def __cinit__(self, at):
         self.at = at
         self.wanted = {}
         self.busy = True
+        self.first_answer_ms = -1
 
     @property
     def at(self):
@@ -72,6 +76,10 @@ cdef class TransactionGate:
         if queue in added:
             return True
         if at[STANDING_ADDS_BY_WRITING]:
+            if self.holds:
+                if not self.held:
+                    self.held = self.fresh = self.busy = True
+                return False
             added.add(queue)
             return True
         if queue not in self.wanted:

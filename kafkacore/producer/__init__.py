@@ -498,9 +498,9 @@ class KafkaProducer(ProducerCore):
         """
         self._check_open()
         began_ns = self._clock.now_ns()
-        engine = self._transactional("begin_transaction")
+        self._transactional("begin_transaction")
         assert self._sender.transactional is not None
-        engine.begin(self._sender.transactional.adds_by_writing)
+        self._sender.transactional.begin()
         self._transaction_stats.ended("begin_transaction", self._clock.now_ns() - began_ns)
 
     def send_offsets_to_transaction(

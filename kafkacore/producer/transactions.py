@@ -50,6 +50,8 @@ NO_EPOCH = -1
 ONGOING = "Ongoing"                            # as DescribeTransactions names an open transaction
 FIRST_THAT_ADDS_BY_WRITING = 2                 # of the feature transaction.version
 CONCURRENT_BACKOFF_MS = 10                     # the markers of the last transaction are written in a moment
+MARKER_LOOK_MS = 1                             # so they are, and a look at the transaction costs its coordinator little
+MARKER_LOOKS = 7                               # after that: 127 ms, longer than Kafka's leaders wait
 KEPT_ATTEMPTS = 10
 
 
@@ -100,7 +102,10 @@ class Kind(enum.Enum):
     GROUP = "AddOffsetsToTxn"
     OFFSETS = "TxnOffsetCommit"
     DESCRIBE = "DescribeTransactions"
+    MARKERS = "DescribeTransactions before writing"
     END = "EndTxn"
+
+    __hash__ = object.__hash__                 # as of Phase
 
 
 class Remedy(enum.Enum):
@@ -151,6 +156,7 @@ REMEDIES: dict[Kind, dict[int, Remedy]] = {
         Code.OFFSET_METADATA_TOO_LARGE: Remedy.ABORT,
         Code.INVALID_COMMIT_OFFSET_SIZE: Remedy.ABORT,
     },
+    Kind.MARKERS: {},
     Kind.DESCRIBE: {
         **_EVERYWHERE,
         Code.TRANSACTIONAL_ID_NOT_FOUND: Remedy.ABORT,
@@ -187,6 +193,8 @@ class StepKind(enum.Enum):
     PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
+
+    __hash__ = object.__hash__                 # as of Phase
 
 
 FLUSHING = frozenset({StepKind.PREPARE, StepKind.COMMIT})
@@ -335,17 +343,20 @@ class TransactionEngine:
 
     # ---- the application's threads -----------------------------------------------------------------------------------------------
 
-    def begin(self, adds_by_writing: bool) -> None:
+    def begin(self, adds_by_writing: bool, looks: bool = False) -> None:
         """Opens a transaction.
 
         Args:
             adds_by_writing: the brokers say that transaction.version 2 holds.
+            looks: if it does, nothing is written before the coordinator has said that the markers of the last transaction are.
         """
         at = self.at
         if at.phase is not Phase.READY:
             raise self._refusal("begin_transaction", at)
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
             at.last.delivery.resolve(-1, -1, None)
+        gate = self.gate
+        gate.holds, gate.held, gate.first_answer_ms = looks and adds_by_writing and not at.reused, False, -1
         self._go(
             Standing(
                 Phase.OPEN,
@@ -481,12 +492,22 @@ class TransactionEngine:
         if self.at.phase is not Phase.COMMITTING or self.outstanding is not None or len(self.steps) != 1:
             return False
         step = self.steps[0]
-        return step.kind in FLUSHING and not step.delivery.finished and not self._wanted()
+        return step.kind in FLUSHING and not step.delivery.finished and not self._holds_back and not self._wanted()
 
     @property
     def has_work(self) -> bool:
         """True while the engine has something to do, or waits for an answer."""
-        return bool(self.steps) or self.outstanding is not None or (self.at.phase in WRITING and bool(self._wanted()))
+        if self.steps or self.outstanding is not None:
+            return True
+        return self.at.phase in WRITING and (self._holds_back or bool(self._wanted()))
+
+    @property
+    def _holds_back(self) -> bool:
+        return self.gate.holds and self.gate.held
+
+    def _let_go(self) -> None:
+        """Batches need not wait for the markers of the last transaction any more."""
+        self.gate.holds = self.gate.held = False
 
     def _wanted(self) -> list[PartitionQueue]:
         if not self.gate.wanted:
@@ -508,6 +529,8 @@ class TransactionEngine:
             if self.gate.wanted and (wanted := self._wanted()):
                 return self._about(Ask(Kind.PARTITIONS, at.producer_id, at.epoch, False, partitions=tuple(wanted)))
             step = self.steps[0] if self.steps else None
+            if self.gate.holds and (self.gate.held or (step is not None and step.kind is StepKind.OFFSETS)):
+                return Ask(Kind.MARKERS, at.producer_id, at.epoch, True)
             if step is not None and step.kind is StepKind.OFFSETS:
                 if not step.offsets:
                     self._go(at._replace(last=step))
@@ -591,6 +614,8 @@ class TransactionEngine:
         elif ask.kind is Kind.OFFSETS:
             if at.phase in WRITING:
                 self._go(at._replace(last=ask.step))
+        elif ask.kind is Kind.MARKERS:
+            self._let_go()
         elif ask.kind is Kind.DESCRIBE:
             if at.phase is Phase.COMMITTING:
                 self._described(ask, outcome, at)
@@ -625,11 +650,16 @@ class TransactionEngine:
         if ask.step is not None:
             for stored in outcome.stored:
                 ask.step.offsets.pop(stored, None)
+        if ask.kind is Kind.MARKERS and (error.code != Code.CONCURRENT_TRANSACTIONS or self._tries == MARKER_LOOKS):
+            self._tries = 0
+            self._let_go()                                        # leaders wait for the markers, and what is wrong shows with EndTxn
+            return error.code == Code.NOT_COORDINATOR
         remedy = self.remedy(ask, error)
         if remedy in (Remedy.RETRY, Remedy.REFRESH):
             self.attempts.append(error)
             if error.code == Code.CONCURRENT_TRANSACTIONS:
-                pause_ms = min(CONCURRENT_BACKOFF_MS << min(self._tries, 20), self._backoff_ms(self._tries))
+                first_ms = MARKER_LOOK_MS if ask.kind is Kind.MARKERS else CONCURRENT_BACKOFF_MS
+                pause_ms = min(first_ms << min(self._tries, 20), self._backoff_ms(self._tries))
             else:
                 pause_ms = self._backoff_ms(self._tries)
             self._tries += 1

@@ -15,6 +15,7 @@ from kafkacore.errors import Code, KafkaError
 from kafkacore.net.committed import topics_to_commit
 from kafkacore.net.coordinator import GROUP, TRANSACTION, CoordinatorLink
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
+from kafkacore.producer.marker_wait import MarkerWait
 from kafkacore.producer.transactions import (
     FIRST_THAT_ADDS_BY_WRITING,
     WRITING,
@@ -61,6 +62,9 @@ REFUSING = frozenset({Phase.ABORTING, Phase.ABORTABLE, Phase.FATAL})
 CALM = frozenset({Phase.READY, Phase.OPEN})
 """A step of the engine would do nothing but end calls."""
 
+MARKERS_PENDING = frozenset({"PrepareCommit", "PrepareAbort"})
+"""States of a transaction as DescribeTransactions names them."""
+
 Versions = tuple[int | None, int | None]
 
 
@@ -105,11 +109,17 @@ class TransactionRequests:
         self._trying: tuple[Step | None, int] = (None, 0)         # init_transactions(), and Metadata.fatal_count when it began
         self._fail_queued = fail_queued
         self._closing = closing
+        self.marker_wait = MarkerWait(engine.gate)
 
     @property
     def adds_by_writing(self) -> bool:
         """Whether the next transaction goes by transaction.version 2."""
         return self._client.finalized_features.get("transaction.version", 0) >= FIRST_THAT_ADDS_BY_WRITING
+
+    def begin(self) -> None:
+        """Opens a transaction, in a thread of the application."""
+        adds_by_writing = self.adds_by_writing
+        self.engine.begin(adds_by_writing, adds_by_writing and self.marker_wait.begins(self._clock.now_ms()))
 
     def step(self, now_ms: int) -> int:
         """Does what the transaction needs in this pass.
@@ -230,6 +240,8 @@ class TransactionRequests:
                 lost = errors.DisconnectError(f"the answer to {ask.kind.value} is of no use: {error!r}", broker=link.broker_id)
                 outcome, refresh = Outcome(lost), self.engine.answered(ask, Outcome(lost), self._clock.now_ms())
             if outcome.error is None:
+                if ask.kind is Kind.END:
+                    self.marker_wait.ended(self._clock.now_ms(), response.latency_ms)
                 if self.engine.at.phase in CALM:
                     self._conclude()
             elif refresh:
@@ -269,7 +281,7 @@ class TransactionRequests:
         if ask.kind is Kind.OFFSETS:
             adds: Versions = (FIRST_OFFSETS_THAT_ADD, None) if ask.adds_by_writing else (None, FIRST_OFFSETS_THAT_ADD - 1)
             return TxnOffsetCommitRequest, self._offsets(ask), adds
-        if ask.kind is Kind.DESCRIBE:
+        if ask.kind in (Kind.DESCRIBE, Kind.MARKERS):
             described = DescribeTransactionsRequest(transactional_ids=[who])
             return DescribeTransactionsRequest, lambda version: described, (None, None)
         end = EndTxnRequest(transactional_id=who, producer_id=ask.producer_id, producer_epoch=ask.epoch, committed=ask.commit)
@@ -320,14 +332,22 @@ class TransactionRequests:
             if error is None:
                 return Outcome()
             return Outcome(error, stored=tuple(TopicPartition(*at) for at, code in stored.items() if not code))
-        if ask.kind is Kind.DESCRIBE:
+        if ask.kind in (Kind.DESCRIBE, Kind.MARKERS):
             [found] = body.transaction_states
             if found.error_code:
                 return Outcome(errors.from_code(found.error_code, f"transactional id {self._transactional_id}", broker=broker, api=name))
+            if ask.kind is Kind.MARKERS:
+                return Outcome(self._pending(found.transaction_state, broker, name))
             return Outcome(None, found.producer_id, found.producer_epoch, described=described_of(found))
         if body.error_code:
             return Outcome(errors.from_code(body.error_code, f"transactional id {self._transactional_id}", broker=broker, api=name))
         return Outcome(None, body.producer_id, body.producer_epoch) if ask.kind is Kind.INIT else Outcome()
+
+    def _pending(self, state: str, broker: int, api: str) -> KafkaError | None:
+        """The error with which the coordinator would answer what begins a transaction now."""
+        if state not in MARKERS_PENDING:
+            return None
+        return errors.ConcurrentTransactions(f"transactional id {self._transactional_id} is in state {state}", broker=broker, api=api)
 
     @staticmethod
     def _first_error(codes: dict[tuple[str, int], int], asked: list[Any], api: str, broker: int) -> KafkaError | None:

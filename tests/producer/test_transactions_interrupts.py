@@ -106,6 +106,20 @@ def test_an_abort(version: int, faults: Any) -> None:
     assert at_every_line(version, TransactionalBench.abort_transaction, check, before) > 30
 
 
+def test_a_commit_that_looks_for_the_markers_of_the_last_one() -> None:
+    def before(bench: TransactionalBench) -> None:
+        assert bench.engine is not None
+        bench.engine.begin(True, True)
+        bench.broker.looks += ["PrepareCommit"] * 2
+        send_all(bench)
+
+    def check(bench: TransactionalBench) -> None:
+        assert finish(bench, True) == "committed"
+        goes_on(bench, [VALUES])
+
+    assert at_every_line(2, TransactionalBench.commit_transaction, check, before) > 30
+
+
 @VERSIONS
 def test_a_block(version: int) -> None:
     """Whatever the line: all of the block is committed, or nothing of it, and what the producer says of it is true."""

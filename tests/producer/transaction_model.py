@@ -25,6 +25,7 @@ class TransactionalBroker(BrokerClient):
         self.open: list[bytes] = []
         self.committed: list[list[bytes]] = []
         self.ends: list[int] = []                         # faults of EndTxn
+        self.looks: list[Any] = []                        # answers to DescribeTransactions: states, codes, LOST; then CompleteCommit
 
     def serve(self, request: Any, message: Any) -> None:
         lost = errors.DisconnectError("the connection was closed before the answer", broker=1)
@@ -58,6 +59,14 @@ class TransactionalBroker(BrokerClient):
                     ]
                 )
             )
+        elif request.api is protocol.DescribeTransactionsRequest:
+            seen = self.looks.pop(0) if self.looks else "CompleteCommit"
+            if seen == LOST:
+                self.answer(error=lost)
+                return
+            code, state = (0, seen) if isinstance(seen, str) else (seen, "")
+            found = protocol.DescribeTransactionsTransactionState(transactional_id="x", error_code=code, transaction_state=state)
+            self.answer(protocol.DescribeTransactionsResponse(transaction_states=[found]))
         elif request.api is protocol.EndTxnRequest:
             fault = self.ends.pop(0) if self.ends else 0
             if fault == REFUSED:
