@@ -6,8 +6,8 @@ Source: org.apache.kafka.clients.consumer.ConsumerInterceptor and ConsumerInterc
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkacore import errors
 from kafkacore.consumer.batches import RecordBatches
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
 
 log = logging.getLogger("kafkacore.consumer")
+T = TypeVar("T")
 
 
 class ConsumerInterceptor:
@@ -62,19 +63,7 @@ class Interceptors:
 
     def on_consume(self, records: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What the interceptors make of records; partitions without any are left out."""
-        found: Mapping[TopicPartition, list[ConsumerRecord]] = records
-        for interceptor in self._given:
-            if (on_consume := getattr(interceptor, "on_consume", None)) is None:
-                continue
-            try:
-                changed = on_consume(dict(found))
-            except Exception:
-                log.exception("on_consume of %r failed; the records go on as they were", interceptor)
-                continue
-            if isinstance(changed, Mapping):
-                found = changed
-            else:
-                log.error("on_consume of %r returned %r, no mapping; the records go on as they were", interceptor, changed)
+        found = self._pass_through("on_consume", dict(records), Mapping, dict)
         return {tp: of_partition for tp, of_partition in found.items() if of_partition}
 
     def check_columns(self) -> None:
@@ -94,19 +83,29 @@ class Interceptors:
 
     def on_consume_batch(self, columns: list[RecordColumns]) -> RecordBatches:
         """What the interceptors make of columns."""
-        found = RecordBatches(columns)
+        return self._pass_through("on_consume_batch", RecordBatches(columns), RecordBatches, lambda batches: batches)
+
+    def _pass_through(self, method: str, found: T, kind: Any, copied: Callable[[T], T]) -> T:
+        """What the last interceptor returns. An interceptor that fails, or returns nothing of use, is passed over.
+
+        Args:
+            method: of the interceptors.
+            found: for the first of them.
+            kind: of what they return.
+            copied: what an interceptor gets, so that it cannot change what goes on if it fails.
+        """
         for interceptor in self._given:
-            if (on_consume_batch := getattr(interceptor, "on_consume_batch", None)) is None:
+            if (called := getattr(interceptor, method, None)) is None:
                 continue
             try:
-                changed = on_consume_batch(found)
+                changed = called(copied(found))
             except Exception:
-                log.exception("on_consume_batch of %r failed; the columns go on as they were", interceptor)
+                log.exception("%s of %r failed; what it was given goes on as it was", method, interceptor)
                 continue
-            if isinstance(changed, RecordBatches):
+            if isinstance(changed, kind):
                 found = changed
             else:
-                log.error("on_consume_batch of %r returned %r, no RecordBatches; the columns go on as they were", interceptor, changed)
+                log.error("%s of %r returned %r, no %s; what it was given goes on as it was", method, interceptor, changed, kind.__name__)
         return found
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

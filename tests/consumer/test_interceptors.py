@@ -101,7 +101,7 @@ def test_what_failed_is_logged(consumer, caplog):
     read(consumer(Broken(), object_without_a_return()), 20)
     assert "on_consume of" in caplog.text
     assert "ValueError: broken" in caplog.text
-    assert "returned None, no mapping" in caplog.text
+    assert "returned None, no Mapping" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["poll", "for"])
