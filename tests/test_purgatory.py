@@ -12,6 +12,7 @@ import pytest
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, SystemTimer, TaskCounter, TimerTask, TimingWheel
+from tests.in_threads import in_threads
 
 WAIT_S = 30
 
@@ -62,24 +63,6 @@ def run_until(purgatory, clock, now_ms):
         purgatory.advance_clock()
     clock.advance(now_ms - clock.now_ms())
     purgatory.advance_clock()
-
-
-def in_threads(count, work):
-    errors = []
-
-    def guarded(i):
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,), daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-    assert not any(thread.is_alive() for thread in threads)
-    assert errors == []
 
 
 # ---- DelayedOperationTest of Kafka -------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from kafkacore.clock import ManualClock
 from kafkacore.timer import LoopTimer, SystemTimer, SystemTimerReaper, TimerTask, TimingWheel
+from tests.in_threads import in_threads
 
 WAIT_S = 30
 
@@ -44,24 +45,6 @@ def finished(timer):
     done = threading.Event()
     timer.add(TimerTask(-1, done.set))
     assert done.wait(WAIT_S)
-
-
-def in_threads(count, work):
-    errors = []
-
-    def guarded(i):
-        try:
-            work(i)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
-    assert not any(thread.is_alive() for thread in threads)
-    assert errors == []
 
 
 # ---- TimerTest of Kafka (tick 1, size 3) -------------------------------------------------------------------------------------------

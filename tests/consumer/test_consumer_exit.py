@@ -35,11 +35,6 @@ def shared() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture(params=["classic", "consumer"])
-def group_protocol(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     return topic_of(shared, request)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from interrupter import Interrupter
 
 from kafkacore import errors
 from kafkacore.clock import ManualClock
@@ -27,6 +26,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
+from tests.interrupter import Interrupter
 
 PARTITIONS = 3
 RECORDS = 300

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from interrupter import Interrupter
 
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.consumer.group import background
@@ -23,6 +22,7 @@ from kafkacore.net.driver import CallerDriver
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
+from tests.interrupter import Interrupter
 
 PARTITIONS = 3
 RECORDS = 6_000

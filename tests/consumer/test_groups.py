@@ -25,11 +25,6 @@ def shared() -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.fixture(params=["classic", "consumer"])
-def group_protocol(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     name = f"t{abs(hash(request.node.nodeid)) % 10**9}"

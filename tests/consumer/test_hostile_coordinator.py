@@ -21,6 +21,7 @@ from kafkacore.errors import Code
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.protocol.group import JoinGroupResponseMember
 from kafkacore.types import TopicPartition
+from tests.mutated import mutated
 
 A = frozenset({"a"})
 LIE_MS = 30_000
@@ -281,17 +282,7 @@ def test_bytes_of_answers_change(seed: int, api: str, often: int, cooperative: b
     def mutate(wire: bytes) -> bytes:
         if not isinstance(asked[0], kind) or chance.randrange(often):
             return wire
-        changed = bytearray(wire)
-        for _ in range(chance.choice([1, 1, 2, 8])):
-            what = chance.random()
-            at = chance.randrange(len(changed) + 1)
-            if what < 0.6 and at < len(changed):
-                changed[at] = chance.choice([chance.randrange(256), 0, 0xFF, 0x7F, 0x80, changed[at] ^ 1 << chance.randrange(8)])
-            elif what < 0.8:
-                changed[at:at] = chance.randbytes(chance.choice([1, 4]))
-            else:
-                del changed[at : at + chance.choice([1, 4])]
-        return bytes(changed)
+        return mutated(wire, chance)
 
     member.model.mutate = mutate
     assert lies(member, bend, 20_000) <= MOST_PER_SECOND

@@ -16,6 +16,7 @@ from kafkacore import errors
 from kafkacore import protocol as p
 from kafkacore.consumer.group.modern import Phase
 from kafkacore.errors import Code
+from tests.mutated import mutated
 
 LIE_MS = 30_000
 MOST_PER_SECOND = 25  # two requests for each back-off of 100 ms, and a few that come before the first
@@ -203,17 +204,7 @@ def test_bytes_of_answers_change(seed: int, often: int, in_group: bool, version:
     def mutate(wire: bytes) -> bytes:
         if chance.randrange(often):
             return wire
-        changed = bytearray(wire)
-        for _ in range(chance.choice([1, 1, 2, 8])):
-            what = chance.random()
-            at = chance.randrange(len(changed) + 1)
-            if what < 0.6 and at < len(changed):
-                changed[at] = chance.choice([chance.randrange(256), 0, 0xFF, 0x7F, 0x80, changed[at] ^ 1 << chance.randrange(8)])
-            elif what < 0.8:
-                changed[at:at] = chance.randbytes(chance.choice([1, 4]))
-            else:
-                del changed[at : at + chance.choice([1, 4])]
-        return bytes(changed)
+        return mutated(wire, chance)
 
     client.link.mutate = mutate
     assert client.lies(None, 20 * INTERVAL_MS) <= MOST_PER_SECOND

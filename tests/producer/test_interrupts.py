@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import linecache
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,50 +13,16 @@ from producer_support import Bench, response
 
 from kafkacore import protocol
 from kafkacore.errors import Code, KafkaTimeoutError
-
-HERE = "/kafkacore/"
+from tests.interrupter import Interrupter
 
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
-    """A finalizer of what an earlier test has left is no step of this one: interrupted there, nobody gets to know."""
+    """A finalizer of what an earlier test has left is no step of this one: what is raised there is lost."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
-
-
-class Interrupter:
-    """Raises KeyboardInterrupt at the n-th line or call that runs in this package's Python code: where a signal could arrive."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-        self.done = False
-
-    def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        file = frame.f_code.co_filename
-        if HERE not in file or "/tests/" in file or file.endswith("/clock.py"):      # the system's clock has no Python frame
-            return None
-        if event == "line" and linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
-            return self.trace                          # on its way out, before the lock is released: no signal is taken there
-        if event in ("call", "line") and not self.done:
-            if self.left == 0:
-                self.done = True
-                raise KeyboardInterrupt
-            self.left -= 1
-        return self.trace
-
-    def run(self, what: Callable[[], object]) -> bool:
-        """True when it was interrupted."""
-        previous = sys.gettrace()
-        sys.settrace(self.trace)
-        try:
-            what()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(previous)
-        return self.done
 
 
 def answer_all(bench: Bench) -> None:
