@@ -42,7 +42,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests and simulations."""
+    """A clock that moves by hand, for tests and simulations."""
 
     __slots__ = ("_now_ms", "_wall_ms")
 

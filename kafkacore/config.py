@@ -2,7 +2,7 @@
 
 Names are Kafka's, dotted in a mapping (`{"linger.ms": 5}`) or snake_cased as keywords; units are in the names; defaults are those of the
 Java 4 clients and of a Kafka 4 broker. A setting is listed here only if the code honours it: an unknown name is refused with the nearest
-known one, never ignored. Whoever implements a setting adds its field and its check; whoever removes one removes the field.
+known one, never ignored. To implement a setting, add its field and its check; to remove a setting, remove its field.
 
 How a field is checked: by its annotation (a string from a file or a command line is turned into the number or truth value the annotation
 asks for), then by the constraint in its metadata (`between`, `one_of`), then by the class's `_check` where fields depend on each other.
@@ -287,14 +287,14 @@ class _Config:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of the settings that somebody set, be it to their defaults."""
+        """The names of the settings that were set, also those set to their defaults."""
         names: frozenset[str] = self.__dict__["_given"]
         return names
 
     @classmethod
     @functools.cache
     def sentences(cls) -> Mapping[str, str]:
-        """What each setting is, by name, as the docstring says; empty where Python was told to leave docstrings out (-OO)."""
+        """What each setting is, by name, as the docstring says; empty where Python leaves docstrings out (-OO)."""
         found: dict[str, str] = {}
         names: list[str] = []
         for line in inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].splitlines():
@@ -609,7 +609,7 @@ class BrokerConfig(_Config):
         log_retention_ms: batches older than this are deleted, in whole segments; -1 keeps them.
         log_retention_bytes: a partition larger than this loses its oldest segments; -1 for no limit.
         log_memory_max_bytes: what all logs of a broker in memory may hold together; beyond it the largest lose their oldest segments, and
-            a warning says so. 0 stands for no limit, -1 for a quarter of the machine's memory, shared by the brokers of an
+            a warning says so. 0 means no limit, -1 a quarter of the machine's memory, shared by the brokers of an
             EmbeddedCluster. Not a setting of Kafka.
         log_segment_bytes: the largest segment; in memory a segment never exceeds 16 MiB.
         log_cleanup_policy: delete (old segments go), compact (of every key the last value stays), or both with a comma.
@@ -646,19 +646,19 @@ class BrokerConfig(_Config):
         max_incremental_fetch_session_cache_slots: fetch sessions remembered.
         max_request_partition_size_limit: partitions of one DescribeTopicPartitions answer.
         producer_id_expiration_ms: an idle producer's sequence numbers are forgotten after so long.
-        broker_rack: told to clients with the metadata.
+        broker_rack: sent to clients with the metadata.
         offsets_topic_num_partitions: of __consumer_offsets, when it is made.
         offsets_topic_replication_factor: of __consumer_offsets; at most the brokers there are when it is made.
         offsets_topic_segment_bytes: segment.bytes of __consumer_offsets.
         offsets_commit_timeout_ms: how long an answer of the group coordinator waits until what it says is committed.
         offset_metadata_max_bytes: the longest metadata that a committed offset may carry.
-        offsets_retention_minutes: how long an offset is kept that nobody needs: since its group is empty, or since it was committed.
+        offsets_retention_minutes: how long an offset is kept that no member needs: since its group is empty, or since it was committed.
         offsets_retention_check_interval_ms: how often that is looked at.
         group_min_session_timeout_ms, group_max_session_timeout_ms: limits of what a classic member may ask for.
         group_initial_rebalance_delay_ms: how long the first rebalance of a group waits for more members; Kafka waits 3000 ms.
         group_max_size: members of a classic group.
         group_consumer_session_timeout_ms: a member of a consumer group (KIP-848) that is not heard of for so long is out.
-        group_consumer_heartbeat_interval_ms: how often members of consumer groups are told to send a heartbeat.
+        group_consumer_heartbeat_interval_ms: how often members of consumer groups shall send a heartbeat.
         group_consumer_max_size: members of a consumer group.
         group_consumer_assignment_interval_ms: how long a consumer group keeps a target assignment at least; Kafka waits 1000 ms. One of 200
             members or more keeps it for 1 ms per ten members at least.
@@ -672,7 +672,7 @@ class BrokerConfig(_Config):
         request_timeout_ms: how long an answer of the transaction coordinator, and a transaction marker, wait for their commit, and how long
             another broker may take to answer.
         transaction_max_timeout_ms: the longest transaction.timeout.ms a producer may ask for.
-        transactional_id_expiration_ms: a transactional id that nobody has used for so long is forgotten.
+        transactional_id_expiration_ms: a transactional id that was not used for so long is forgotten.
         transaction_remove_expired_transaction_cleanup_interval_ms: how often expired transactional ids are looked for.
         transaction_partition_verification_enable: leaders ask the coordinator before they write a transaction's first batch (KIP-890).
         add_partitions_to_txn_retry_backoff_ms: a leader asks again after this time while the last transaction is being ended.

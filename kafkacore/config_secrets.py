@@ -1,6 +1,6 @@
-"""Secrets by reference: `secret://env/NAME` or `secret://file/PATH` stands in a setting instead of the secret.
+"""Secrets by reference: a setting holds `secret://env/NAME` or `secret://file/PATH` instead of the secret.
 
-A reference is resolved where a client is made, in the process that uses it, and nowhere else. No message holds what it stands for.
+A reference is resolved where a client is made, in the process that uses it, and nowhere else. No message holds its value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def resolve(name: str, value: str, when: str = "") -> str:
         except OSError as error:
             raise ConfigError(f"option {name}: {path} cannot be read in this process: {error.strerror}") from error
         except UnicodeDecodeError:
-            raise ConfigError(f"option {name}: {path} is not UTF-8 text") from None  # the cause would show what stands in it
+            raise ConfigError(f"option {name}: {path} is not UTF-8 text") from None  # the cause would show its content
     raise ConfigError(f"option {name}: a secret is secret://env/NAME or secret://file/PATH")
 
 

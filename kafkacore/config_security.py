@@ -245,7 +245,7 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
 def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
     for name in options:
         if name == "tokenauth" and options[name].lower() == "true":
-            raise ConfigError("sasl_jaas_config: tokenauth stands for delegation tokens, which are not implemented")
+            raise ConfigError("sasl_jaas_config: tokenauth means delegation tokens, which are not implemented")
         if name not in ("username", "password", "tokenauth"):
             raise ConfigError(f"sasl_jaas_config: option {name} is not known; there are username and password")
     if not options.get("username") or not options.get("password"):
@@ -256,7 +256,7 @@ def _password(mechanism: str, options: Mapping[str, str]) -> SaslSettings:
 _CLAIM = re.compile(r"unsecuredLogin(?P<kind>String|Number|List)Claim_(?P<name>.+)")
 _EXTENSION = re.compile(r"(?:unsecuredLoginExtension|extension)_(?P<name>.+)")
 _CLAIM_NAMES = ("unsecuredLoginPrincipalClaimName", "unsecuredLoginScopeClaimName")
-"""Which claims Java's client itself looks at; brokers are told neither. Here the first is looked at, for messages."""
+"""Which claims Java's client itself looks at; neither is sent to brokers. Here the first is looked at, for messages."""
 _JAAS_ENDPOINT = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
 
 
@@ -526,7 +526,7 @@ def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
     """What a broker's JAAS line holds: its own name and password, and the passwords of PLAIN's users by name.
 
     Raises:
-        ConfigError: there is none, or it is incomplete.
+        ConfigError: it is missing or incomplete.
     """
     if line is None:
         raise ConfigError("security_inter_broker_protocol=SASL_PLAINTEXT needs sasl_jaas_config, for PlainLoginModule")

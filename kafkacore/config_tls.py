@@ -1,7 +1,7 @@
 """The TLS context of a client: certificates and keys from files or text, PEM or PKCS12.
 
 Rules: no message holds a password or a piece of a key; a key that came as text or in a PKCS12 file is written to no disk where the system
-allows it (OpenSSL takes keys from files only, so they stand in one without a name for as long as it reads them).
+allows it (OpenSSL takes keys from files only, so they are in a file without a name for as long as it reads them).
 
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; KIP-651 (PEM).
 """

@@ -1,9 +1,9 @@
 """Every error kafkacore raises.
 
-Three families, told apart by whose fault it is:
+Three families, by whose fault it is:
 
 * the peer's: `BrokerError` (a broker answered with an error code; one class per code, named as in Kafka's Java client without the
-  "Exception"), `TransportError` (the connection failed, and often nobody knows whether the broker did the work) and `CorruptDataError`
+  "Exception"), `TransportError` (the connection failed, and often it is not known whether the broker did the work) and `CorruptDataError`
   (bytes that no honest peer sends);
 * the caller's: `UsageError` and what derives from it;
 * ours: `InternalError`.
@@ -288,8 +288,8 @@ class KafkaError(Exception):
             text += f" [{self.where}]"
         if self.attempts:
             runs = itertools.groupby(str(attempt) or repr(attempt) for attempt in self.attempts)
-            counted = ((told, sum(1 for _ in same)) for told, same in runs)
-            text += "; earlier attempts: " + "; ".join(f"{told} ({count} times)" if count > 1 else told for told, count in counted)
+            counted = ((attempt, sum(1 for _ in same)) for attempt, same in runs)
+            text += "; earlier attempts: " + "; ".join(f"{attempt} ({count} times)" if count > 1 else attempt for attempt, count in counted)
         return text
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -436,7 +436,7 @@ class PreparedTransactionUnknown(PreparedTransactionError):
 
 
 class DeliveryError(KafkaError):
-    """Records of a flushed set failed and nobody had looked at their futures.
+    """Records of a flushed set failed and their futures had not been looked at.
 
     Attributes:
         failed: how many.

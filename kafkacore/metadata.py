@@ -44,7 +44,7 @@ _REPLICA_NOT_AVAILABLE = 9  # a replica is down, the leader is fine
 class PartitionInfo(NamedTuple):
     """One partition. `leader` is a node id, -1 for none; `leader_epoch` -1 when the broker did not say."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is of no use here
     leader: int
     leader_epoch: int = -1
     replicas: Sequence[int] = ()
@@ -207,7 +207,7 @@ class ClusterSnapshot:
         return None if info is None else info.partition(tp[1])
 
     def leader(self, tp: TopicPartition) -> Node | None:
-        """Returns the node that leads a partition, None when there is none or it is not known."""
+        """Returns the node that leads a partition, None without a leader, or when it is not known."""
         found = self.partition(tp)
         return None if found is None else self.nodes.get(found.leader)
 
@@ -259,7 +259,7 @@ class Metadata:
     Args:
         config: Refresh age and back-off.
         clock: Time.
-        topic_idle_ms: A topic nobody asked for during this time is dropped (metadata.max.idle.ms); None keeps topics for ever.
+        topic_idle_ms: A topic not asked for during this time is dropped (metadata.max.idle.ms); None keeps topics without limit.
         all_topics: Ask for every topic of the cluster rather than for those added.
         allow_auto_topic_creation: Lets the broker create a topic that is asked for.
         rng: Jitter of the back-off.
@@ -308,7 +308,7 @@ class Metadata:
         self._incomplete: set[str] = set()  # the last answer about them was no description, so they are asked for again
         self._incomplete_due_ms = NEVER_MS
         self._changed_in: dict[str, int] = {}  # topic -> the version that changed it last, oldest first
-        self._wanted = False  # somebody asked for an update
+        self._wanted = False  # an update was asked for
         self._request_version = 0  # counts requests for an update, to see the ones made while an answer is under way
         self._sent_version = 0
         self._sent_topics: frozenset[str] = frozenset()
@@ -430,7 +430,7 @@ class Metadata:
         """The topics that became another TopicInfo in a version above `version`, in time that depends on their number alone.
 
         Returns:
-            The version of now, for the next call, and the names. Topics that are gone are left out.
+            The version of now, for the next call, and the names. Topics that are dropped are left out.
         """
         with self._changed:
             names = []
@@ -451,7 +451,7 @@ class Metadata:
             self.next_update_ms = NEVER_MS
             return
         if self._new_topics and not self._failures:
-            # A new topic has somebody waiting for it: no back-off, unless the last refresh failed.
+            # A caller waits for a new topic: no back-off, unless the last refresh failed.
             self.next_update_ms = -NEVER_MS
             return
         expires_ms = self._last_success_ms + self._max_age_ms
@@ -586,8 +586,8 @@ class Metadata:
         self._incomplete -= answered.keys()
         self._incomplete |= incomplete & self._topics.keys()
         if not incomplete <= self._incomplete:
-            self._wanted = True  # described though nobody needs them by name
-        if not (partial and waiting):  # else what waits already keeps its time, however many new topics come meanwhile
+            self._wanted = True  # described though no caller needs them by name
+        if not (partial and waiting):  # else what waits already keeps its time, however many new topics come in that time
             self._incomplete_due_ms = now_ms + self._backoff(max(0, self._same_answers - 1))
 
     def failed(self, error: KafkaError, now_ms: int) -> None:
@@ -627,7 +627,7 @@ class Metadata:
 
         Returns:
             Partitions whose leader is newer now. A hint for an unknown partition, with an epoch not above the known one, or naming a
-            node nobody described, is left out.
+            node that no answer described, is left out.
         """
         with self._changed:
             old = self.snapshot
@@ -671,7 +671,7 @@ class Metadata:
             fatal_count: What `fatal_count` was when the caller began; now if left out. Errors up to that one belong to earlier attempts.
 
         Returns:
-            True when a newer version is there, False when the time is over.
+            True when a newer version is there, False when the time has passed.
 
         Raises:
             KafkaError: `fatal_error`, when a refresh ends with one during the wait.

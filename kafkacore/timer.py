@@ -1,7 +1,7 @@
 """Timers by the hierarchical timing wheel: Kafka's classes, usable alone.
 
-    wheel        TimingWheel: add, cancel, pop what is due; told the time by its owner (kafkacore/native/wheel.h)
-    SystemTimer  a wheel, a clock and one executor thread that runs what is due; somebody must call advance_clock
+    wheel        TimingWheel: add, cancel, pop what is due; its owner passes the time (kafkacore/native/wheel.h)
+    SystemTimer  a wheel, a clock and one executor thread that runs what is due; a caller must call advance_clock
     SystemTimerReaper   the thread that does
     LoopTimer    a wheel and a clock for owners with one thread: their loop asks for the next deadline and runs what is due itself
 
@@ -84,7 +84,7 @@ class SystemTimer(TimerCore):
             wheel_size: buckets of a level.
             start_ms: where the wheel starts; the clock's time by default.
             clock: tells the time; the system's monotonic clock by default. With another one `advance_clock` sleeps until it is woken by
-                an earlier task, or its timeout: nobody knows when a clock moved by hand will show a time.
+                an earlier task, or its timeout: when a clock moved by hand will show a time is not known.
         """
         self._clock = clock or SystemClock()
         self._real = isinstance(self._clock, SystemClock)
@@ -118,7 +118,7 @@ class SystemTimer(TimerCore):
 
     def _run_ready(self) -> None:
         self._executing = threading.get_ident()
-        self._handed_over = False  # from here on a task that comes too late for the loop below hands over anew
+        self._handed_over = False  # from here on a task that comes too late for the loop below hands over again
         while self._ready:
             task = self._ready.popleft()
             try:
@@ -162,13 +162,13 @@ class SystemTimer(TimerCore):
         return True
 
     def _sleep(self, timeout_ms: int | None) -> None:
-        """Until a bucket is due, the time is over, or somebody calls `wakeup` or `close`."""
+        """Until a bucket is due, the time has passed, or a call of `wakeup` or `close`."""
         end_ms = None if timeout_ms is None else _REAL.now_ms() + timeout_ms
         with self._condition:
             try:
                 while not self._closed and not self._interrupted:
                     self._woken = False
-                    self.asleep_until_ms = _FOREVER_MS  # from here on whoever adds wakes this thread
+                    self.asleep_until_ms = _FOREVER_MS  # from here on a thread that adds wakes this one
                     next_ms = self.wheel.next_deadline_ms()
                     now_ms = self._clock.now_ms()
                     if next_ms is not None and next_ms <= now_ms:
@@ -239,7 +239,7 @@ class LoopTimer(TimerCore):
         self._setup(wheel, self._clock.now_ms, monotonic=type(self._clock) is SystemClock, keeps_due=True)
 
     def advance_clock(self, timeout_ms: int | None = 0) -> bool:
-        """Runs what is due, in this thread. A task that fails is logged and stops nobody.
+        """Runs what is due, in this thread. A task that fails is logged and stops no other.
 
         Args:
             timeout_ms: 0; this timer does not wait.
@@ -263,7 +263,7 @@ class LoopTimer(TimerCore):
         return len(self.wheel)
 
     def close(self) -> None:
-        """Nothing to end: whoever calls `advance_clock` no more has ended it."""
+        """Nothing to end: without calls of `advance_clock` nothing runs."""
 
 
 class SystemTimerReaper:

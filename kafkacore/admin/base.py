@@ -111,7 +111,7 @@ class Call:
     Args:
         admin: whose.
         api, build: the request.
-        find: who is asked; None while nobody is known, and then the metadata is asked for.
+        find: which broker is asked; None while none is known, and then the metadata is asked for.
         is_fixed: no other broker could answer.
         may_move: it ends with an error when its broker cannot be reached, since the caller can find out who answers instead.
     """
@@ -499,7 +499,7 @@ class AdminBase:
         return ItemResults(values, failed)
 
     def _coordinators(self, keys: Sequence[str], key_type: int, deadline_ms: int) -> dict[str, int | errors.KafkaError]:
-        """The broker that coordinates each key, or why nobody knows."""
+        """The broker that coordinates each key, or why it is not known."""
 
         def build_for(key: str) -> Callable[[int], FindCoordinatorRequest]:
             def build(version: int) -> FindCoordinatorRequest:

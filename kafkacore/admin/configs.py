@@ -56,10 +56,10 @@ class ConfigEntry(NamedTuple):
 
     Attributes:
         name: Kafka's.
-        value: None for a secret, or if there is none.
+        value: None for a secret, or for a setting without a value.
         source: topic, dynamic_broker, dynamic_default_broker, static_broker, default, dynamic_broker_logger, client_metrics or group.
         is_read_only: it cannot be altered while the broker runs.
-        is_sensitive: its value is never told.
+        is_sensitive: no broker sends its value.
         type: boolean, string, int, short, long, double, list, class or password; unknown for brokers before 2.6.
         synonyms: the layers, the strongest first, if they were asked for.
     """
@@ -74,7 +74,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it."""
+        """True for a setting that was never set."""
         return self.source == "default"
 
 

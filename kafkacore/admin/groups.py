@@ -65,7 +65,7 @@ class GroupDescription(NamedTuple):
         protocol_type: "consumer" for groups of consumers.
         assignor: how partitions are assigned; empty before that is decided.
         members: who is in it.
-        coordinator: the broker that answers for the group; None if its address became unknown meanwhile.
+        coordinator: the broker that answers for the group; None if its address has become unknown.
     """
 
     group_id: str
@@ -349,7 +349,7 @@ def _read_classic_groups(response: Any) -> Iterable[tuple[str, GroupDescription 
 
 
 def _assigned(assignment: bytes) -> list[TopicPartition]:
-    """The partitions in a member's assignment; there is none before the first rebalance is over."""
+    """The partitions in a member's assignment; none before the end of the first rebalance."""
     if not assignment:
         return []
     decoded = decode_stored(ConsumerProtocolAssignment, assignment)

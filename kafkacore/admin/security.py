@@ -170,19 +170,19 @@ class SecurityAdmin(AdminBase):
             timeout: seconds.
 
         Returns:
-            By filter, the entries that are gone. Typical error: SecurityDisabled.
+            By filter, the deleted entries. Typical error: SecurityDisabled.
         """
         wanted = list(dict.fromkeys(filters))
         entries = [DeleteAclsFilter(**_filter_fields(each)) for each in wanted]
         if not wanted:
             return ItemResults({}, {})
         response = self._ask(DeleteAclsRequest, lambda version: DeleteAclsRequest(filters=entries), self._timeout_ms(timeout))
-        gone: dict[AclFilter, list[Acl]] = {}
+        deleted: dict[AclFilter, list[Acl]] = {}
         failed: dict[AclFilter, errors.KafkaError] = {}
         for each, item in zip(wanted, response.filter_results, strict=True):
             problem = next((acl for acl in item.matching_acls if acl.error_code), item)
             if problem.error_code:
                 failed[each] = errors.from_code(problem.error_code, problem.error_message, api="DeleteAcls")
             else:
-                gone[each] = [_acl(acl, acl) for acl in item.matching_acls]
-        return ItemResults(gone, failed)
+                deleted[each] = [_acl(acl, acl) for acl in item.matching_acls]
+        return ItemResults(deleted, failed)

@@ -137,7 +137,7 @@ class TopicsAdmin(AdminBase):
     def create_partitions(
         self, partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False, timeout: float | None = None
     ) -> ItemResults[str, None]:
-        """Adds partitions to topics. Keyed records are spread anew: those of one key may lie in two partitions afterwards.
+        """Adds partitions to topics. Keyed records are spread again: those of one key may lie in two partitions afterwards.
 
         Args:
             partitions: by topic, how many it is to have in all.

@@ -1,6 +1,6 @@
 """Where replicas lie: a broker with several log directories tells the controller, which has to know what is lost with one (KIP-858).
 
-Everything that is to be told goes out in one request; while one is under way the rest waits. What fails is tried again.
+Everything that is to be reported goes out in one request; while one is under way the rest waits. What fails is tried again.
 
 Source: org.apache.kafka.server.AssignmentsManager.
 """
@@ -86,12 +86,12 @@ class DirectoryAssignments:
             self._plan(0)  # a replica that is refused is not this broker's any more
             return
         reason = outcome if isinstance(outcome, KafkaError) else Code(outcome.error_code).name  # type: ignore[attr-defined]
-        logger.info("broker %d: where %d replicas lie was not taken, and is told again: %s", self._node_id, len(sent), reason)
+        logger.info("broker %d: where %d replicas lie was not taken, and is reported again: %s", self._node_id, len(sent), reason)
         self._waiting = {**sent, **self._waiting}
         self._plan(RETRY_MS)
 
     def close(self) -> None:
-        """The broker stops; when it starts again the image says what is to be told."""
+        """The broker stops; when it starts again the image says what is to be reported."""
         self._waiting.clear()
         self._in_flight = False
         if self._task is not None:

@@ -5,9 +5,9 @@
 Rules:
 
 1. Before a connection has a user, and while it changes, only the requests of the dialogue are served, and ApiVersions before it. Any other
-   one ends the connection, and so does a failed dialogue, once the client has been told.
+   one ends the connection, and so does a failed dialogue, once the client has its answer.
 2. The users of `sasl.jaas.config` may use PLAIN and, unlike in Kafka, SCRAM, those of the controller's image SCRAM; there they come first.
-   OAUTHBEARER takes unsigned tokens, as Kafka does until it is told how to check signed ones: this is a broker for tests.
+   OAUTHBEARER takes unsigned tokens, as Kafka does until it is configured to check signed ones: this is a broker for tests.
 3. SaslHandshake v0, after which tokens come without Kafka's frames, is refused.
 
 There is no authorizer: who is let in may do everything.
@@ -146,11 +146,11 @@ class Authentication:
         return session
 
     def forget(self, connection: ConnectionId) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self._sessions.pop(connection, None)
 
     def clear(self) -> None:
-        """All connections are gone."""
+        """All connections are closed."""
         self._sessions.clear()
 
     def machine(self, mechanism: str, user_of_token: Callable[[str], str]) -> SaslServer:
@@ -162,7 +162,7 @@ class Authentication:
         return ScramServer(mechanism, lambda user: self._credential(user, mechanism))
 
     def lifetime_ms(self, user: str, token_expiry_ms: int | None) -> int:
-        """How long a session that begins now lasts; 0 for ever. The brokers' own, which do not authenticate again, last for ever."""
+        """How long a session that begins now lasts; 0 without limit, as for the brokers' own, which do not authenticate again."""
         limits = [self.max_reauth_ms] if self.max_reauth_ms and user != self._own_user else []
         if token_expiry_ms is not None:
             limits.append(max(token_expiry_ms - self.clock.wall_ms(), 1))

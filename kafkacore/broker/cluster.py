@@ -3,7 +3,7 @@
 Rules:
 
 1. An image changes by `apply` alone, record after record in the order of the log: who has the same records has the same image.
-2. An image belongs to one thread: a broker's to its owner thread, the controller's to whoever holds the controller's lock.
+2. An image belongs to one thread: a broker's to its owner thread, the controller's to the thread that holds the controller's lock.
 3. Registrations are never changed but replaced, so what a listener or an answer holds stays what it was.
 4. Reading raises the broker error a client should see; the handlers turn it into a code. Changing is the controller's work.
 
@@ -258,7 +258,7 @@ class PartitionRegistration:
         replicas: the brokers that hold it, the preferred leader first.
         isr: those of them that are in sync.
         leader: one of the ISR; -1 if none of them is alive.
-        leader_epoch: rises with every leader, also when there is none.
+        leader_epoch: rises with every change of leader, also to none.
         partition_epoch: rises with every change; a leader that wants to change the ISR names the one it knows.
         adding_replicas, removing_replicas: of a reassignment in progress; both are among the replicas.
         leader_recovery_state: 1 after an unclean election, until the leader says it has recovered.
@@ -374,7 +374,7 @@ class ImageDelta:
         self._before.setdefault((topic.topic_id, index), before)
 
     def note_deletion(self, topic: Topic) -> None:
-        """A topic is gone, and all that the batch said of it before."""
+        """A topic is deleted, and all that the batch said of it before."""
         for index in range(len(topic.partitions)):
             self._before.pop((topic.topic_id, index), None)
         if topic in self.created_topics:
@@ -393,7 +393,7 @@ class ImageDelta:
 
 
 class ImageListener:
-    """What is told of every change of an image; the base does nothing."""
+    """Is called for every change of an image; the base does nothing."""
 
     def image_changed(self, delta: ImageDelta) -> None:
         """A batch of records was applied."""
@@ -453,7 +453,7 @@ class ClusterImage:
         scram_credentials: by user and mechanism.
         supported_features: the levels this node supports, (lowest, highest) by name.
         next_producer_id: the first of the next block.
-        listeners: told after every batch.
+        listeners: called after every batch.
     """
 
     def __init__(
@@ -542,7 +542,7 @@ class ClusterImage:
         return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
     def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
-        """Those that nobody can reach: their brokers are gone, or the directories they lie in."""
+        """Those out of reach: their brokers are gone, or the directories they lie in."""
         return [
             node
             for node in partition.replicas
@@ -642,7 +642,7 @@ class ClusterImage:
         delta.created_topics.append(topic)
 
     def add_topic(self, topic: Topic) -> None:
-        """Takes a topic in; for whoever applies records or a snapshot."""
+        """Takes a topic in; for what applies records or a snapshot."""
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
         for partition in topic.partitions:
             self._count(partition, 1)

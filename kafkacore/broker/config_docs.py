@@ -1,6 +1,6 @@
 """What DescribeConfigs tells of a setting for include_documentation: our words, of what the embedded broker does with it.
 
-Kafka has a text for every setting but for loggers, and so has this broker. What it implements is told by the docstring of `BrokerConfig`;
+Kafka has a text for every setting but for loggers, and so has this broker. What it implements is in the docstring of `BrokerConfig`;
 of all other settings it says why they do nothing.
 """
 
@@ -10,10 +10,10 @@ from kafkacore.broker.configs import HARMLESS, UNITS, ConfigKey, Resource
 from kafkacore.config import BrokerConfig
 
 NOT_IMPLEMENTED = "Not implemented by the embedded broker: described with the value Kafka has by default, and can be set to that alone."
-UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and nobody could tell."
-METRICS = "Kept and told; no metrics are asked for."
+UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and no client could see it."
+METRICS = "Kept and reported; no metrics are asked for."
 _FACTS = {
-    "advertised.listeners": "What clients are told to connect to.",
+    "advertised.listeners": "The address that clients connect to.",
     "broker.id": "The number of this broker, as node.id.",
     "inter.broker.listener.name": "Where brokers connect to each other.",
     "listeners": "What the broker listens on.",

@@ -8,7 +8,7 @@ Which alterations are taken:
 
 1. What Kafka refuses (unknown name, wrong type, out of limits, not dynamic) is refused with Kafka's words.
 2. What the embedded broker implements is taken and obeyed.
-3. What only says how Kafka spends its threads, buffers and files (`HARMLESS`) is taken: nobody could tell whether it is obeyed.
+3. What only says how Kafka spends its threads, buffers and files (`HARMLESS`) is taken: no client could see whether it is obeyed.
 4. Everything else is described with its default and can be set to just that: any other value is INVALID_CONFIG. Nothing is taken and then
    not obeyed.
 
@@ -251,7 +251,7 @@ HARMLESS = frozenset(
         "remote.log.reader.threads",
     }
 )
-"""Settings whose obedience nobody could see."""
+"""Settings whose obedience no client could see."""
 
 UNITS = (
     ("log.roll.ms", "log.roll.hours"),

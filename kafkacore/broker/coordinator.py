@@ -183,7 +183,7 @@ class ShardTimers(Generic[S]):
         self._runtime.write(self._partition, operation, done)
 
     def cancel(self, key: str) -> None:
-        """Ends a timer; nothing happens if there is none."""
+        """Ends a timer; nothing happens without a timer."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()

@@ -1,6 +1,6 @@
 """What classic groups wait for, as delayed operations: members who join or sync, and members who should be heard of.
 
-Kept apart from the group's rules: an operation looks at the group, and hands over to the coordinator when its wait is over. The coordinator
+Kept apart from the group's rules: an operation looks at the group, and hands over to the coordinator after its wait. The coordinator
 then looks again, since its operation may come a turn later. Two purgatories per broker, driven by its loop.
 
     rebalances   DelayedJoin, InitialDelayedJoin under JoinKey; DelayedSync under SyncKey
@@ -104,7 +104,7 @@ class InitialDelayedJoin(DelayedJoin):
             remaining_ms: how much longer it may be put off.
             group: whose members are awaited.
             complete: as for DelayedJoin.
-            again: puts it off: told the next delay and what then remains.
+            again: puts it off: called with the next delay and what then remains.
         """
         super().__init__(delay_ms, group, complete)
         self.delay_ms_now = delay_ms
@@ -133,7 +133,7 @@ class DelayedSync(DelayedOperation):
         Args:
             delay_ms: the limit.
             group: whose members.
-            expire: told the generation in which somebody did not come.
+            expire: called with the generation in which somebody did not come.
         """
         super().__init__(delay_ms)
         self.group = group

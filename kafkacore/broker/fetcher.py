@@ -419,7 +419,7 @@ class LeaderFetcher:
         partition = each.partition
         if timestamp == _EARLIEST:
             if offset > asked.offset:
-                logger.info("%s-%d: starts anew at %d, where the leader's log begins", *partition.key, offset)
+                logger.info("%s-%d: starts again at %d, where the leader's log begins", *partition.key, offset)
                 partition.restart_at(offset)
                 self._owner.changed(partition)
         elif offset < asked.offset:
@@ -460,7 +460,7 @@ class ReplicaFetchers:
             timer: for rests after errors.
             send: takes requests to other brokers.
             broker_epoch: of this broker's registration now.
-            changed: told when a partition's log or high watermark moved.
+            changed: called when a partition's log or high watermark moved.
             versions: that the brokers serve, (min, max) by API key.
             rng: the jitter of rests.
         """
@@ -521,7 +521,7 @@ class ReplicaFetchers:
             self._leaders[leader].unfollow(key)
 
     def leader_is_back(self, node_id: int) -> None:
-        """A broker has registered anew: what rests because it did not answer goes on."""
+        """A broker has registered again: what rests because it did not answer goes on."""
         fetcher = self._leaders.get(node_id)
         if fetcher is not None:
             fetcher.resume_all()

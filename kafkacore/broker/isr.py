@@ -1,6 +1,6 @@
 """What leaders ask the controller: AlterPartition requests, one at a time, each with everything that has come up since.
 
-A proposal belongs to the state its partition was in. If the controller decided otherwise meanwhile, its decision is in the image or on the
+A proposal belongs to the state its partition was in. If the controller has decided otherwise, its decision is in the image or on the
 way there, and the proposal is void; see the rules in partition.py.
 
 Source: kafka.server.DefaultAlterPartitionManager; KIP-497, KIP-841.
@@ -74,7 +74,7 @@ class IsrProposals:
             broker_epoch: of this broker's registration now.
             clock: the time.
             timer: for retries.
-            changed: told when a partition's ISR changed.
+            changed: called when a partition's ISR changed.
         """
         self._node_id = node_id
         self._submit = submit

@@ -130,7 +130,7 @@ class ConnectionQuotas:
         return True
 
     def closed(self, id: ConnectionId) -> None:
-        """A connection is gone; nothing happens if it was not counted."""
+        """A connection is closed; nothing happens if it was not counted."""
         host = self.hosts.pop(id, None)
         if host is not None:
             self._per_host[host] -= 1
@@ -139,7 +139,7 @@ class ConnectionQuotas:
 
 
 def _resolve(overrides: dict[str, int]) -> dict[str, int]:
-    """Limits by address; a name stands for all its addresses."""
+    """Limits by address; a name means all its addresses."""
     found: dict[str, int] = {}
     for host, limit in overrides.items():
         try:

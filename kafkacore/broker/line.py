@@ -78,7 +78,7 @@ class Line:
         raise NotImplementedError
 
     def _over(self) -> None:
-        """The other end is gone."""
+        """The other end is closed."""
 
     def close(self) -> None:
         """Ends the line for both."""
@@ -134,7 +134,7 @@ class ParentLine(Line):
             KafkaError: what the operation raised.
         """
         if threading.current_thread() is self._thread:
-            raise UsageError(f"{name}: broker {self._name} waits for this very function and can do nothing else meanwhile")
+            raise UsageError(f"{name}: broker {self._name} waits for this very function and can do nothing else in the meantime")
         with self._call_lock:
             number = self.tell(name, *arguments)
             while True:

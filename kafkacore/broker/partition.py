@@ -109,7 +109,7 @@ class Replica:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
 
     def reset(self, now_ms: int, leader_end_offset: int, in_sync: bool, new_leader: bool) -> None:
-        """Leadership or ISR was decided anew; an in-sync follower gets the whole lag time to show itself."""
+        """Leadership or ISR was decided again; an in-sync follower gets the whole lag time to show itself."""
         self._last_caught_up_ms = now_ms if in_sync else 0
         self._left_out_by = None
         if new_leader:
@@ -164,7 +164,7 @@ class Replica:
 
 
 Committed = Callable[[KafkaError | None], None]
-"""Told None when a write is committed, or why it never may be."""
+"""Called with None when a write is committed, or why it never may be."""
 
 
 Check = Callable[[memoryview | bytes, TopicConfig, int, int], Validated]
@@ -200,7 +200,7 @@ class Partition:
     """
 
     def __init__(self, topic: Topic, index: int, node_id: int, log: Log, owner: PartitionOwner, lag_time_max_ms: int) -> None:
-        """A replica that belongs to nobody's leadership yet; `apply` comes next.
+        """A replica without a leadership yet; `apply` comes next.
 
         Args:
             topic: name, id and settings.
@@ -286,13 +286,13 @@ class Partition:
             current_leader_epoch: as the peer knows it; -1 if it does not say.
 
         Raises:
-            FencedLeaderEpoch: the peer's epoch is over.
+            FencedLeaderEpoch: the peer's epoch has passed.
             UnknownLeaderEpoch: the peer's epoch is ahead of this broker's.
         """
         if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
-            raise errors.FencedLeaderEpoch(f"leader epoch {current_leader_epoch} is over; {self.leader_epoch} is current")
+            raise errors.FencedLeaderEpoch(f"leader epoch {current_leader_epoch} has passed; {self.leader_epoch} is current")
         raise errors.UnknownLeaderEpoch(f"leader epoch {current_leader_epoch} is unknown; {self.leader_epoch} is current")
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
@@ -338,7 +338,7 @@ class Partition:
         self.remotes.clear()
         if not changed:
             return Role.UNCHANGED
-        self._fail_waiters(errors.NotLeaderOrFollower(f"broker {self.node_id} leads {self.topic.name}-{self.index} no more"))
+        self._fail_waiters(errors.NotLeaderOrFollower(f"broker {self.node_id} no longer leads {self.topic.name}-{self.index}"))
         return Role.FOLLOWER
 
     def _lead(self, new_epoch: bool, now_ms: int) -> None:
@@ -353,7 +353,7 @@ class Partition:
         self._advance(now_ms)
 
     def resign(self, reason: KafkaError) -> None:
-        """The partition leaves this broker, or the broker stops: who waits for a commit is told."""
+        """The partition leaves this broker, or the broker stops: what waits for a commit gets the error."""
         self.leader = NO_LEADER
         self.pending_isr = None
         self.remotes.clear()
@@ -461,11 +461,11 @@ class Partition:
         self._waiters.clear()
 
     def has_waiters(self) -> bool:
-        """Whether `settle` may have somebody to call."""
+        """Whether `settle` may have something to call."""
         return bool(self._failed or self._waiters)
 
     def settle(self) -> None:
-        """Calls whoever waited for what has happened. They may write again: nothing here is half done while they run."""
+        """Calls those that waited for what has happened. They may write again: nothing here is half done while they run."""
         while True:
             if self._failed:
                 done, outcome = self._failed.popleft()
@@ -475,7 +475,7 @@ class Partition:
                 return
             try:
                 done(outcome)
-            except Exception:  # whoever completed the wait, another request or the loop, must not suffer from it
+            except Exception:  # what completed the wait, another request or the loop, must not suffer from it
                 logger.exception("partition %s-%d: a callback of a write failed", *self.key)
 
     # ---- the leader's view of its followers
@@ -509,7 +509,7 @@ class Partition:
         self.producers.high_watermark_updated(offset)
 
     def restore_high_watermark(self, offset: int) -> None:
-        """Takes over a high watermark for a log that was read anew, whose producers know nothing of it yet.
+        """Takes over a high watermark for a log that was read again, whose producers know nothing of it yet.
 
         Args:
             offset: as far as is known; the log's start and end bound it.
@@ -596,7 +596,7 @@ class Partition:
             Whether the high watermark rose by it.
         """
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch or not self.is_leader:
-            return False  # the image was faster, or the leadership is over
+            return False  # the image was faster, or the leadership has ended
         self.partition_epoch = partition_epoch
         self.isr = tuple(isr)
         self.pending_isr = None

@@ -10,7 +10,7 @@ Rules:
 2. Both sides are this package, so no versions are negotiated: the caller names the version, and it must be served on the other side.
 3. A connection answers in the order of its requests. What may be held back for long (a Fetch that waits) therefore goes over another lane
    than what may not; each (node, lane) is one connection.
-4. A failed attempt to connect fails what waits for it; the next attempt comes with the next request, not before the back-off is over.
+4. A failed attempt to connect fails what waits for it; the next attempt comes with the next request, not before the back-off has ended.
 5. A time-out of a request in flight, or an answer to another request, ends the connection: nothing after it could be trusted.
 
 Source: org.apache.kafka.server.util.InterBrokerSendThread, kafka.server.BrokerBlockingSender; org.apache.kafka.clients.NetworkClient.
@@ -92,7 +92,7 @@ class PeerClient:
     """
 
     def __init__(self, node_id: int, config: BrokerConfig, clock: Clock, find: Callable[[int], Node | None]) -> None:
-        """Connects to nobody yet.
+        """Connects to no broker yet.
 
         Args:
             node_id: this broker.
@@ -259,7 +259,7 @@ class PeerClient:
         self._finish(sent, error)
 
     def is_back(self, node_id: int) -> None:
-        """A broker has registered anew: no need to wait for the end of a back-off."""
+        """A broker has registered again: no need to wait for the end of a back-off."""
         for connection in list(self.connections.values()):
             if connection.node_id == node_id and not connection.connecting:
                 connection.retry_at_ms = connection.attempts = 0
@@ -295,9 +295,9 @@ class PeerClient:
     def _connected(self, connection: _Connection, selector: Selector) -> None:
         sock = getattr(getattr(selector.channel(connection.id), "transport", None), "sock", None)
         if sock is not None and _is_both_ends(sock):
-            # Nobody listens on the port, and the system chose that very port for this end: TCP's simultaneous open with itself.
+            # No process listens on the port, and the system chose that very port for this end: TCP's simultaneous open with itself.
             selector.close(connection.id)
-            self._failed(connection, NetworkError(f"nobody listens at the port of broker {connection.node_id}", broker=connection.node_id))
+            self._failed(connection, NetworkError(f"no listener at the port of broker {connection.node_id}", broker=connection.node_id))
             return
         if connection.setup is not None:
             connection.setup.cancel()
@@ -307,9 +307,9 @@ class PeerClient:
         self._advance(connection)
 
     def disconnected(self, connection_id: int | str, reason: KafkaError) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         connection = self.connections[connection_id]  # type: ignore[index]
-        logger.debug("%s: connection to broker %d is gone: %s", self._client_id, connection.node_id, reason)
+        logger.debug("%s: connection to broker %d has ended: %s", self._client_id, connection.node_id, reason)
         self._failed(connection, reason)
 
     def received(self, receive: NetworkReceive) -> None:
@@ -345,7 +345,7 @@ class PeerClient:
         return sum(len(each.waiting) + len(each.in_flight) for each in self.connections.values() if each.node_id == node_id)
 
     def close(self) -> None:
-        """The broker stops: every request still open is told so."""
+        """The broker stops: every request still open fails with that."""
         selector, self._selector = self._selector, None
         connections, self.connections = list(self.connections.values()), {}
         for connection in connections:

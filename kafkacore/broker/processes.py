@@ -259,7 +259,7 @@ class BrokerProcess:
 
     def control(self, api_key: int, fn: Control | None) -> None:
         """Puts a function before the handler of an API; see `Broker.control`. It runs in this process, in a thread of this broker's line,
-        and the broker waits for what it returns. It stays when the broker starts anew, and counts from `resume` on if it is paused.
+        and the broker waits for what it returns. It stays when the broker starts again, and counts from `resume` on if it is paused.
 
         Raises:
             UsageError: the API is not served.
@@ -311,7 +311,7 @@ def _read_line(life: socket.socket) -> bytes:
     while not line.endswith(b"\n"):
         byte = life.recv(1)
         if not byte:
-            raise EOFError("the other process is gone")
+            raise EOFError("the other process has ended")
         line += byte
     return bytes(line)
 
@@ -319,7 +319,7 @@ def _read_line(life: socket.socket) -> bytes:
 def nurse() -> None:
     """The nursery's process: forks a child for every socket it is sent, until the end of its own."""
     control = socket.socket(fileno=_CONTROL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a child ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not ask how a child ended
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 2 + len(_STREAMS))
         if not message:
@@ -432,7 +432,7 @@ def _live(life: socket.socket, line: socket.socket) -> int:
     os.read(end, 1)
     try:
         if orphaned.is_set():
-            broker.call(broker.state.controller.close)  # it is gone with the parent, so there is nobody to hand over to
+            broker.call(broker.state.controller.close)  # it ended with the parent, so no controller can take over
         broker.stop()
     except KafkaError as error:
         sys.stderr.write(f"broker {settings['node_id']}: {error}\n")

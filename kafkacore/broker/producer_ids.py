@@ -37,7 +37,7 @@ class ProducerIds:
         """Gives a producer id nobody has had.
 
         Args:
-            done: gets the id, or the reason why there is none; may be called before `take` returns.
+            done: gets the id, or the reason why it did not come; may be called before `take` returns.
         """
         self._waiting.append(done)
         self._serve()

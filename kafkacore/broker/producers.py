@@ -1,7 +1,7 @@
 """What a partition remembers of its idempotent and transactional producers.
 
 Per producer id: epoch, last five batches, coordinator epoch, and where its open transaction begins. Five batches, because a client may have
-that many requests in flight (KIP-98), so a resend of any of them can still be told from new data.
+that many requests in flight (KIP-98), so a resend of any of them still differs from new data.
 
 Rules:
 
@@ -10,7 +10,7 @@ Rules:
 2. A transaction is open from its first batch to its marker, and unstable until the high watermark has passed the marker. The last stable
    offset is the first offset of the earliest unstable transaction; see `first_unstable_offset`.
 3. A transactional batch of a producer without an open transaction needs the guard of a verification (KIP-890): the coordinator has said
-   that the transaction is open, and no marker has been written since. Without it a late batch would open a transaction that nobody ends.
+   that the transaction is open, and no marker has been written since. Without it a late batch would open a transaction without an end.
 4. A snapshot keeps of each producer the last batch only, as Kafka's. What it leaves out follows from the log after it.
 
 Snapshot (`.snapshot`):  int16 version 1 | uint32 CRC-32C of the rest | int32 count | count x 46 bytes:
@@ -177,7 +177,7 @@ class Verification:
     """A question to the coordinator whether a producer's transaction is open; the object itself is the guard.
 
     Lives until the next batch or marker of the producer is in the log. The lowest sequence seen while waiting is written first: a higher
-    one that was verified earlier would make it out of order for ever.
+    one that was verified earlier would make it out of order forever.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "started_ms", "supports_epoch_bump")
@@ -306,7 +306,7 @@ class ProducerStates:
             raise errors.InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the marker {epoch}")
         if coordinator_epoch < entry.coordinator_epoch:
             raise errors.TransactionCoordinatorFenced(
-                f"coordinator epoch {coordinator_epoch} is over; one of epoch {entry.coordinator_epoch} has ended a transaction here"
+                f"coordinator epoch {coordinator_epoch} has passed; one of epoch {entry.coordinator_epoch} has ended a transaction here"
             )
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
@@ -393,7 +393,7 @@ class ProducerStates:
         entry.coordinator_epoch = epoch
         entry.last_timestamp_ms = batch.max_timestamp_ms
         verification = self._verifications.get(producer_id)
-        # With transaction.version 2 the marker of a transaction has the next epoch: one whose epoch has begun is not what it ends.
+        # With transaction.version 2 the marker of a transaction has the next epoch: one whose epoch has started is not what it ends.
         if verification is not None and not (verification.supports_epoch_bump and verification.epoch >= batch.producer_epoch):
             del self._verifications[producer_id]
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, None
@@ -429,7 +429,7 @@ class ProducerStates:
         return bool(stable)
 
     def start_offset_updated(self, start_offset: int) -> None:
-        """The log begins later: ended transactions below its start hold nobody back. Producers are kept, as in Kafka."""
+        """The log begins later: ended transactions below its start hold no reader back. Producers are kept, as in Kafka."""
         self.high_watermark_updated(start_offset)
 
     def has_late_transaction(self, wall_ms: int, max_timeout_ms: int) -> bool:

@@ -47,13 +47,13 @@ CHECKED_PER_TURN = 500
 
 
 class LeadershipListener(Protocol):
-    """Told when this broker begins and ceases to lead a partition."""
+    """Called when this broker begins and ceases to lead a partition."""
 
     def became_leader(self, topic: str, index: int, leader_epoch: int) -> None:
         """This broker leads the partition in a new epoch."""
 
     def resigned(self, topic: str, index: int) -> None:
-        """This broker does not lead it any more: it follows, the partition is gone, or the broker stops."""
+        """This broker does not lead it any more: it follows, the partition is deleted, or the broker stops."""
 
 
 class ReplicaManager(ImageListener):
@@ -78,7 +78,7 @@ class ReplicaManager(ImageListener):
             clock: the time.
             timer: for the check of ISRs.
             logs: where the logs of the partitions are.
-            on_change: told the key of a partition that changed, so that operations waiting for it are tried again.
+            on_change: called with the key of a partition that changed, so that operations waiting for it are tried again.
         """
         self.node_id = node_id
         self.cluster = cluster
@@ -93,13 +93,13 @@ class ReplicaManager(ImageListener):
         self.fetchers: ReplicaFetchers | None = None
         """What copies the partitions that others lead; None where there are no others."""
         self.proposals: IsrProposals | None = None
-        """The way of ISR changes to the controller; None before there is one."""
+        """Sends ISR changes to the controller; None before it is known."""
         self.assignments: DirectoryAssignments | None = None
         """The way to the controller of where replicas lie; None before there is one."""
         self.on_opened: Callable[[], None] = lambda: None
         """Called when the last of the partitions that waited to be opened is."""
         self.note_change: Callable[[Partition], None] = lambda partition: None
-        """Told of each partition that changed, at once and before anything that waits for it is tried again."""
+        """Called for each partition that changed, at once and before anything that waits for it is tried again."""
         self._to_open: dict[PartitionKey, None] = {}
         self._opening: TimerTask | None = None
         self._isr_check: TimerTask | None = None
@@ -363,7 +363,7 @@ class ReplicaManager(ImageListener):
             self.assignments.tell(partition.topic.topic_id, partition.index, directory)
 
     def _may_be_new(self, key: PartitionKey, registration: PartitionRegistration) -> bool:
-        """Whether an empty log is true: nothing was written yet, or nobody counts on what this broker had."""
+        """Whether an empty log is true: nothing was written yet, or no replica counts on what this broker had."""
         if self.node_id not in registration.isr:
             return True
         return not self._starting and key not in self.offline and registration.leader_epoch == registration.partition_epoch == 0
@@ -447,7 +447,7 @@ class ReplicaManager(ImageListener):
         """A partition this broker holds.
 
         Raises:
-            UnknownTopicOrPartition: there is none of that name and number.
+            UnknownTopicOrPartition: no partition has that name and number.
             NotLeaderOrFollower: others hold it.
         """
         found = self.partitions.get((topic, index))
@@ -496,7 +496,7 @@ class ReplicaManager(ImageListener):
         Args:
             topic, index: the partition.
             batch: one record batch.
-            done: told None when the batch is committed, which with one replica is within this call; told the error if leadership ends
+            done: called with None when the batch is committed, which with one replica is within this call; the error if leadership ends
                 before, RequestTimedOut if it takes too long. The batch may survive then: the log says.
             timeout_ms: how long the commit may take; None for as long as this broker leads.
             verification: of a transactional batch, from `ProducerStates.start_verification`.

@@ -143,7 +143,7 @@ class FetchSession:
             del self._watching[key]
 
     def close(self) -> None:
-        """The session is over."""
+        """The session has ended."""
         for key in list(self.partitions):
             self._forget(key)
 

@@ -473,7 +473,7 @@ class Server:
                 self._slices.run(self.clock.now_ms)
 
     def _advance(self, selector: Selector) -> int:
-        """Runs what is due, and says how long the poll may wait; -1 for ever."""
+        """Runs what is due, and says how long the poll may wait; -1 without limit."""
         now_ms = self.clock.now_ms()
         earliest_ms = NEVER_MS
         for next_deadline_ms in self._deadlines:

@@ -49,10 +49,10 @@ class Operation(Protocol):
     """What a request waits in."""
 
     def is_completed(self) -> bool:
-        """Whether the wait is over."""
+        """Whether the wait has ended."""
 
     def abandon(self) -> None:
-        """The peer is gone; nobody wants the answer."""
+        """The peer has closed and reads no answer."""
 
 
 class Outcome(enum.Enum):
@@ -108,7 +108,7 @@ class BrokerState:
         groups: the group coordinator.
         worker, cleaner, checker: threads beside the broker's: for the disk, for compaction, and for batches that take long to check.
         checking: the requests that wait for a check.
-        is_up: the start is over.
+        is_up: the start has ended.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class BrokerState:
         if not self.logs.is_offline:
             self.controller.log_dir_failed()
         elif len(self.cluster.nodes) > 1:
-            logger.error("broker %d has no log directory left and leads no more until it starts again", self.node_id)
+            logger.error("broker %d has no log directory left and leads nothing until it starts again", self.node_id)
             self.controller.fence()
         elif self.is_up:  # else `Broker.start` says so
             logger.error("broker %d has no log directory left and takes no records until it starts again", self.node_id)
@@ -255,7 +255,7 @@ class BrokerState:
         self.replicas.started()
 
     def stopping(self) -> None:
-        """The broker stops serving: whoever waits in its coordinators is told, while the connections still stand."""
+        """The broker stops serving: what waits in its coordinators is answered, while the connections are still open."""
         self.replicas.stopping()
 
     def _partition_changed(self, key: tuple[str, int]) -> None:
@@ -266,7 +266,7 @@ class BrokerState:
             self.fetches.check_and_complete(session)
 
     def cancel_waits(self) -> None:
-        """The broker stops: nobody is left to be answered."""
+        """The broker stops: no client is left to be answered."""
         self.fetches.cancel_all()
         self.follower_fetches.clear()
         self.produces.cancel_all()
@@ -318,7 +318,7 @@ class Call:
         operation: what the request waits in; ended when its connection goes away.
         fail: closes the connection because of a bug met while answering late.
         session: the authentication of the connection; None where everybody is let in.
-        connection: the id of the connection; None where there is none.
+        connection: the id of the connection; None without a connection.
         elements: how many elements the arrays of the request have together.
         slice: slice(call, steps) runs what is left to do in steps, between which other connections are served: a generator that returns
             what a handler returns. None where nothing else is to be served.
@@ -383,7 +383,7 @@ class LateAnswer:
         call.operation = self
 
     def respond(self, make: Callable[[], Response]) -> None:
-        """Answers; nothing happens if the request has been answered or its connection is gone."""
+        """Answers; nothing happens if the request has been answered or its connection is closed."""
         if not self._completed:
             self._completed = True
             self._call.answer(make)
@@ -393,7 +393,7 @@ class LateAnswer:
         return self._completed
 
     def abandon(self) -> None:
-        """The peer is gone."""
+        """The peer has closed."""
         self._completed = True
 
 

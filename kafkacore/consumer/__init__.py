@@ -448,7 +448,7 @@ class KafkaConsumer:
             self._fetcher.retain()
 
     def position(self, partition: tuple[str, int], timeout: float | None = None) -> int:
-        """Offset of the next record that will be handed out; looked up if there is none yet.
+        """Offset of the next record that will be handed out; looked up if it is not known yet.
 
         After a change of the leader it is returned once the new leader has confirmed it, or has named where its log was truncated.
 

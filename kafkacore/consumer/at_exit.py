@@ -51,4 +51,4 @@ def _leave(members: list[Leaves]) -> None:
 
 
 open_members: AtExit[Leaves] = AtExit(_leave)
-"""Consumers with a group, and the background threads of consumers that nobody refers to any more."""
+"""Consumers with a group, and the background threads of consumers to which no reference is left."""

@@ -26,7 +26,7 @@ def _with_topic(deserializer: Deserializer | TopicDeserializer | None) -> Callab
 
 
 class Deserializers:
-    """A consumer's key_deserializer and value_deserializer. False when there is none.
+    """A consumer's key_deserializer and value_deserializer. False without both.
 
     Args:
         key, value: the settings.

@@ -12,12 +12,12 @@ Rules:
    position has by then: after an unclean election it may be no part of the log, and nothing would ever show that.
 3. Where a range is read (`fetch_end`), a fetch asks for about as many bytes as are left of it, by the sizes of the answers so far.
 4. Nothing here blocks or reads a clock. Answers carry no time, so back-off starts at the next `send_fetches`.
-5. The assigned partitions are never walked. What is to be fetched from a broker stands in `FetchSession.rows`. A partition of which that
+5. The assigned partitions are never walked. What is to be fetched from a broker is in `FetchSession.rows`. A partition of which that
    may have changed is noted as stale with the broker it belonged to, and looked at before the next fetch goes there, however often it
    changed meanwhile; one that may belong to another broker is looked at at once.
    Changes come from `SubscriptionState.touched`, from answers held and handed out, from back-offs that end, and from metadata that differ.
 6. An answer whose turn comes while its partition is paused or has no position is parked until the partition is touched.
-7. What is held, and what has to be looked at, stands in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
+7. What is held, and what has to be looked at, is in `FetchQueue` (compiled: native/fetch_queue.pxi). It has a short cut for the plain
    case of placing a partition, taking in its answer and handing that out; whatever is not plain goes the general way here. Both do the
    same to the same books: tests/consumer/test_fetch_upkeep.py sends one history through both.
 
@@ -51,7 +51,7 @@ log = logging.getLogger("kafkacore.consumer")
 _ANSWERS_HELD_PER_PARTITION = 2
 _FETCHING = FetchState.FETCHING     # a look at an enum's class costs more than what is decided with it
 _NO_NODE = -1                       # not to be fetched from anywhere so far, or perhaps from another broker than before
-_OFFSET_BYTES = 1024                # until an answer has told better
+_OFFSET_BYTES = 1024                # until an answer has shown better
 _TELLING_OFFSETS = 100              # the first batch comes whole: an answer with fewer offsets looks larger than it is (fetch_queue.pxi)
 _SPARE_BYTES = 32_768               # two batches of the default size: one more than needed is cheaper than one more fetch
 _REFRESH_AND_RETRY = frozenset(
@@ -293,7 +293,7 @@ class Fetcher:
             self._sessions[node_id].drop(tp, state)
 
     def _target(self, state: PartitionState, topic: TopicInfo | None, info: PartitionInfo | None) -> FetchTarget | None:
-        """What to ask of a partition that may be fetched; None while enough of it is held or wanted no more."""
+        """What to ask of a partition that may be fetched; None while enough of it is held or it is no longer wanted."""
         offset = state.offset
         held = state.held
         if held:
@@ -423,7 +423,7 @@ class Fetcher:
         if code == 0:
             if topic_id != state.topic_id and topic_id and fetch_offset == state.offset:
                 if self._metadata.snapshot.topic_id(tp[0]) not in (topic_id, ZERO_TOPIC_ID):
-                    self.metrics.stale_answers += 1  # of a topic that was made anew meanwhile
+                    self.metrics.stale_answers += 1  # of a topic that was created again since
                     self._queue.note(state)
                     return
                 state.topic_id = topic_id
@@ -435,7 +435,7 @@ class Fetcher:
                 self._metadata.request_update()
                 self._backing_off.append(state)
             elif preferred >= 0:
-                if preferred == node_id or state.preferred_replica >= 0:  # leaders name followers, and those nobody
+                if preferred == node_id or state.preferred_replica >= 0:  # leaders name followers, and followers name no broker
                     self._backing_off.append(state)
                 state.preferred_replica = preferred
                 self._fresh_preferred.append(state)
@@ -733,7 +733,7 @@ class Fetcher:
     # -- closing ------------------------------------------------------------------------------------------------------------------
 
     def close_sessions(self, now_ms: int) -> frozenset[int]:
-        """Tells every connected broker without a fetch in flight that the session is over.
+        """Tells every connected broker without a fetch in flight that the session has ended.
 
         A broker with a fetch in flight would answer only after that one; it drops the session by itself later.
 

@@ -1,4 +1,4 @@
-"""Objects that see what a consumer hands out and what it has committed, and may change the former.
+"""Objects that see what a consumer hands out and commits, and may change the former.
 
 Source: org.apache.kafka.clients.consumer.ConsumerInterceptor and ConsumerInterceptors; KIP-42.
 """

@@ -13,7 +13,7 @@ _LONGEST_MS = 1_000
 
 
 def with_range(
-    error: errors.OffsetOutOfRange, driver: CallerDriver, isolation_level: int, meanwhile: Callable[[int], int | None]
+    error: errors.OffsetOutOfRange, driver: CallerDriver, isolation_level: int, other_work: Callable[[int], int | None]
 ) -> errors.OffsetOutOfRange:
     """The same error with the offsets that are there. The leader is asked, for a second at most: the caller waits to hear of the error.
 
@@ -21,7 +21,7 @@ def with_range(
         error: of a fetch: it names a partition and the offset asked for.
         driver: of the network.
         isolation_level: 1 where records end at the last stable offset.
-        meanwhile: sends what is due else, and says when it wants to be called again.
+        other_work: sends what is due else, and says when it wants to be called again.
     """
     if error.topic is None or error.partition is None:
         return error
@@ -34,7 +34,7 @@ def with_range(
     ]
 
     def step(now_ms: int) -> int | None:
-        waits = [meanwhile(now_ms)]
+        waits = [other_work(now_ms)]
         for query in ends:
             query.step(now_ms)
             waits.append(query.next_wake_ms(now_ms))

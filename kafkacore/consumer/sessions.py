@@ -95,7 +95,7 @@ class FetchPlan:
         forgotten: dict[tuple[str, bytes], list[int]] = {}
         for tp, topic_id in self.to_forget:
             if version <= MAX_VERSION_BY_NAME and self.rows.is_sent(tp):
-                continue  # created again under its old name: brokers add first and forget last, so it would be gone
+                continue  # created again under its old name: brokers add first and forget last, so it would be lost
             forgotten.setdefault((tp[0], topic_id), []).append(tp[1])
         return FetchRequest(
             max_wait_ms=limits.max_wait_ms,

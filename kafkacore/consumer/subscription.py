@@ -7,7 +7,7 @@ Rules:
 3. `unsettled` names exactly the partitions that are not FETCHING, and `unasked` those of them that nothing is asked about, so that a poll
    looks only at what has something to be done.
 4. What changes a position, its epoch or its leader epoch takes `question` away: an answer counts only for the position it was asked for.
-   The question is left in `withdrawn`, for whoever asked it.
+   The question is left in `withdrawn`, where its asker finds it.
 5. Whatever may change whether and what to fetch of a partition notes it in `touched`: the fetcher looks at those, and never at all of them.
 6. `partitions` is the truth, the other collections follow from it. An interrupt between two of them is mended by `settle_anew`.
 
@@ -44,7 +44,7 @@ class Mode(Enum):
 
 
 class FetchState(Enum):
-    """Where a partition stands on its way to being fetched."""
+    """How far a partition is on its way to being fetched."""
 
     INITIALIZING = "initializing"
     AWAIT_RESET = "await_reset"
@@ -142,7 +142,7 @@ class SubscriptionState:
         self._set_mode(Mode.BROKER_PATTERN)
 
     def assign_manual(self, tps: Iterable[TopicPartition]) -> None:
-        """Reads exactly these partitions; those kept from before keep their position."""
+        """Reads exactly these partitions; those that were assigned before keep their position."""
         self._set_mode(Mode.MANUAL)
         self.set_assignment(tps)
 
@@ -367,7 +367,7 @@ class SubscriptionState:
         """Gives a partition without a position its default strategy.
 
         Returns:
-            False when there is none (`none`): the caller has to raise NoOffsetForPartition.
+            False when the policy is `none`: the caller has to raise NoOffsetForPartition.
         """
         if self.default_reset.name == "none":
             return False

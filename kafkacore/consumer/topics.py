@@ -120,7 +120,7 @@ class TopicWatch:
     def ask_names_of_ids(self, topic_ids: frozenset[bytes]) -> None:
         """The coordinator assigned topics by ids that have no name yet.
 
-        Topics subscribed to by name are in the next metadata. Under the broker's pattern nobody knows the names: they are asked for by id.
+        Topics subscribed to by name are in the next metadata. Under the broker's pattern the names are not known: they are asked for by id.
         """
         if self._subscription.mode is not Mode.BROKER_PATTERN:
             self._metadata.request_update()
@@ -149,7 +149,7 @@ class TopicWatch:
             raise names.error
         if names.response is not None:
             for topic in names.response.topics or ():
-                if topic.name and not topic.error_code:  # else the topic is gone, or this broker has not heard of it: the engine asks again
+                if topic.name and not topic.error_code:  # else it is deleted, or this broker does not know it yet: the engine asks again
                     self._metadata.add_topic(topic.name, now_ms)
 
     def next_wake_ms(self, now_ms: int) -> int | None:

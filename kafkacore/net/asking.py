@@ -54,7 +54,7 @@ class MetadataQuery:
         return self.response is not None or self.error is not None
 
     def step(self, now_ms: int) -> None:
-        """Asks, if nobody is being asked."""
+        """Asks, unless a request is in flight."""
         if self._failed:
             self._failed = False
             self._retry_at_ms = now_ms + min(self._backoff_max_ms, self._backoff_ms << min(self._tries, 20))

@@ -51,7 +51,7 @@ class SaslOpening:
         authenticate_version: of SaslAuthenticate, if it is known; else the broker is asked.
 
     Attributes:
-        session_lifetime_ms: for how long the broker takes requests without another authentication; 0 for ever. Known at the end.
+        session_lifetime_ms: for how long the broker takes requests without another authentication; 0 without limit. Known at the end.
         authenticate_version: what both sides speak.
     """
 
@@ -148,7 +148,7 @@ class SaslAuthenticator:
 
     @property
     def session_lifetime_ms(self) -> int:
-        """For how long the broker takes requests without another authentication; 0 for ever."""
+        """For how long the broker takes requests without another authentication; 0 without limit."""
         return 0 if self._opening is None else self._opening.session_lifetime_ms
 
     def again(self) -> SaslOpening:
@@ -269,7 +269,7 @@ class Authenticators:
     """Makes the authenticator of each connection of one client.
 
     Attributes:
-        login: has the token that they need; None for other mechanisms. `NetworkClient` sees to it that it is `ready` before it connects.
+        login: has the token that they need; None for other mechanisms. `NetworkClient` connects only when it is `ready`.
     """
 
     def __init__(self, settings: SaslSettings, client_id: str, clock: Clock) -> None:

@@ -152,7 +152,7 @@ class Lookups:
             raise
 
     def _take(self, key: tuple[str, int]) -> bool:
-        """Takes the answer of a lookup that has ended; False when there is none, or it was taken before."""
+        """Takes the answer of a lookup that has ended; False when no lookup has ended, or its answer was taken before."""
         outcomes = self._running.get(key)
         if not outcomes:
             return False

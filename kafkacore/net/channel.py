@@ -4,7 +4,7 @@ Rules:
 
 1. One `NetworkSend` at a time. Setting a second one while the first is unfinished is a programming error and raises. (There is no
    queue of bytes per connection: what waits, waits as batches or requests in the layers above, where it can still expire or move.)
-2. `read()` and `write()` each make one bounded step. Whoever has more to do is called again in the next poll, after everybody else.
+2. `read()` and `write()` each make one bounded step. A channel with more to do is called again in the next poll, after all others.
 3. States move CONNECTING -> HANDSHAKE -> AUTHENTICATING -> READY only; CLOSED can follow any of them.
 
 Source: Kafka's KafkaChannel, NetworkSend, NetworkReceive.
@@ -81,7 +81,7 @@ class Authenticator(Protocol):
 
     @property
     def session_lifetime_ms(self) -> int:
-        """For how long the other side takes requests without another authentication (KIP-368); 0 for ever."""
+        """For how long the other side takes requests without another authentication (KIP-368); 0 without limit."""
 
     def again(self) -> Dialogue:
         """Begins another authentication on the same connection; raises AuthenticationFailedError."""
@@ -106,7 +106,7 @@ class KafkaChannel(ChannelCore):
 
     Attributes:
         interest: READ and WRITE bits the channel wants.
-        armed: The bits the poller has been told.
+        armed: The bits that the poller has.
         muted: Reads are not wanted now.
         served: Serial number of the poll that read from this channel last (one receive per poll).
     """

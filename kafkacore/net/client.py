@@ -62,7 +62,7 @@ __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkClientCon
 
 _API_VERSIONS_KEY = 18
 _UNSUPPORTED_VERSION = 35
-_AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, but another authentication to be begun
+_AUTHENTICATE = -1  # in `_needs_versions`: not versions are to be asked for, but another authentication is to start
 # How much of a session's life passes before the next authentication: not all connections of all clients at once.
 _SESSION_PARTS = (0.85, 0.95)
 
@@ -114,7 +114,7 @@ class NetworkClient(ClientCore):
         rng: Jitter, and where `least_loaded_node` starts.
         resolver: Name resolution that does not block; by default the system's, on a helper thread.
         max_in_flight: max.in.flight.requests.per.connection.
-        software_version: Told to brokers with ApiVersions (KIP-511).
+        software_version: Sent to brokers with ApiVersions (KIP-511).
     """
 
     selector: Selector
@@ -151,7 +151,7 @@ class NetworkClient(ClientCore):
         self._connections = {}
         self.node_stats = {}
         self._hosts: dict[int, tuple[str, int]] = {}  # what `addresses` of a node were resolved from
-        self._told_down: set[int] = set()  # nodes that cannot be reached, which the log has been told
+        self._told_down: set[int] = set()  # nodes that cannot be reached, as the log says already
         self._opening: dict[int, NodeConnection] = {}  # attempts with a set-up deadline
         self._sessions: dict[int, NodeConnection] = {}  # connections that have to authenticate again at some time
         self._setup_deadline_ms = NEVER_MS  # the earliest of both
@@ -161,7 +161,7 @@ class NetworkClient(ClientCore):
         self._features_epoch = -1
         self.finalized_features: dict[str, int] = {}  # of the cluster: {feature: level}, as the broker with the newest view said last
         self._active = True
-        self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # told of connections that ended and were ready before
+        self.on_disconnect: Callable[[int, KafkaError], None] | None = None  # called for connections that ended and were ready before
         self._any_ready = False  # found by the last least_loaded_node
         authenticator = selector.authenticator
         self._login = authenticator.login if isinstance(authenticator, Authenticators) else None
@@ -203,7 +203,7 @@ class NetworkClient(ClientCore):
         return self.connection_delay(node, now_ms)
 
     def throttle_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Returns how long the node asked to be left alone (KIP-219)."""
+        """Returns for how long the node asked for no requests (KIP-219)."""
         connection = self._connections.get(node.id)
         return 0 if connection is None else max(0, connection.throttled_until_ms - now_ms)
 
@@ -461,7 +461,7 @@ class NetworkClient(ClientCore):
             connection = self._connections[node_id]
             connection.state = REAUTHENTICATING
             connection.reauthenticate_ms = NEVER_MS
-            self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is gone
+            self._needs_versions[node_id] = _AUTHENTICATE  # now, or when the frame being written is sent
         if self._login is not None and self._login.deadline_ms <= now_ms:
             self._advance_login(now_ms)
         for node_id, connection in list(self._opening.items()):
@@ -494,7 +494,7 @@ class NetworkClient(ClientCore):
         return f"node {node_id}" if host is None else f"node {node_id} ({host[0]}:{host[1]})"
 
     def _forget_deadlines(self, node_id: int) -> None:
-        """What was to happen on a connection that is gone."""
+        """What was to happen on a connection that is closed."""
         self._needs_versions.pop(node_id, None)
         if {self._opening.pop(node_id, None), self._sessions.pop(node_id, None)} != {None}:
             self._recompute_setup_deadline()

@@ -92,7 +92,7 @@ class NodeApiVersions(VersionsCore):
         """Returns the highest version both sides speak.
 
         Raises:
-            UnsupportedVersion: There is none, or the broker does not know the API.
+            UnsupportedVersion: No version is common, or the broker does not know the API.
         """
         wanted = (api_key, min_version, max_version)
         chosen = self._chosen.get(wanted)
@@ -213,7 +213,7 @@ class NodeConnection(ConnectionCore):
         self.failed_connect_attempts = 0
 
     def ready(self, versions: NodeApiVersions) -> None:
-        """The opening is over."""
+        """The opening has ended."""
         self.state = READY
         self.versions = versions
         self.failed_attempts = 0

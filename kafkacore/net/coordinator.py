@@ -40,7 +40,7 @@ class CoordinatorLink:
         failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); the caller that raises it
             takes it away.
         attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
-        unknown_since_ms: since when it has been looked for in vain, -1 while it is known or before it is needed.
+        unknown_since_ms: since when it has been looked for and not found, -1 while it is known or before it is needed.
         changes: counts how often the coordinator became unknown.
         awaited: the node whose connection was not ready when something was to be sent; None once it was.
         answers: counts what came in: a change means that a step has something to do.

@@ -1,6 +1,6 @@
 """Runs a client's I/O on the thread that calls it: the consumer and the admin client have no thread of their own.
 
-One call at a time drives the network. Another thread that comes in meanwhile gets an error at once (`exclusive`, for a consumer, whose
+One call at a time drives the network. Another thread that comes in during it gets an error at once (`exclusive`, for a consumer, whose
 calls only make sense in order) or waits for its turn. Only `wakeup` may be called at any time from anywhere.
 """
 
@@ -35,7 +35,7 @@ class CallerDriver:
         what: the client's name for error messages.
         exclusive: a second thread gets an error instead of waiting.
         clock: the time; the system's unless given.
-        renewed: told the new network client when the old one had to be given up.
+        renewed: called with the new network client when the old one had to be given up.
 
     Attributes:
         entries: counts the calls.
@@ -208,7 +208,7 @@ class CallerDriver:
         """Ends what `take_over` began.
 
         Args:
-            broken: driving ended with an error that is nobody's: what was under way is given up, as after an interrupted call.
+            broken: driving ended with an error that belongs to no call: what was under way is given up, as after an interrupted call.
         """
         if broken:
             self._interrupted = True
@@ -252,7 +252,7 @@ class CallerDriver:
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Ends the wait of whoever drives, with WakeupError; if nobody waits, the next wait. Callable from any thread."""
+        """Ends the wait of the thread that drives, with WakeupError; if no thread waits, the next wait. Callable from any thread."""
         self._woken = True
         self.client.wakeup()
 

@@ -78,7 +78,7 @@ class LeaderQuery:
         self._by_leader: dict[Node, dict[TopicPartition, None]] = {}
         self._leaderless: dict[TopicPartition, None] = {}
         self._delayed: dict[TopicPartition, int] = {}  # -> not before
-        self._delays: list[tuple[int, int, TopicPartition]] = []  # a heap; what has another time in `_delayed` counts no more
+        self._delays: list[tuple[int, int, TopicPartition]] = []  # a heap; what has another time in `_delayed` no longer counts
         self._order = itertools.count()
         self._snapshot: ClusterSnapshot | None = None
         self._flying: set[TopicPartition] = set()
@@ -252,7 +252,7 @@ class LeaderQuery:
         self._failed_tries.append((tp, tries))
 
     def _code(self, tp: TopicPartition, code: int) -> bool:
-        """Deals with an error code. Returns True when there is none."""
+        """Deals with an error code. Returns True for no error."""
         if code == 0:
             return True
         cause = errors.from_code(code, topic=tp[0], partition=tp[1], **self._where)

@@ -352,7 +352,7 @@ def _part(value: Mapping[str, Any]) -> str:
 
 
 def unsecured_token(claims: Mapping[str, Any], now_ms: int, lifetime_s: int) -> str:
-    """A token that nobody has signed.
+    """A token without a signature.
 
     Args:
         claims: what it says besides when it was issued and when it expires.
@@ -376,7 +376,7 @@ def read_unsecured_token(token: str, now_ms: int) -> tuple[str, int]:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError, binascii.Error):
         raise SaslAuthentication("the token is no unsecured JSON web token with the claims sub and exp") from None
     if len(parts) != 3 or parts[2] or algorithm != "none" or not isinstance(user, str) or not user:
-        raise SaslAuthentication("the token is signed, or is for nobody: this broker takes unsecured tokens only")
+        raise SaslAuthentication("the token is signed, or names no user: this broker takes unsecured tokens only")
     if expiry_ms <= now_ms:
         raise SaslAuthentication("the token has expired")
     return user, expiry_ms

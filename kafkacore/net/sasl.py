@@ -277,7 +277,7 @@ class ScramServer:
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
-        credential: what is kept of a user; None for nobody.
+        credential: what is kept of a user; None for an unknown user.
         nonce: as for the client; its own half.
     """
 

@@ -9,7 +9,7 @@ Rules:
    the next poll all the same, in order.
 4. Results of a poll (`completed_sends`, `completed_receives`, `connected`, `accepted`, `disconnected`, `failed_sends`) stand until the
    next poll, which empties them in place. What happens between two polls is reported by the second.
-5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that nobody wants yet. In request/response traffic that is
+5. Muting is lazy: a muted channel leaves the poller only when bytes arrive that no reader wants yet. In request/response traffic that is
    never, and a mute costs no system call. So is `half_duplex`, which a broker asks for: while an answer is being written, nothing is read
    from that peer.
 6. A channel that lost its peer while frames are still unread moves to `closing`, gives them one per poll, and is reported as
@@ -47,7 +47,7 @@ _ACCEPTS_PER_POLL = 64
 
 
 class IdleDisconnect(DisconnectError):
-    """This side closed the connection because nobody used it."""
+    """This side closed the connection because it was not used."""
 
 
 class Admission(Protocol):
@@ -63,7 +63,7 @@ class Admission(Protocol):
         """A connection was taken; False closes it at once."""
 
     def closed(self, id: ConnectionId) -> None:
-        """A connection that was let in is gone."""
+        """A connection that was let in is closed."""
 
 
 class Poller(Protocol):
@@ -140,7 +140,7 @@ class SelectorsPoller:
 
 
 class _Waker:
-    """Ends a wait from another thread: an eventfd, or a socket pair where there is none."""
+    """Ends a wait from another thread: an eventfd, or a socket pair on systems without it."""
 
     __slots__ = ("_lock", "_pair", "_waking", "fd")
 
@@ -443,7 +443,7 @@ class Selector(SelectorCore):
                     self._starve(fd)
                     return
                 if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
-                    continue  # that peer is gone; the next one may not be
+                    continue  # that peer has closed; the next one may not have
                 raise
             self._accept_serial += 1
             id = f"{_endpoint(listener.getsockname())}-{_endpoint(peer)}-{self._accept_serial}"
@@ -492,7 +492,7 @@ class Selector(SelectorCore):
     # ---- endings
 
     def _lost(self, channel: KafkaChannel, cause: KafkaError | OSError) -> None:
-        """The peer is gone or the stream is broken: reads what is left, then reports."""
+        """The peer has closed or the stream is broken: reads what is left, then reports."""
         error = cause if isinstance(cause, KafkaError) else self._explain(channel, cause)
         if error.broker is None and isinstance(channel.id, int) and channel.id >= 0:
             error.broker = channel.id

@@ -204,7 +204,7 @@ class TlsTransport:
     """TLS over a socket through two memory BIOs, so that the selector sees only bytes and never an SSL socket.
 
     Plaintext is encrypted at most 256 KiB per call; ciphertext that the socket does not take stays here (`pending_writes`) and a send
-    counts as complete only when it has gone.
+    counts as complete only when it is sent.
     """
 
     __slots__ = (
@@ -259,7 +259,7 @@ class TlsTransport:
                     raise ConnectionResetError(errno.ECONNRESET, "peer closed the connection during the TLS handshake") from None
                 self._incoming.write(memoryview(self._raw)[:got])
             except ssl.SSLError as error:
-                # The alert tells the peer why; it may be gone already, and then the TLS error is still the one to report.
+                # The alert tells the peer why; the peer may have closed already, and then the TLS error is still the one to report.
                 with contextlib.suppress(OSError):
                     self.flush()
                 raise AuthenticationFailedError(f"TLS handshake with {self.peer or 'peer'} failed: {error}") from error

@@ -197,7 +197,7 @@ class KafkaProducer(ProducerCore):
     ) -> int:
         self._check_sending()
         now_ms = self._clock.now_ms()
-        # In a delivery callback nobody else can free memory: waiting there would be waiting for itself.
+        # In a delivery callback no other thread can free memory: it would wait for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
         self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
         if self._engine is not None and not self._engine.gate.takes_records:
@@ -327,7 +327,7 @@ class KafkaProducer(ProducerCore):
                     self._made.add(topic)                    # other threads may have waited for it too
                     log.warning(MADE, topic, info.partition_count)
                 return info
-            # What was known before may be the answer to an earlier call, after which somebody made the topic.
+            # What was known before may be the answer to an earlier call, after which the topic was created.
             absent = absent or (asked and info is not None and isinstance(info.error, UnknownTopicOrPartition))
             asked = True
             if info is not None and info is not before and info.error is not None and not info.error.retriable:
@@ -364,7 +364,7 @@ class KafkaProducer(ProducerCore):
         Records without a key stick to a partition for one batch. A call for n partitions is cut into n parts or more if these have 256 KiB;
         less goes to one partition, and the next batch to another. With keys or `partitions` each partition fills batches of its own.
 
-        With serializers, interceptors or a partitioner of your own each record goes the way of send(): the result is the same, at send()'s
+        With serializers, interceptors or a partitioner of your own each record goes as by send(): the result is the same, at send()'s
         cost per record, in batches of batch_size.
 
         Args:
@@ -550,7 +550,7 @@ class KafkaProducer(ProducerCore):
 
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
         """Sends what is queued, waits until all records are delivered, and leaves the transaction open, for `TwoPhaseClient` in any process
-        to commit or abort. It takes no more records. This producer may end it as well, and closing the producer does not.
+        to commit or abort. It takes no further records. This producer may end it as well, and closing the producer does not.
 
         The coordinator aborts it like any other when it has been open for transaction_timeout_ms, counted from its first record.
 
@@ -584,8 +584,8 @@ class KafkaProducer(ProducerCore):
             timeout: seconds, None = no limit (every record has an outcome after delivery_timeout_ms).
 
         Raises:
-            DeliveryError: records failed since the last flush and nobody looked at their futures; counts and first causes.
-            KafkaTimeoutError: the time is over.
+            DeliveryError: records failed since the last flush and their futures were not looked at; counts and first causes.
+            KafkaTimeoutError: the time has passed.
         """
         self._check_open()
         if self._sender.in_io_thread:
@@ -604,14 +604,14 @@ class KafkaProducer(ProducerCore):
             raise lost
 
     def _unobserved(self) -> DeliveryError | None:
-        """The failures that nobody looked at so far; they count as looked at from now on."""
+        """The failures that were not looked at so far; they count as looked at from now on."""
         failed, causes = self._sender.unobserved_failures()
         return DeliveryError(failed=failed, causes=causes) if failed else None
 
     def close(self, timeout: float | None = 30) -> None:
         """Delivers what is queued, then closes the connections. Never hangs; calling it again does nothing.
 
-        Records that failed and that nobody looked at are logged as a warning, with their number and causes; the end of a `with` block
+        Failed records whose futures were not looked at are logged as a warning, with their number and causes; the end of a `with` block
         raises them.
 
         Args:

@@ -1,7 +1,7 @@
 """BufferPool and RecordAccumulator: records wait here, in batches, for the Sender.
 
 Who may call what: `roll` belongs to the threads that call send(); `ready`, `drain`, `reenqueue`, `split_and_reenqueue`, `expired`,
-`leaderless` and `deallocate` to whoever drives the I/O (one thread at a time, see sender.py); the rest to anyone. `_lock` is held for the
+`leaderless` and `deallocate` to the thread that drives the I/O (one at a time, see sender.py); the rest to anyone. `_lock` is held for the
 few lines that add a batch to a partition or take an empty partition off the active list, and never across a wait or I/O.
 
 Filling an open batch happens in native/append.pxi and takes no lock at all; the steps made once per batch (`roll`, `ready`, `drain`,
@@ -84,7 +84,7 @@ class RecordAccumulator(AccumulatorCore):
         self._flushes = 0
         self._closed = False
 
-    # ---- whoever drives the I/O --------------------------------------------------------------------------------------------------
+    # ---- the thread that drives the I/O --------------------------------------------------------------------------------------------------
 
     def _forget(self, queue: PartitionQueue) -> None:
         self._look_at_all = True

@@ -1,7 +1,7 @@
 """What the log says of errors that are retried: nothing of those that pass, one line of those that last.
 
-An error is of a partition and lasts from the first failed try until a batch gets through, which is seen at the next error: the way of a
-batch that goes well passes nothing here. What is told is limited by kind of error (its code and broker), not by partition: a full disk
+An error is of a partition and lasts from the first failed try until a batch gets through, which is seen at the next error: a batch
+that goes well passes nothing here. What is logged is limited by kind of error (its code and broker), not by partition: a full disk
 is one line, however many partitions lie on it.
 """
 
@@ -18,7 +18,7 @@ log = logging.getLogger("kafkacore.producer")
 PATIENCE_MS = 1_000
 """How long tries may fail before that is a warning: a leader that moves takes less."""
 REPEAT_MS = 30_000
-"""The same kind of error is not told again within this time."""
+"""The same kind of error is not logged again within this time."""
 
 
 class _Failing:
@@ -72,7 +72,7 @@ class RetryLog:
         others = sum(not each.is_over for each in self._failing.values()) - 1
         more = f" and {others} other partition{'s' if others > 1 else ''}" if others else ""
         log.warning(
-            "records for %s-%d%s wait and are retried, for %.1f s so far, until their delivery_timeout_ms=%d is over: %s",
+            "records for %s-%d%s wait and are retried, for %.1f s so far, until their delivery_timeout_ms=%d has passed: %s",
             delivery.topic,
             delivery.partition,
             more,
@@ -82,7 +82,7 @@ class RetryLog:
         )
 
     def is_news(self, error: KafkaError, now_ms: int) -> bool:
-        """True when this kind of error has not been told within `REPEAT_MS`; whoever asks then tells it."""
+        """True when this kind of error has not been logged within `REPEAT_MS`; the caller logs it then."""
         kind = (error.code if error.code is not None else type(error), error.broker)
         told_ms = self._told_ms.get(kind)
         if told_ms is not None and now_ms - told_ms < REPEAT_MS:

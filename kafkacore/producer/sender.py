@@ -1,14 +1,14 @@
 """Sender: takes batches from the accumulator to the brokers and their answers back. One thread, but not always the same.
 
 Who drives the I/O
-  `_io` is the right to touch the network client, the transaction books and the batches in flight. Whoever holds it calls `run_once`.
+  `_io` is the right to touch the network client, the transaction books and the batches in flight. Its holder calls `run_once`.
   Mostly that is the Sender thread, asleep in the selector. A thread that waits for a result may take it instead: then a synchronous send
   costs no thread switch. The moves:
 
   * A caller in `wait` tries `_io`. If it is free it drives until its delivery is known, releases, and leaves through `_leave`.
   * If it is taken, the caller puts its gate (a held lock) into `_callers` and into the delivery, tries `_io` ONCE MORE, and only then
-    sleeps on the gate. Whoever releases `_io` looks at `_callers` AFTER the release. So either the caller's second try succeeds or the
-    one leaving sees its gate: no wake-up is lost. A gate opened in vain costs one look.
+    sleeps on the gate. Who releases `_io` looks at `_callers` AFTER the release. So either the caller's second try succeeds or the
+    one leaving sees its gate: no wake-up is lost. A gate opened without need costs one look.
   * `_leave`: if callers wait, the first one's gate is opened; else, if batches are unfinished, the napping Sender thread is woken.
   * The Sender thread, after each pass: if a caller has waited since the last pass (`_calls` moved), it passes `_io` on and naps, a bounded
     time (`nap_ms`); a nap ends early when something urgent happens (a full batch, memory short, leftovers). After a nap: if `_io` is
@@ -264,8 +264,8 @@ class Sender(SenderCore):
         self._init_attempts += 1
         # A fresh cluster says COORDINATOR_LOAD_IN_PROGRESS for a while: not worth a warning.
         passing = error.retriable and now_ms - self._init_failing_ms < INIT_PATIENCE_MS
-        told = not passing and self._retry_log.is_news(error, now_ms)
-        log.log(logging.WARNING if told else logging.INFO, "no producer id: %s", error)
+        is_news = not passing and self._retry_log.is_news(error, now_ms)
+        log.log(logging.WARNING if is_news else logging.INFO, "no producer id: %s", error)
         transactions.initialization_failed(error)
         if isinstance(error, errors.AuthenticationFailedError):
             self._fail_refused(error)
@@ -508,7 +508,7 @@ class Sender(SenderCore):
             elif needed == 0 and urgent:
                 self._open(self._nap_gate)
         except KeyboardInterrupt:
-            self.client.wakeup()                                      # perhaps in vain: but `disturb` says so once only
+            self.client.wakeup()                                      # perhaps without need: but `disturb` says so once only
             raise
 
     @staticmethod

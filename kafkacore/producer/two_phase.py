@@ -269,7 +269,7 @@ class Ending:
         if state is PreparedState.UNKNOWN:
             now = "the coordinator has forgotten it" if seen is None else f"it is {seen.state} with epoch {seen.epoch} now"
             self.error = errors.PreparedTransactionUnknown(
-                f"{self.prepared}: the transactional id was used again after the transaction was prepared, or nobody used it for"
+                f"{self.prepared}: the transactional id was used again after the transaction was prepared, or was not used for"
                 f" transactional.id.expiration.ms ({now}); so the transaction has ended, and its records tell how: look for them as a"
                 " reader of committed data"
             )
@@ -306,7 +306,7 @@ class Ending:
 _STANDS_OTHERWISE = frozenset(
     {Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING}
 )
-"""EndTxn says so when the transaction has ended, or another one has begun, since it was looked at."""
+"""EndTxn says so when the transaction has ended, or another one has started, since it was looked at."""
 
 
 class _Asking:

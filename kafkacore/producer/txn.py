@@ -6,7 +6,7 @@ starts at 0. So a batch gets its numbers once, when it is drained, and keeps the
 
 Rules
 1. Batches of a partition leave in sequence order, and while one is retried only the first unanswered one may go out.
-2. When a batch that was in flight is given up, nobody knows whether the broker has it: the partition's sequence is "unresolved" and no
+2. When a batch that was in flight is given up, it is not known whether the broker has it: the partition's sequence is "unresolved" and no
    new batch leaves until the batches still in flight have answered. Then either the numbers match, or the epoch is bumped.
 3. An idempotent producer bumps its epoch by itself (KIP-360 as Java does it; a broker ignores the old id in InitProducerId without a
    transactional id), restarts the partitions concerned at sequence 0 and renumbers their unanswered batches. At the largest epoch it
@@ -182,7 +182,7 @@ class TransactionManager(TransactionsCore):
         if self.gate is None and (
             (error.fatal and not isinstance(error, AuthenticationFailedError)) or error.code in _FATAL_CODES
         ):
-            self.fail(error)  # of an authentication the connection says no more: the next attempt may succeed
+            self.fail(error)  # the connection says nothing further about an authentication: the next attempt may succeed
         self._remove(batch)
         if self.has_fatal_error or batch.queue not in self._partitions:
             return

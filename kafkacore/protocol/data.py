@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafkacore.protocol.schema import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, F, Records, Request, Response, Struct
 
-# Leaders and their addresses, told along with an error in Produce and Fetch responses.
+# Leaders and their addresses, sent with an error in Produce and Fetch responses.
 
 
 class LeaderIdAndEpoch(Struct):
@@ -213,7 +213,7 @@ class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+"):
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """Offset and timestamp of the first record at or after the asked time; -1 when there is none."""
+    """Offset and timestamp of the first record at or after the asked time; -1 without such a record."""
 
     partition_index: int = F(INT32)
     error_code: int = F(INT16)

@@ -110,7 +110,7 @@ class SyncGroupResponse(Response, api_key=14, versions="0-5", flexible="4+"):
 
 
 class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
-    """Keeps a member in its group; the answer says whether a rebalance has begun."""
+    """Keeps a member in its group; the answer says whether a rebalance has started."""
 
     group_id: str = F(STRING)
     generation_id: int = F(INT32)

@@ -68,7 +68,7 @@ class RegisterBrokerRecord(MetadataRecord, api_key=0, versions="0-4"):
 
 
 class UnregisterBrokerRecord(MetadataRecord, api_key=1, versions="0"):
-    """A broker is gone for good."""
+    """A broker has left the cluster."""
 
     broker_id: int = F(INT32)
     broker_epoch: int = F(INT64)
@@ -110,7 +110,7 @@ class TopicRecord(MetadataRecord, api_key=2, versions="0"):
 
 
 class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0"):
-    """The topic and all its partitions are gone, and so are its settings."""
+    """The topic is deleted, with all its partitions and settings."""
 
     topic_id: bytes = F(UUID)
 

@@ -15,7 +15,7 @@ Rules:
  - A field that a version lacks has its default after decoding. Encoding a non-default value into such a version is a UsageError,
    unless the field is `ignorable`: then the value is dropped, as Kafka's own code does.
  - Tagged fields (KIP-482) are written only when they differ from their default; unknown tagged fields are skipped.
- - Defaults that hold a list are made anew for every message; all others are shared.
+ - Defaults that hold a list are created for every message; all others are shared.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _VERSION = struct.Struct(">h")
 
 
 class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
-    """First record of a snapshot of the metadata log: when the last record that it stands for was written."""
+    """First record of a snapshot of the metadata log: when the last record that it replaces was written."""
 
     version: int = F(INT16)
     last_contained_log_timestamp: int = F(INT64)
@@ -58,7 +58,7 @@ class ConsumerProtocolAssignment(Message, versions="0-3"):
 
 
 class StickyAssignorUserData(Message, versions="0-1"):
-    """What a member of a classic group adds to its subscription for the sticky assignor. No version stands before it: whoever reads it
+    """What a member of a classic group adds to its subscription for the sticky assignor. No version is before it: a reader
     tries the newest first.
     """
 
@@ -237,7 +237,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions="16"):
-    """Key of the topics that a regular expression of a group's members stands for."""
+    """Key of the topics that a regular expression of a group's members matches."""
 
     group_id: str = F(STRING)
     regular_expression: str = F(STRING)

@@ -1,4 +1,4 @@
-"""Delegation tokens, which a listener without authentication gives to nobody.
+"""Delegation tokens, which a listener without authentication gives to no client.
 
 Source: Kafka's message definitions (clients/src/main/resources/common/message).
 """
@@ -9,7 +9,7 @@ from kafkacore.protocol.schema import BYTES, INT16, INT32, INT64, STRING, F, Req
 
 
 class DelegationTokenPrincipal(Struct):
-    """Somebody who owns or renews tokens."""
+    """A user who owns or renews tokens."""
 
     principal_type: str = F(STRING)
     principal_name: str = F(STRING)

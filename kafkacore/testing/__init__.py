@@ -214,7 +214,7 @@ class EmbeddedCluster:
         return self
 
     def close(self) -> None:
-        """Stops all brokers; data in memory is gone with this object. May be called twice.
+        """Stops all brokers; data in memory ends with this object. May be called twice.
 
         Raises:
             KafkaTimeoutError: a broker did not stop; everything else is closed all the same.
@@ -316,7 +316,7 @@ class EmbeddedCluster:
         """Deletes a topic.
 
         Raises:
-            UnknownTopicOrPartition: there is none of that name.
+            UnknownTopicOrPartition: no topic has that name.
         """
         response = self._submit(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]))
         assert isinstance(response, DeleteTopicsResponse)
@@ -333,7 +333,7 @@ class EmbeddedCluster:
         self._settle()
 
     def kill_broker(self, broker: int) -> None:
-        """Ends a broker as suddenly as can be, a process by SIGKILL: nobody is told, no log is closed properly."""
+        """Ends a broker as suddenly as can be, a process by SIGKILL: without a word to others, no log is closed properly."""
         self._broker(broker).stop(clean=False)
         self._hanging.discard(broker)
         self._settle()
@@ -351,7 +351,7 @@ class EmbeddedCluster:
         self._hanging.add(broker)
 
     def resume_broker(self, broker: int) -> None:
-        """Ends `pause_broker`; what was sent meanwhile is served."""
+        """Ends `pause_broker`; what was sent in the meantime is served."""
         self._broker(broker).resume()
         self._hanging.discard(broker)
 
@@ -430,13 +430,13 @@ class EmbeddedCluster:
 
         Raises:
             UsageError: the cluster was made without faults=True, or there is no such broker.
-            ValueError: nobody sleeps backwards.
+            ValueError: the time is negative.
         """
         member = self._broker(broker)
         if not self._faults:
             raise UsageError("EmbeddedCluster(faults=True) has clocks that jump; this one was made without")
         if asleep and ms < 0:
-            raise ValueError(f"nobody sleeps backwards ({ms} ms)")
+            raise ValueError(f"cannot sleep for {ms} ms")
         member.jump_clock(ms, asleep)
 
     def leader(self, topic: str, partition: int) -> int | None:

@@ -18,7 +18,7 @@ Rules, beside those of history.py:
 1. An ownership is the time between `assigned` and `revoked` or `lost`, as the member sees it. Within one a member's offsets rise, and
    nothing between the first and the last is left out. Two members may own a partition at a time: one was expelled and does not know it yet.
 2. At-least-once: where an ownership begins, and what is committed, lies behind nothing that no member has processed.
-3. A member that another one has followed in a partition commits there no more: the coordinator refuses it.
+3. A member that another one has followed in a partition commits there no longer: the coordinator refuses it.
 4. A commit without `taken` may have been taken or not. What a client commits by itself is noted when it is seen (`GroupHistory.committed`).
 5. The group begins at the start of the log; seeks are not noted, so there must be none.
 """
@@ -108,7 +108,7 @@ class Member:
         rows = list(records)
         self._reader.polled(topic, partition, rows)
         if rows and (topic, partition) not in self._owned:
-            detail = f"{self.name} was shown it, and owns the partition no more, or not yet"
+            detail = f"{self.name} was shown it, and no longer owns the partition, or not yet"
             self._group._unowned.append(Finding(Kind.UNOWNED, topic, partition, *rows[0], detail))
 
     def processed(self, topic: str, partition: int, offset: int) -> None:

@@ -102,7 +102,7 @@ class _Connection:
     def close(self, *, reset: bool = False) -> None:
         for sock in self.sockets:
             if reset and sock.family != socket.AF_UNIX:
-                with contextlib.suppress(OSError):  # it may be gone already
+                with contextlib.suppress(OSError):  # it may be closed already
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             sock.close()
 

@@ -2,7 +2,7 @@
 
     registered (fenced) --heartbeat, caught up--> unfenced --wants to shut down--> in controlled shutdown --others caught up--> fenced
                  ^                                   |                                                                           |
-                 +-------- session over, or gone ----+                  a new registration <------------------------------------+
+                 +-------- session ended, or gone ---+                  a new registration <------------------------------------+
 
 A fenced broker leads nothing and leaves every ISR of which it is not the last member.
 
@@ -207,7 +207,7 @@ def broker_heartbeat(state: ControllerState, request: BrokerHeartbeatRequest, ve
     fenced, may_go = broker.fenced, False
     if broker.fenced:
         may_go = request.want_shut_down
-        if not (request.want_shut_down or want_fence or broker.in_controlled_shutdown) and caught_up:  # who went registers anew
+        if not (request.want_shut_down or want_fence or broker.in_controlled_shutdown) and caught_up:  # who went registers again
             records, fenced = _unfence(state, broker), False
     elif want_fence:
         records, fenced, may_go = _fence(state, broker), True, request.want_shut_down
@@ -336,7 +336,7 @@ def nobody_is_alive(state: ControllerState) -> list[MetadataRecord]:
 
 
 def fence_lost_broker(state: ControllerState, broker_id: int, epoch: int) -> list[MetadataRecord]:
-    """A broker is known to be dead: its process or connection is gone."""
+    """A broker is known to be dead: its process or connection is closed."""
     broker = state.image.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch:
         return []
@@ -345,7 +345,7 @@ def fence_lost_broker(state: ControllerState, broker_id: int, epoch: int) -> lis
 
 
 def fence_silent_broker(state: ControllerState, now_ms: int) -> list[MetadataRecord]:
-    """Fences one broker whose session is over; to be called again until nothing comes. Source: QuorumController.maybeFenceStaleBroker."""
+    """Fences one broker whose session has ended; to be called again until nothing comes. Source: QuorumController.maybeFenceStaleBroker."""
     for broker in state.image.brokers.values():
         if not broker.fenced and not state.has_valid_session(broker.id, broker.epoch, now_ms):
             state.sessions.pop(broker.id, None)

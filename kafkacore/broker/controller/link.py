@@ -9,7 +9,7 @@ Rules:
 1. An image is touched by its broker's owner thread only; before the broker has a thread, by whoever starts it.
 2. `done` runs when the image has reached the response's offset, so that the broker knows what it answers; for topics and
    partitions that were created, when this broker has opened its own, which takes it several turns of its loop.
-3. Records are applied one batch after the other, never inside the telling of another: what a listener submits meanwhile waits its turn.
+3. Records are applied one batch after the other, never inside the telling of another: what a listener submits in it waits its turn.
 
 Source: kafka.server.{NodeToControllerChannelManagerImpl, BrokerLifecycleManager}, org.apache.kafka.image.loader.MetadataLoader.
 """
@@ -65,7 +65,7 @@ class ControllerLink(Protocol):
         Args:
             request: of an API the controller serves.
             version: of the API.
-            done: gets the response once this broker's image has applied its records, or the reason why there is none. May run before
+            done: gets the response once this broker's image has applied its records, or why it did not come. May run before
                 `submit` returns.
         """
 

@@ -5,7 +5,7 @@ Every function of this room that serves a request has the same shape:
     def create_topics(state, request, version, now_ms) -> Written
 
 It reads the state and returns records and a response. It never changes the image: records do that, when they are replayed. What brokers
-said last (`Session`) is no part of the image: a controller that starts anew asks again.
+said last (`Session`) is no part of the image: a controller that starts again asks again.
 
 Source: org.apache.kafka.controller.{ControllerResult, BrokerHeartbeatManager}.
 """

@@ -136,7 +136,7 @@ def owned_of(topics: Iterable[CurrentTopicPartitions], default_epoch: int) -> Ow
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics an expression stands for, as of a version of the metadata and a time."""
+    """The topics an expression matches, as of a version of the metadata and a time."""
 
     topics: frozenset[str]
     version: int
@@ -313,7 +313,7 @@ class ConsumerGroup:
         """Whether offsets may be committed in a member's epoch.
 
         Returns:
-            None if all may; else what decides for one partition (topic, topic id, partition): a member that has gone on meanwhile may
+            None if all may; else what decides for one partition (topic, topic id, partition): a member that has gone on in the meantime may
             commit what it had already in the epoch it names, and still has.
 
         Raises:

@@ -113,7 +113,7 @@ class Owner(Protocol):
         """The time now."""
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """A consumer group; None if there is none of that name."""
+        """A consumer group; None if no group has that name."""
 
     def consumer_group_to_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
         """The group a member joins: a new one if there is none, or what a classic one becomes."""
@@ -382,7 +382,7 @@ class ConsumerMembership:
         updated: ConsumerMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, Partitions]:
-        """The target of a member; made anew if the group has changed since the last, but not more often than is configured."""
+        """The target of a member; created again if the group has changed since the last, but not more often than is configured."""
         previous = group.static_members.get(updated.instance_id) if updated.instance_id is not None else None
         current = group.target.get(updated.member_id if previous is None else previous, NO_PARTITIONS)
         now_ms = self._owner.wall_ms()
@@ -482,7 +482,7 @@ class ConsumerMembership:
     # ---- time
 
     def watch_session(self, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
-        """Begins a member's session anew."""
+        """Begins a member's session again."""
         if timeout_ms is None:
             timeout_ms = self._setting(group_id, "consumer.session.timeout.ms", self._owner.config.group_consumer_session_timeout_ms)
         self._owner.timers.schedule(

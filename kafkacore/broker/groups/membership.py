@@ -88,11 +88,11 @@ class Owner(Protocol):
         """Runs an operation after the one that runs now."""
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """A classic group; None if there is none of that name."""
+        """A classic group; None if no group has that name."""
 
 
 def join_error(code: int, member_id: str = "") -> JoinGroupResponse:
-    """Nobody joined."""
+    """No member joined."""
     return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
 
 
@@ -287,7 +287,7 @@ class ClassicMembership:
             if group.members.get(new_id) is not member:
                 respond(join_error(Code.UNKNOWN_MEMBER_ID, new_id))
             elif not group.is_in(STABLE) or generation != group.generation:
-                return  # it waits for the rebalance that has begun
+                return  # it waits for the rebalance that has started
             elif error is None:
                 leads = group.leader == new_id
                 skips = context.version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT
@@ -349,7 +349,7 @@ class ClassicMembership:
         self._owner.submit(lambda: self._complete_join(group, expired))
 
     def _complete_join(self, group: ClassicGroup, expired: bool) -> Nothing:
-        """The wait for members is over: those who did not come are out, the others make the next generation."""
+        """The wait for members has ended: members that did not come are out, the others form the next generation."""
         if self._owner.classic_group(group.group_id) is not group or not group.is_in(PREPARING_REBALANCE):
             return NOTHING
         if not expired and not group.has_all_members_joined():
@@ -449,7 +449,7 @@ class ClassicMembership:
     # ---- Heartbeat and sessions
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
-        """A member is alive; it learns whether a rebalance has begun."""
+        """A member is alive; it learns whether a rebalance has started."""
         member = group.validate_member(request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise errors.IllegalGeneration(f"group {group.group_id} is in generation {group.generation}, not {request.generation_id}")
@@ -458,7 +458,7 @@ class ClassicMembership:
         return CoordinatorResult([], HeartbeatResponse(error_code=code), rests_on_log=False)
 
     def heard_of(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Begins a member's session anew."""
+        """Begins a member's session again."""
         self._watch_session(group, member.member_id, member.session_timeout_ms)
 
     def watch_all_sessions(self, group: ClassicGroup) -> None:
@@ -483,7 +483,7 @@ class ClassicMembership:
         heartbeat = DelayedHeartbeat(
             timeout_ms, satisfied, lambda: self._owner.submit(lambda: self._expire_session(group, member_id))
         )
-        # A member whose request waits here needs no watching; its session begins anew with the answer.
+        # A member whose request waits here needs no watching; its session begins again with the answer.
         self._heartbeats.try_complete_else_watch(heartbeat, [key])
 
     def _forget_session(self, group: ClassicGroup, member_id: str) -> None:
@@ -547,7 +547,7 @@ class ClassicMembership:
     # ---- the end
 
     def forget(self, group: ClassicGroup, code: int) -> None:
-        """The group is gone from here: nobody is waited for, and whoever waits is told so."""
+        """The group has left this broker: no member is waited for, and what waits gets that answer."""
         for member in list(group.members.values()):
             group.complete_join(member, join_error(code, member.member_id))
             group.complete_sync(member, sync_error(code))

@@ -211,7 +211,7 @@ def _with_epochs(owned: Owned) -> list[stored.CurrentTopicPartitions]:
 
 
 def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> CoordinatorRecord:
-    """The topics an expression stands for."""
+    """The topics an expression matches."""
     key = stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
     value = stored.ConsumerGroupRegularExpressionValue(topics=sorted(resolved.topics), version=resolved.version, timestamp=resolved.wall_ms)
     return make(key, value)

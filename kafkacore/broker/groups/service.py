@@ -120,7 +120,7 @@ class GroupCoordinator(ImageListener):
     def _make_shard(self, partition: int, timers: ShardTimers[GroupShard]) -> GroupShard:
         def submit(operation: Callable[[], Nothing]) -> None:
             def run(current: GroupShard) -> Nothing:
-                # A shard that has been replaced meanwhile has nothing to say any more.
+                # A shard that has been replaced in the meantime has nothing to say any more.
                 return operation() if current is shard else CoordinatorResult([], None)
 
             def done(outcome: KafkaError | None) -> None:

@@ -284,7 +284,7 @@ class GroupShard:
         """A group.
 
         Raises:
-            GroupIdNotFound: there is none of that name.
+            GroupIdNotFound: no group has that name.
         """
         found = self.groups.get(group_id)
         if found is None:
@@ -292,12 +292,12 @@ class GroupShard:
         return found
 
     def classic_group(self, group_id: str) -> ClassicGroup | None:
-        """A classic group; None if there is none of that name."""
+        """A classic group; None if no group has that name."""
         found = self.groups.get(group_id)
         return found if isinstance(found, ClassicGroup) else None
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """A consumer group; None if there is none of that name."""
+        """A consumer group; None if no group has that name."""
         found = self.groups.get(group_id)
         return found if isinstance(found, ConsumerGroup) else None
 

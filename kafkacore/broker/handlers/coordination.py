@@ -70,5 +70,5 @@ def _coordinator(state: BrokerState, version: int, key_type: int, key: str, prob
     leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
     node = state.cluster.nodes.get(leader)
     if node is None:
-        raise errors.CoordinatorNotAvailable(f"nobody leads the partition of {name} that keeps {key!r}")
+        raise errors.CoordinatorNotAvailable(f"no broker leads the partition of {name} that keeps {key!r}")
     return node

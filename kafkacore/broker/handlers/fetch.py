@@ -71,7 +71,7 @@ class _Reader(NamedTuple):
         name = topic_name(state, topic) if known is None else known.name
         partition = state.replicas.partitions.get((name, wanted.partition)) or state.replicas.partition(name, wanted.partition)
         if name is not topic and partition.topic.topic_id != topic:
-            raise errors.InconsistentTopicId("the topic was made anew under its name")
+            raise errors.InconsistentTopicId("the topic was created again under its name")
         known_epoch = wanted.current_leader_epoch
         if known_epoch < -1:
             known_epoch = -1
@@ -203,7 +203,7 @@ class _Reading:
         return answers
 
     def answer_later(self, call: Call) -> None:
-        """The wait is over."""
+        """The wait has ended."""
         if self.is_long and call.slice is not None:
             call.slice(call, self._answer_in_steps())
         else:

@@ -114,7 +114,7 @@ def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLe
 
 
 def delete_records(state: BrokerState, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse | Outcome:
-    """DeleteRecords v0-2: the log begins later; -1 stands for the high watermark. The answer waits, for the request's timeout at most,
+    """DeleteRecords v0-2: the log begins later; -1 means the high watermark. The answer waits, for the request's timeout at most,
     until the logs of all live replicas begin there, and tells the earliest of their beginnings."""
     outcomes = {
         (topic.name, wanted.partition_index): _delete_records(state, topic.name, wanted.partition_index, wanted.offset)

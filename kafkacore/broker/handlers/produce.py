@@ -80,7 +80,7 @@ def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceR
     if not unverified.pending:
         return _write_all(state, call, request, parts, {}, unverified.refused)
     if request.acks == 0:
-        logger.warning("closing the connection of client %s: a transaction cannot be begun with acks=0", call.client_id)
+        logger.warning("closing the connection of client %s: a transaction cannot be started with acks=0", call.client_id)
         return Outcome.CLOSE
     return unverified.ask(lambda refused: _write_all(state, call, request, parts, unverified.pending, refused))
 
@@ -209,7 +209,7 @@ class _Verifications:
 
         def done(refused: Mapping[tuple[str, int], KafkaError]) -> None:
             if waiting.is_completed():
-                return                                        # the client is gone
+                return                                        # the client has closed
             outcome = then({**self.refused, **{key: for_batch(error, self._support) for key, error in refused.items()}})
             if isinstance(outcome, ProduceResponse):
                 waiting.respond(lambda: outcome)
@@ -230,7 +230,7 @@ def _write(
 ) -> _Written:
     try:
         if call.version < FIRST_PRODUCE_VERSION:
-            raise errors.UnsupportedVersion(f"Produce v{call.version} is gone since Kafka 4.0 (KIP-896)")
+            raise errors.UnsupportedVersion(f"Produce v{call.version} was removed in Kafka 4.0 (KIP-896)")
         if acks not in (-1, 0, 1):
             raise errors.InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
         if not isinstance(partition.records, memoryview):  # null

@@ -1,6 +1,6 @@
 """Who may do what, and how much: ACLs, SCRAM credentials, client quotas; SASL and delegation tokens.
 
-There is no authorizer, and nobody is throttled: credentials and quotas are stored and told, as in a Kafka whose listeners do not use them.
+There is no authorizer, and no client is throttled: quotas and credentials are only stored, as in a Kafka whose listeners do not use them.
 
 Source: kafka.server.{AclApis, KafkaApis}, org.apache.kafka.image.{ClientQuotasImage, ScramImage}.
 """
@@ -171,7 +171,7 @@ def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(error_code=0, error_message="", results=results)
 
 
-# ---- SASL, and delegation tokens, which nobody gets
+# ---- SASL, and delegation tokens, which no client gets
 
 
 def sasl_handshake(state: BrokerState, call: Call, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Outcome:

@@ -3,7 +3,7 @@
     |<-- cleaned before -->|<------- dirty -------->|<- not cleanable ->|
     start                  first dirty              upper               end
                            read once: key -> last offset
-    |<- written anew in place, without records whose key comes again ->|
+    |<- rewritten in place, without records whose key comes again ->|
 
 Rules, Kafka's:
 
@@ -18,7 +18,7 @@ Rules, Kafka's:
 7. Message sets of magic 0 and 1 stay as they are; their keys count.
 
 A plan is made by the owner, run by the worker over files that do not change, and put in place by the owner if the log was not truncated
-meanwhile. The new files end in `.cleaned` while they are written and in `.swap` while they take their place: see recovery.py.
+in the meantime. The new files end in `.cleaned` while they are written and in `.swap` while they take their place: see recovery.py.
 
 Source: org.apache.kafka.storage.internals.log.{LogCleaner, LogCleanerManager, Cleaner, CleanedTransactionMetadata}.
 """

@@ -2,7 +2,7 @@
 
 Looks at the logs when one of them has got a segment that can be cleaned, and then every log.cleaner.backoff.ms as long as there is
 something that time or the end of a transaction may make cleanable. The log with the largest dirty part, relatively, comes first; one at a
-time. A log that cannot be cleaned is left alone for a while, longer each time (Kafka: until it is restarted): what damaged a read may pass.
+time. A log that cannot be cleaned is skipped for a while, longer each time (Kafka: until it is restarted): what damaged a read may pass.
 
 Source: org.apache.kafka.storage.internals.log.{LogCleaner, LogCleanerManager}.
 """
@@ -201,7 +201,7 @@ class Compactor:
             if isinstance(outcome, Cancelled):
                 return
             self._look_at(self._clock.now_ms())               # there may be more to do
-            if self._logs.get(key) is not log:                # deleted: its directory has another name, or is gone
+            if self._logs.get(key) is not log:                # deleted: its directory has another name, or is deleted
                 if isinstance(outcome, Cleaned):
                     _forget(outcome)
             elif isinstance(outcome, OSError):
@@ -247,10 +247,10 @@ class Compactor:
         try:
             for group in cleaned.groups:
                 if not log.replace(group.base_offsets, group.cleaned):
-                    _discard(Cleaned([group], 0, 0, 0))       # retention took some of the segments meanwhile
+                    _discard(Cleaned([group], 0, 0, 0))       # retention took some of the segments in the meantime
                     all_placed = False
         except errors.KafkaStorage:
-            return                                            # told by the directory
+            return                                            # reported by the directory
         if not all_placed:
             return                                            # what is left of that group is as dirty as before: once more
         self._refused.pop(log, None)

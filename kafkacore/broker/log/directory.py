@@ -56,7 +56,7 @@ class LogDir(LogDirCore):
             The error for the client.
         """
         if is_transient(error) and not must_finish:
-            if not self._reported_transient:                  # once: whoever is refused is told each time
+            if not self._reported_transient:                  # once: each caller that is refused gets the error
                 self._reported_transient = True
                 logger.error("log directory %s stays online, but an operation failed: %s", self.path, error)
             return errors.KafkaStorage(f"log directory {self.path}: {error}; the directory stays online")
@@ -244,7 +244,7 @@ class DirectoryStorage(Storage):
         self._unsynced_epochs = False
 
     def kept_beside(self, segments: Sequence[DiskSegment]) -> list[Path]:
-        """What recovery does not make anew below the recovery point, and must therefore be on the disk before it moves."""
+        """What recovery does not build again below the recovery point, and must therefore be on the disk before it moves."""
         return [self.path / checkpoints.LEADER_EPOCHS, *(segment.path(TXN_INDEX_SUFFIX) for segment in segments if segment.aborted)]
 
     def unsynced(self, log: Log, upper_offset: int) -> list[DiskSegment]:

@@ -138,7 +138,7 @@ class DiskSegment(DiskSegmentCore, Segment):
 
     @property
     def index(self) -> SparseIndex:
-        """Read from its files when first asked for; built anew if they are missing or broken."""
+        """Read from its files when first asked for; built again if they are missing or broken."""
         if self._index is None:
             try:
                 self._index = SparseIndex.read(
@@ -158,7 +158,7 @@ class DiskSegment(DiskSegmentCore, Segment):
             self.note(span.position, span.size_bytes, span.last_offset, span.max_timestamp_ms)
 
     def begin_index(self) -> None:
-        """Empties the indexes, to note all batches anew."""
+        """Empties the indexes, to note all batches again."""
         self._index = SparseIndex(self.base_offset)
         self._index.changed = True
         self._largest = NO_TIMESTAMP, NO_OFFSET
@@ -233,7 +233,7 @@ class DiskSegment(DiskSegmentCore, Segment):
         self._saved_aborted = len(self.aborted)
 
     def forget_aborted(self) -> None:
-        """Empties the transaction index, for recovery to fill it anew."""
+        """Empties the transaction index, for recovery to fill it again."""
         self.aborted = []
         self.save_aborted()
 
@@ -390,7 +390,7 @@ class DiskSegment(DiskSegmentCore, Segment):
 
 
 def sync_file(path: Path) -> None:
-    """fsync of a file or directory by name; nothing if there is none of that name."""
+    """fsync of a file or directory by name; nothing if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

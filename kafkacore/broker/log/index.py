@@ -8,7 +8,7 @@ Rules:
 1. An entry is added with the first batch after more than index.interval.bytes since the last one; its time entry only if time moved on.
 2. Entries rise in offset and position, or in time. A running Kafka leaves zeros behind them, since it maps the files at full length: what
    does not rise ends the index.
-3. Both indexes are hints that recovery builds anew; they are held in memory and written when the segment is flushed, rolled or closed.
+3. Both indexes are hints that recovery builds again; they are held in memory and written when the segment is flushed, rolled or closed.
 
 Source: org.apache.kafka.storage.internals.log.{OffsetIndex, TimeIndex}.
 """
@@ -90,7 +90,7 @@ class SparseIndex(IndexCore):
             size: bytes of the segment; entries must lie in it.
 
         Raises:
-            CorruptDataError: the files cannot belong to this segment; they must be built anew.
+            CorruptDataError: the files cannot belong to this segment; they must be built again.
         """
         index = cls(base_offset)
         entries = _whole(offset_bytes, OFFSET_ENTRY)

@@ -11,7 +11,7 @@ Rules:
 1. Without directories logs are in memory and live as long as the manager. With directories `start` takes them (one broker at a time, by a
    lock) and `close` gives them back; opening a log reads what is there.
 2. Everything is done by the owner's thread but fsync and deletion, which the worker does. What came of it is noted only if the log was not
-   truncated meanwhile.
+   truncated in the meantime.
 3. A recovery point is checkpointed after the data is on the disk, never before.
 4. An idle manager has no deadline.
 
@@ -101,7 +101,7 @@ class LogManager:
         self.on_memory_growth: Callable[[int], None] = lambda nbytes: None
         """Called with the bytes of each new segment in memory."""
         self.on_dir_failure: Callable[[list[Key]], None] = lambda keys: None
-        """Told which partitions went offline with their directory."""
+        """Called with the partitions that went offline with their directory."""
         self.is_open = dirs is None
         self.directories = [LogDir(Path(path).absolute(), self._dir_failed) for path in dirs or ()]
         self._worker = worker
@@ -277,7 +277,7 @@ class LogManager:
         self.is_open = False
 
     def _unopened(self, path: Path) -> bool:
-        """Whether partitions lie there that nobody has looked at since the last crash."""
+        """Whether partitions lie there that were not looked at since the last crash."""
         opened = {log.storage.path.name for log in self.logs.values() if isinstance(log.storage, DirectoryStorage)}
         return any((entry / checkpoints.PARTITION_METADATA).exists() and entry.name not in opened for entry in path.iterdir())
 
@@ -303,7 +303,7 @@ class LogManager:
                 storage.save_snapshot(log, log.end_offset)
             except errors.KafkaStorage as error:
                 unclean.add(storage.log_dir)
-                if storage.log_dir.failure is None:  # else its directory has told
+                if storage.log_dir.failure is None:  # else its directory has reported it
                     logger.error("%s is not closed cleanly: %s", storage.path, error)
         return unclean
 
@@ -318,7 +318,7 @@ class LogManager:
         Args:
             topic, topic_id, index: the partition. A directory of a topic of this name but another id is deleted.
             config: the topic's settings.
-            is_new: False for a partition that may have had a log here before: while a log directory is offline it is not made anew.
+            is_new: False for a partition that may have had a log here before: while a log directory is offline it is not created again.
 
         Raises:
             KafkaStorage: the disk refuses, the log is damaged, or it may lie in a directory that is offline.
@@ -453,7 +453,7 @@ class LogManager:
             storage.save_epochs(log)
             for segment in segments:
                 segment.save_index(complete=False)
-            # Descriptors that a slice keeps open: the log may be deleted meanwhile.
+            # Descriptors that a slice keeps open: the log may be deleted in the meantime.
             files = [(segment.file.fileno(), segment.slice(0, 0)) for segment in segments]
         beside = storage.kept_beside(segments)
         truncations, log_dir, path = log.truncations, storage.log_dir, storage.path
@@ -549,7 +549,7 @@ class LogManager:
     def _flush_or_retry(self, log: Log, upper_offset: int) -> None:
         try:
             self.flush_later(log, upper_offset)
-        except errors.KafkaStorage:                           # told by the directory
+        except errors.KafkaStorage:                           # reported by the directory
             if not self.has_failed(log):
                 self._schedule_flush(log, RETRY_MS)
 
@@ -611,7 +611,7 @@ class LogManager:
         log_dir.dirty = True
 
     def _later(self, log_dir: LogDir, write: Callable[[], None], again: Callable[[], None]) -> None:
-        """By the worker: a checkpoint is synced, and nobody waits for it."""
+        """By the worker: a checkpoint is synced, and no call waits for it."""
 
         def done(outcome: Exception | None) -> None:
             if isinstance(outcome, OSError):

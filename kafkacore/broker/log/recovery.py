@@ -4,7 +4,7 @@ Steps, in Kafka's order:
 
 1. Swaps that were interrupted are finished (`.swap`: the replacement is complete), what was being deleted or cleaned is removed.
 2. Unless the shutdown was clean, every segment from the recovery point on is read as a whole: batches with wrong CRCs, lengths or offsets,
-   or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built anew. So is a last
+   or cut off at the end, end the log there. The segment is cut, later segments are deleted, the indexes are built again. So is a last
    segment that does not end with a batch, whatever the shutdown was: what is appended behind it could never be read.
 3. The producers are those of the newest snapshot not beyond the end, and what the log says after it.
 4. The leader epochs are those of their file within the log, and those of the batches that were read. Without the file they are those of
@@ -100,7 +100,7 @@ def _open(directory: Path, base: int, interval: int) -> tuple[DiskSegment, bool]
         segment = DiskSegment.open(directory, base, interval)
         return segment, segment.size > 0 and not segment.path(INDEX_SUFFIX).exists()
     except CorruptDataError as problem:
-        logger.warning("%s: segment %d is read anew: %s", directory, base, problem)
+        logger.warning("%s: segment %d is read again: %s", directory, base, problem)
         (directory / file_name(base, TXN_INDEX_SUFFIX)).unlink()
         return DiskSegment.open(directory, base, interval), True
 
@@ -123,7 +123,7 @@ def _learn_epochs(log: Log) -> None:
 
 
 def _recover(log: Log, segment: DiskSegment, *, is_last: bool) -> bool:
-    """Reads a segment, builds its indexes anew, brings producers and epochs up to date.
+    """Reads a segment, builds its indexes again, brings producers and epochs up to date.
 
     Returns:
         False if it was cut.

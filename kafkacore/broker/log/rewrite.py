@@ -2,7 +2,7 @@
 
 Header and records that stay are copied as they are. A record says its offset and timestamp as differences to the header, so both keep their
 meaning as long as the header keeps its base offset and base timestamp. The delete horizon (KIP-534) takes the place of the base timestamp:
-then every timestamp difference is written anew.
+then every timestamp difference is rewritten.
 
 Source: org.apache.kafka.common.record.{MemoryRecords.filterTo, DefaultRecordBatch, MemoryRecordsBuilder}.
 """

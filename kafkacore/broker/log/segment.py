@@ -43,7 +43,7 @@ class Segment(SegmentCore, ABC):
     Attributes:
         base_offset: no record in it has a lower offset.
         size: bytes of its batches.
-        created_ms: when it was begun.
+        created_ms: when it was started.
         written_ms: when it was written last.
         rolling_ms: timestamp of its first batch, which segment.ms counts from; None before it is known.
         aborted: transactions that were aborted in it.

@@ -226,7 +226,7 @@ class TransactionCoordinator:
             transactional_id: None for a producer that is only idempotent: it gets a fresh id.
             timeout_ms: of its transactions, at most transaction.max.timeout.ms.
             expected: who it thinks it is.
-            done: told who it is, or the error.
+            done: called with who it is, or the error.
         """
         if transactional_id is None:
             self._take_producer_id(lambda taken: done(taken if isinstance(taken, KafkaError) else ProducerIdAndEpoch(taken, 0)))

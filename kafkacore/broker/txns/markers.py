@@ -190,12 +190,12 @@ class MarkerSender:
 
         Args:
             node_id: this broker, whose own partitions need no request.
-            leader_of: who leads a partition: None if there is no such partition, -1 if nobody leads it.
+            leader_of: who leads a partition: None if there is no such partition, -1 without a leader.
             writer: for this broker's own partitions.
             peers: other brokers; None in a cluster of one.
             timeout_ms: how long another broker may take to answer.
             timer: for trying again.
-            marked: told when all partitions of a transaction have their marker.
+            marked: called when all partitions of a transaction have their marker.
         """
         self._node_id = node_id
         self._leader_of = leader_of

@@ -20,7 +20,7 @@ class Peers(Protocol):
         Args:
             node_id: the broker.
             request, version: what and how.
-            done: gets the answer, or why there is none.
+            done: gets the answer, or why there is no answer.
             timeout_ms: after which there is none.
             lane: requests of different lanes do not wait for each other.
         """

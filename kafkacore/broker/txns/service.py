@@ -109,5 +109,5 @@ class TransactionService:
             raise errors.CoordinatorNotAvailable(f"there is no topic {TRANSACTION_TOPIC}, and so no open transaction")
         leader = self.leader_of(TRANSACTION_TOPIC, self.coordinator.partition_for(transactional_id))
         if leader is None or leader == NO_LEADER:
-            raise errors.CoordinatorNotAvailable(f"nobody leads the partition of {TRANSACTION_TOPIC} that keeps {transactional_id!r}")
+            raise errors.CoordinatorNotAvailable(f"no broker leads the partition of {TRANSACTION_TOPIC} that keeps {transactional_id!r}")
         return leader

@@ -65,7 +65,7 @@ class Decision(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """What ListTransactions asks for; empty sets and None stand for all.
+    """What ListTransactions asks for; empty sets and None mean all.
 
     Attributes:
         states: labels of states.
@@ -93,7 +93,7 @@ class Timers(Protocol):
         """Runs an operation after a time, instead of what was scheduled under that name."""
 
     def cancel(self, key: str) -> None:
-        """Ends a timer; nothing happens if there is none."""
+        """Ends a timer; nothing happens without a timer."""
 
     def is_scheduled(self, key: str) -> bool:
         """Whether a timer of that name runs."""
@@ -118,8 +118,8 @@ class TransactionShard:
             timers: for whoever listens to `changed`.
             transaction_version: the finalized level of the feature.
             new_producer_id: an id nobody has had; may raise CoordinatorLoadInProgress.
-            changed: told after each record replayed while serving: what was known before, and what is now (None: nothing).
-            loaded: told when the log has been replayed.
+            changed: called after each record replayed while serving: what was known before, and what is now (None: nothing).
+            loaded: called when the log has been replayed.
         """
         self.partition = partition
         self.timers = timers
@@ -454,7 +454,7 @@ class TransactionShard:
         )
 
     def abort_timed_out(self, began: Transaction, wall_ms: int) -> CoordinatorResult[Decision]:
-        """The time of a transaction is over: it is aborted unless it was ended meanwhile."""
+        """The time of a transaction has passed: it is aborted unless it has ended."""
         current = self.transactions.get(began.transactional_id)
         if current is None or current.state is not State.ONGOING or current.start_ms != began.start_ms:
             return CoordinatorResult([], Decision())

@@ -1,7 +1,7 @@
 """What a partition's leader asks the coordinator before a transaction's first batch (KIP-890).
 
 Without the question a batch that was delayed on its way could open a transaction in this partition after the coordinator has ended it
-everywhere: nobody would ever end that one, and readers of committed data would wait for ever. Producers of transaction.version 2 do not
+everywhere: nobody would ever end that one, and readers of committed data would wait forever. Producers of transaction.version 2 do not
 tell the coordinator which partitions they write to; the leader does it for them, with the same question.
 
 Source: kafka.server.AddPartitionsToTxnManager, kafka.server.ReplicaManager.handleProduceAppend.
@@ -93,7 +93,7 @@ class TransactionVerifier:
             transactional_id, producer: who writes.
             partitions: where.
             support: what the producer knows.
-            done: told the partitions that must not be written to, with the error for the client; may be called before `ask` returns.
+            done: called with the partitions that must not be written to, with the error for the client; may be called before `ask` returns.
         """
         targets = tuple(partitions)
         give_up_ms = self._clock.now_ms() + self._config.add_partitions_to_txn_retry_backoff_max_ms
