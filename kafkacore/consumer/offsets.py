@@ -98,6 +98,9 @@ class EpochQuery(LeaderQuery):
                     self.results[tp] = EpochEnd(data.leader_epoch, data.end_offset)
 
 
+_NEWER_LEADER_MS = 10_000  # brokers hear of a new leader within milliseconds, and a busy cluster within seconds
+
+
 def _may_have_another_epoch(before: PartitionInfo, now: PartitionInfo) -> bool:
     return before.leader_epoch != now.leader_epoch or before.leader != now.leader
 
@@ -138,6 +141,7 @@ class PositionKeeper:
         self._committed: dict[CommittedQuery, dict[TopicPartition, PartitionState]] = {}
         self._checked_snapshot: ClusterSnapshot | None = None
         self._now_ms = 0
+        self._awaited_epochs: dict[TopicPartition, tuple[int, int]] = {}  # of a position, and until when a leader of it is waited for
         self._refused: list[tuple[int, int, PartitionState]] = []  # a heap: when they may be asked about again
         self._order = itertools.count()
         self._errors: OrderedDict[TopicPartition, tuple[PartitionState, errors.KafkaError]] = OrderedDict()
@@ -178,6 +182,7 @@ class PositionKeeper:
         if self.idle:
             self._subscription.withdrawn.clear()
             self._refused.clear()
+            self._awaited_epochs.clear()
             return
         self._collect()
         self._start(wall_ms, now_ms)
@@ -242,6 +247,8 @@ class PositionKeeper:
             elif state.state is FetchState.AWAIT_RESET and state.reset is not None:
                 resets[tp] = (state, state.reset)
             elif state.state is FetchState.AWAIT_VALIDATION:
+                if state.offset_epoch >= 0 and self._waits_for_leader(state, now_ms):
+                    continue
                 if state.offset_epoch >= 0:
                     validations[tp] = state
                 else:
@@ -271,6 +278,28 @@ class PositionKeeper:
                 partition=without[0][1],
             )
 
+    def _waits_for_leader(self, state: PartitionState, now_ms: int) -> bool:
+        """True while the metadata have an older leader than the position: it would say that it knows no such epoch, and the position would
+        be reset. Metadata that do not get there are waited for in vain: the epoch is another topic's or another cluster's.
+        """
+        tp = state.tp
+        if not 0 <= self._metadata.snapshot.leader_epoch(tp) < state.offset_epoch:
+            self._awaited_epochs.pop(tp, None)
+            return False
+        epoch, until_ms = self._awaited_epochs.get(tp, (-1, 0))
+        if epoch != state.offset_epoch:
+            self._awaited_epochs[tp] = state.offset_epoch, now_ms + _NEWER_LEADER_MS
+        elif now_ms >= until_ms:
+            return False
+        self._metadata.request_update()
+        self._subscription.unasked.pop(state, None)
+        self._ask_later(state)
+        return True
+
+    def _ask_later(self, state: PartitionState) -> None:
+        state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
+        heapq.heappush(self._refused, (state.retry_at_ms, next(self._order), state))
+
     def _collect(self) -> None:
         """Takes the answers that have come in."""
         self._drop_withdrawn()
@@ -284,8 +313,9 @@ class PositionKeeper:
                     state.never_committed = True
                     self._subscription.ask_again(state)
                 else:
-                    self._subscription.seek(tp, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
-                    self._check_epoch(state, self._metadata.snapshot)
+                    self.seek(tp, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
+                    if committed.leader_epoch is None:
+                        self._check_epoch(state, self._metadata.snapshot)
         for reset, asked in list(self._resets.items()):
             for tp, found in reset.results.items():
                 if (of := asked.pop(tp, None)) is None:
@@ -343,8 +373,7 @@ class PositionKeeper:
     def _failed(self, state: PartitionState, cause: errors.KafkaError) -> None:
         """Reports what a leader refused for good; it is asked again after the back-off."""
         self._subscription.answered(state)
-        state.retry_at_ms = self._now_ms + self._backoff["retry_backoff_ms"]
-        heapq.heappush(self._refused, (state.retry_at_ms, next(self._order), state))
+        self._ask_later(state)
         self._errors[state.tp] = (state, cause)
 
     def _validated(self, state: PartitionState, end: EpochEnd) -> None:

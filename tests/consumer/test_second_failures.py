@@ -1,0 +1,192 @@
+"""What fails twice in a row, or while something else is under way: fetches and positions against scripted brokers, time moved by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_cluster import ABORT, COMMIT, Log
+from test_fetcher import Rig, filled, numbered
+
+from kafkacore import protocol as p
+from kafkacore.consumer.group.commits import CommittedQuery
+from kafkacore.consumer.subscription import FetchState
+from kafkacore.types import OffsetAndMetadata, TopicPartition
+
+A = TopicPartition("t", 0)
+
+
+# -- a committed offset ---------------------------------------------------------------------------------------------------------------
+
+
+def committed(rig: Rig, offset: int, epoch: int | None) -> None:
+    """The group's coordinator answers the question for a partition's position."""
+
+    def fetch(tps):
+        query = CommittedQuery(tps)
+        query.results = {tp: OffsetAndMetadata(offset, leader_epoch=epoch) for tp in query.waiting}
+        query.waiting.clear()
+        return query
+
+    rig.positions.fetch_committed = fetch
+    rig.subscription.set_assignment([A])
+
+
+def test_a_committed_epoch_that_is_newer_than_the_metadata_asks_for_them_first() -> None:
+    """There has been another leader since: the one that the metadata name may not have the records before the position."""
+    rig = Rig({A: filled(2, leader=2)}, seek=False)
+    log = rig.log(A)
+    log.elect(leader=1)
+    log.append(*numbered(20, 10))
+    committed(rig, 25, 1)
+    updates = rig.cluster.update_requests
+    rig.now_ms += 1
+    rig.positions.step(rig.now_ms, 0)
+    rig.positions.step(rig.now_ms, 0)
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert rig.cluster.update_requests > updates
+    assert rig.subscription.state_of(A).state is FetchState.AWAIT_VALIDATION
+    assert rig.cluster.requests == [], "the leader of the metadata is asked nothing: it may not know that it is none any more"
+    rig.now_ms += rig.positions.next_wake_ms(rig.now_ms) or 0
+    rig.positions.step(rig.now_ms, 0)
+    assert rig.cluster.requests == []
+    assert rig.positions.next_wake_ms(rig.now_ms)
+    rig.cluster.refresh()
+    assert rig.poll() == {A: numbered(25, 5)}
+    assert all(node_id == 1 for node_id, _, request in rig.cluster.requests if isinstance(request, p.FetchRequest))
+
+
+def test_a_committed_epoch_that_no_metadata_reach_is_asked_about_after_a_while() -> None:
+    """Of another topic of this name, or of another cluster: the leader says that it has no such epoch, and the policy decides."""
+    rig = Rig({A: filled(2)}, seek=False)
+    rig.log(A).epochs = [(0, 0)]
+    committed(rig, 15, 2**31 - 1)
+    began_ms, updates = rig.now_ms, rig.cluster.update_requests
+    while not rig.fetches():
+        rig.positions.step(rig.now_ms, 0)
+        rig.fetcher.send_fetches(rig.now_ms)
+        rig.cluster.refresh()
+        rig.now_ms += max(1, rig.positions.next_wake_ms(rig.now_ms) or 0)
+        rig.cluster.deliver()
+        assert rig.now_ms - began_ms < 20_000
+    assert rig.now_ms - began_ms >= 10_000
+    assert rig.cluster.update_requests - updates <= 110
+    assert rig.poll() == {A: numbered(0, 20)}
+
+
+def test_a_committed_epoch_of_now_is_fetched_from_without_a_question() -> None:
+    rig = Rig({A: filled(2)}, seek=False)
+    committed(rig, 5, 0)
+    updates = rig.cluster.update_requests
+    assert rig.poll() == {A: numbered(5, 15)}
+    assert rig.cluster.update_requests == updates
+
+
+# -- a topic that is created again ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("short_cuts", [True, False])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_records_of_a_deleted_topic_are_not_handed_out_after_the_next_assignment(reset: str, columns: bool, short_cuts: bool) -> None:
+    """Held and in flight when the partition is taken away and given back: positions are looked up by the policy."""
+    rig = Rig({A: filled(3)}, reset=reset, short_cuts=short_cuts)
+    rig.round()
+    rig.fetcher.send_fetches(rig.now_ms)
+    assert rig.fetcher.buffered_bytes
+    again = Log()
+    again.append(b"new 0", b"new 1")
+    rig.cluster.logs[A] = again
+    rig.cluster.topic_id = lambda name: b"again".ljust(16)
+    rig.cluster.sessions.clear()
+    rig.cluster.refresh()
+    rig.subscription.set_assignment([])
+    rig.subscription.set_assignment([A])
+    rig.fetcher.retain()
+    rig.cluster.deliver()
+    found: list[bytes] = []
+    for _ in range(20):
+        rig.round(100)
+        if columns:
+            found += [r.value for c in rig.fetcher.collect_columns() for r in c]
+        else:
+            found += [v for values in rig.values().values() for v in values]
+        if rig.subscription.state_of(A).offset == 2 and len(again.batches) == 1:
+            again.append(b"new 2")
+    assert found == [b"new 0", b"new 1", b"new 2"][0 if reset == "earliest" else 2 :]
+    assert rig.subscription.state_of(A).offset == 3
+
+
+# -- aborted transactions -------------------------------------------------------------------------------------------------------------
+
+
+class Broker(Rig):
+    """Answers list the aborted transactions that overlap what they hold, and no others.
+
+    Source: Kafka's UnifiedLog.collectAbortedTransactions.
+    """
+
+    def __init__(self, log: Log, ends: dict[int, int], max_partition_bytes: int, short_cuts: bool) -> None:
+        super().__init__({A: log}, isolation=1, max_partition_bytes=max_partition_bytes, short_cuts=short_cuts)
+        everything = list(log.aborted)
+        read = self.cluster.read
+        self.answers = 0
+
+        def overlapping(tp, node_id, query, request):
+            upper = query.fetch_offset
+            size = 0
+            for base, after, data in log.batches:
+                if after > query.fetch_offset and base < (log.last_stable or 0) and (not size or size + len(data) <= max_partition_bytes):
+                    size += len(data)
+                    upper = after
+            self.answers += bool(size)
+            log.aborted = [(i, first) for i, first in everything if first < upper and ends[first] >= query.fetch_offset]
+            return read(tp, node_id, query, request)
+
+        self.cluster.read = overlapping
+
+
+@given(
+    events=st.lists(st.tuples(st.integers(1, 2), st.sampled_from(["data", "data", "data", "commit", "abort", "plain"])), max_size=40),
+    max_partition_bytes=st.sampled_from([1, 150, 300, 1 << 20]),
+    count=st.integers(1, 7),
+    columns=st.booleans(),
+    short_cuts=st.booleans(),
+)
+def test_aborted_transactions_that_stretch_over_several_answers(events, max_partition_bytes, count, columns, short_cuts) -> None:
+    """Against a filter written from the definition: a record is visible when it is plain or its transaction ended with a commit."""
+    log = Log()
+    open_: dict[int, tuple[int, list[int]]] = {}
+    visible: dict[int, bytes] = {}
+    ends: dict[int, int] = {}
+    for i, (producer_id, what) in enumerate(events):
+        value = b"%d" % i
+        if what == "plain":
+            visible[log.append(value)] = value
+        elif what == "data":
+            at = log.append(value, producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+            open_.setdefault(producer_id, (at, []))[1].append(at)
+            visible[at] = value
+        elif producer_id in open_:
+            first, offsets = open_.pop(producer_id)
+            ends[first] = log.end
+            log.mark(COMMIT if what == "commit" else ABORT, producer_id)
+            if what == "abort":
+                log.aborted.append((producer_id, first))
+                for at in offsets:
+                    del visible[at]
+    log.last_stable = min((first for first, _ in open_.values()), default=log.end)
+    rig = Broker(log, ends, max_partition_bytes, short_cuts)
+    found: list[tuple[int, bytes]] = []
+    for _ in range(4 * len(log.batches) + 4):
+        rig.round(1)
+        if columns:
+            found += [(r.offset, r.value) for c in rig.fetcher.collect_columns() for r in c]
+        else:
+            found += [(r.offset, r.value) for records in rig.fetcher.collect(count).values() for r in records]
+    while not columns and (more := rig.fetcher.collect(100)):
+        found += [(r.offset, r.value) for records in more.values() for r in records]
+    assert found == [(at, value) for at, value in sorted(visible.items()) if at < log.last_stable]
+    if max_partition_bytes == 1:
+        assert rig.answers >= sum(base < log.last_stable for base, _, _ in log.batches)
+    assert rig.subscription.state_of(A).offset == log.last_stable
