@@ -144,6 +144,57 @@ def test_numbers_begin_at_0_in_each_epoch_and_go_on_within_one(version: int) -> 
 
 
 @VERSIONS
+def test_the_first_batch_of_a_partition_travels_alone_in_each_epoch(version: int) -> None:
+    """Rule 5 of the books: with version 2 each transaction has an epoch of its own, and the leader may know nothing of the producer yet."""
+    bench = TransactionalBench(version, batch_size=1_000)
+    bench.init_transactions()
+    answers = bench.broker.poll
+
+    def no_answer_to_produce(timeout_ms: int, now_ms: int) -> None:
+        if bench.broker.sent and bench.broker.sent[0][0].api is not protocol.ProduceRequest:
+            answers(timeout_ms, now_ms)
+
+    def on_the_wire() -> list[list[tuple[int, int]]]:
+        """(epoch, first number) of the batches of partition 0 in each request that waits for its answer."""
+        return [[(sent[0].producer_epoch, sent[0].base_sequence)] for sent in bench.requests() if 0 in sent]
+
+    for nth in range(2):
+        bench.begin_transaction()
+        for number in range(4):
+            bench.send("t", f"{number}" + "x" * 900, partition=0)
+        epoch, first = (nth, 0) if version == 2 else (0, 4 * nth)
+        bench.broker.poll = no_answer_to_produce  # type: ignore[method-assign]
+        for _ in range(8):
+            bench.step()
+        several = version == 1 and nth == 1               # the epoch is the one before, and its first batch was taken
+        assert on_the_wire() == [[(epoch, first + number)] for number in range(4 if several else 1)]
+        if not several:
+            bench.broker.poll = answers  # type: ignore[method-assign]
+            bench.step()
+            bench.broker.poll = no_answer_to_produce  # type: ignore[method-assign]
+            for _ in range(3):
+                bench.step()
+            assert on_the_wire() == [[(epoch, first + number)] for number in range(1, 4)]
+        bench.broker.poll = answers  # type: ignore[method-assign]
+        bench.commit_transaction()
+    assert [len(values) for values in bench.broker.committed] == [4, 4]
+
+
+def test_a_first_batch_that_is_refused_is_not_overtaken_by_version_2() -> None:
+    """Were the second one under way, a leader that knows nothing of the producer would take it, and the first never (KAFKA-14359)."""
+    bench = TransactionalBench(2, batch_size=1_000)
+    bench.init_transactions()
+    for nth in range(2):
+        bench.broker.faults.append(Code.NOT_LEADER_OR_FOLLOWER)
+        with bench.transaction():
+            for number in range(3):
+                bench.send("t", f"{nth}-{number}" + "x" * 900, partition=0)
+    sent = [value[:3] for value in bench.broker.logs[0].values]
+    assert sent == [f"{nth}-{number}".encode() for nth in range(2) for number in range(3)]
+    assert bench.broker.logs[0].epoch == 1
+
+
+@VERSIONS
 def test_a_batch_that_is_late_for_its_delivery_fails_the_commit(version: int) -> None:
     bench = begun(version)
     future = bench.send("t", "x", partition=0)
