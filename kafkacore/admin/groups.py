@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.admin.base import GROUP_KEY, AdminBase, ItemResults, is_loading, names_of, results_of
 from kafkacore.errors import Code
-from kafkacore.net.committed import committed_offset, topics_to_commit
+from kafkacore.net.committed import committed_offset, offsets_to_fetch, topics_to_commit
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import (
     ConsumerGroupDescribeRequest,
@@ -25,15 +25,12 @@ from kafkacore.protocol import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from kafkacore.protocol.stored import ConsumerProtocolAssignment, decode_stored
 from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
 
 _CONSUMER_PROTOCOL = "consumer"
-_FIRST_BATCH_VERSION = 8
+_FIRST_STABLE_VERSION = 7
 
 
 class GroupListing(NamedTuple):
@@ -189,17 +186,9 @@ class GroupsAdmin(AdminBase):
 
         def request(ids: list[str]) -> tuple[type, Callable[[int], object]]:
             def build(version: int) -> OffsetFetchRequest:
-                if version < _FIRST_BATCH_VERSION:
-                    if require_stable and version < 7:
-                        raise errors.UnsupportedVersion("the broker does not know stable offsets", api="OffsetFetch")
-                    named = None
-                    if topics is not None:
-                        named = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-                    return OffsetFetchRequest(group_id=group_id, topics=named, require_stable=require_stable)
-                listed = None
-                if topics is not None:
-                    listed = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-                return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=listed)], require_stable=require_stable)
+                if require_stable and version < _FIRST_STABLE_VERSION:
+                    raise errors.UnsupportedVersion("the broker does not know stable offsets", api="OffsetFetch")
+                return offsets_to_fetch(version, group_id, topics, require_stable)
 
             return OffsetFetchRequest, build
 

@@ -9,10 +9,19 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafkacore.net.leaders import by_topic
-from kafkacore.protocol.group import OffsetFetchResponsePartition, OffsetFetchResponsePartitions
+from kafkacore.protocol.group import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
 from kafkacore.types import OffsetAndMetadata, TopicPartition
 
 Topic = TypeVar("Topic")
+FIRST_FETCH_OF_GROUPS = 8
+"""Before this version of OffsetFetch a request names one group only, in fields of its own."""
 
 
 def topics_to_commit(
@@ -39,6 +48,31 @@ def topics_to_commit(
         )
         for name, group in by_topic(offsets.items()).items()
     ]
+
+
+def offsets_to_fetch(
+    version: int,
+    group_id: str,
+    topics: Mapping[str, list[int]] | None,
+    require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
+) -> OffsetFetchRequest:
+    """A request for what a group has committed.
+
+    Args:
+        version: of the request.
+        group_id: the group.
+        topics: partition numbers by topic; None for all that the group has committed.
+        require_stable: wait for open transactions; not before version 7.
+        member_id, member_epoch: of a member of a consumer group (KIP-848), from version 9 on.
+    """
+    if version < FIRST_FETCH_OF_GROUPS:
+        named = None if topics is None else [OffsetFetchRequestTopic(name=name, partition_indexes=mine) for name, mine in topics.items()]
+        return OffsetFetchRequest(group_id=group_id, topics=named, require_stable=require_stable)
+    listed = None if topics is None else [OffsetFetchRequestTopics(name=name, partition_indexes=mine) for name, mine in topics.items()]
+    group = OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=member_epoch, topics=listed)
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 
 def committed_offset(found: OffsetFetchResponsePartition | OffsetFetchResponsePartitions) -> OffsetAndMetadata | None:

@@ -25,16 +25,13 @@ from kafkacore import errors
 from kafkacore._codec import SampledStat
 from kafkacore.errors import Code
 from kafkacore.net.client import ClientResponse
-from kafkacore.net.committed import committed_offset, topics_to_commit
+from kafkacore.net.committed import FIRST_FETCH_OF_GROUPS, committed_offset, offsets_to_fetch, topics_to_commit
 from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.net.leaders import by_topic
 from kafkacore.protocol import OffsetCommitRequest, OffsetFetchRequest
 from kafkacore.protocol.group import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
 )
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -363,24 +360,14 @@ class OffsetCommits:
 
     def _send_query(self, query: CommittedQuery, now_ms: int) -> None:
         member = self._member()
-        topics = by_topic((tp, None) for tp in sorted(query.waiting))
+        topics = {name: [i for i, _ in found] for name, found in by_topic((tp, None) for tp in sorted(query.waiting)).items()}
         asked = self._asked[id(query)] = object()
 
         def build(version: int) -> OffsetFetchRequest:
-            if version < 8:
-                return OffsetFetchRequest(
-                    group_id=self._group_id,
-                    topics=[OffsetFetchRequestTopic(name=name, partition_indexes=[i for i, _ in found]) for name, found in topics.items()],
-                    require_stable=version >= 7,
-                )
-            named = version >= 9 and self._names_member and member.generation_id > 0
-            group = OffsetFetchRequestGroup(
-                group_id=self._group_id,
-                member_id=member.member_id if named else None,
-                member_epoch=member.generation_id if named else -1,
-                topics=[OffsetFetchRequestTopics(name=name, partition_indexes=[i for i, _ in found]) for name, found in topics.items()],
-            )
-            return OffsetFetchRequest(groups=[group], require_stable=True)
+            stable, named = version >= 7, version >= 9 and self._names_member and member.generation_id > 0
+            if named:
+                return offsets_to_fetch(version, self._group_id, topics, stable, member.member_id, member.generation_id)
+            return offsets_to_fetch(version, self._group_id, topics, stable)
 
         def answered(response: ClientResponse) -> None:
             if self._asked.get(id(query)) is not asked:
@@ -398,7 +385,7 @@ class OffsetCommits:
             return
         data: Any = response.response
         api = f"OffsetFetch v{response.version}"
-        if response.version >= 8:
+        if response.version >= FIRST_FETCH_OF_GROUPS:
             groups = [g for g in data.groups if g.group_id == self._group_id]
             if not groups:
                 self._ask_again(query, errors.UnknownServer("the answer leaves the group out", broker=self._link.broker_id, api=api))
