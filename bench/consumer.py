@@ -1,10 +1,12 @@
 """What a member of a group costs: CPU per record beside the other clients, and its requests while nothing comes.
 
-    python bench/consumer.py [--json] [--quick] [--only null,own,kafka,idle] [--rounds N] [--records N] [--plot PNG]
+    python bench/consumer.py [--json] [--quick] [--only null,polls,own,kafka,idle] [--rounds N] [--records N] [--plot PNG]
 
 Reading: records of 100 B out of one partition and out of four, with automatic commits, from the null broker (null), from `kafkacore
 broker` (own) and from Apache Kafka 4.3.1 (kafka). Every case runs in a process of its own and the cases take turns; CPU is user and system
 time of the whole process, so the threads of every client count.
+Polls: the same from the null broker and four partitions, where each poll is for few records (polls), in a group and without. A `for` loop
+is beside confluent's poll(), which gives one record.
 Idle: a member of a group with 10 partitions to which nothing comes, each client on an embedded cluster that counts its requests.
 What more partitions cost a member is a table of scale.py (consumer.group).
 
@@ -29,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker import OwnBroker, RealKafka, progress, why_unavailable
-from consumer_case import CASES
+from consumer_case import CASES, POLLS
 from harness import Table, Timing, Verdict, add_arguments, plot, report
 from nullbroker import NullBroker, group_answers
 
@@ -39,8 +41,8 @@ from kafkacore.records import BatchBuilder
 
 CASE = Path(__file__).with_name("consumer_case.py")
 TOPIC, PARTITIONS, RECORD_BYTES = "bench", (1, 4), 100
-OBJECTS, COLUMNS, CONFLUENT, *_ = CASES
-SHARES = dict(zip(CASES, (2.0, 16.0, 1.0, 0.5, 0.1), strict=True))
+OBJECTS, COLUMNS, CONFLUENT, AIOKAFKA, KAFKA_PYTHON, *_ = CASES
+SHARES = {OBJECTS: 2.0, COLUMNS: 16.0, CONFLUENT: 1.0, AIOKAFKA: 0.5, KAFKA_PYTHON: 0.1}
 """Of --records that a case reads, so that the slow ones do not take all the time."""
 GOALS = {OBJECTS: 6, COLUMNS: 24}
 """How many times less than confluent's the CPU time of a case should be."""
@@ -48,11 +50,11 @@ IDLE_APIS = ("Fetch", "Heartbeat", "ConsumerGroupHeartbeat", "OffsetCommit", "Of
 IDLE_SECONDS = 20
 
 
-def run_case(name: str, servers: str, topic: str, count: int, records_in_topic: int) -> float:
+def run_case(name: str, servers: str, topic: str, count: int, records_in_topic: int, *, in_group: bool = True) -> float:
     """CPU nanoseconds per record of one case, in a fresh process and a new group."""
     # numpy's BLAS starts a thread per processor that spins for a while and would be charged to the case that is measured
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    group = f"bench-{uuid.uuid4().hex[:8]}"
+    group = f"bench-{uuid.uuid4().hex[:8]}" if in_group else ""
     command = [sys.executable, str(CASE), name, servers, topic, group, str(count), str(records_in_topic)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
@@ -113,7 +115,7 @@ def reading(kind: str, rounds: int, records: int) -> Table:
         "kafka": lambda: filled(RealKafka(), records),
     }
     names = {"null": "the null broker", "own": "kafkacore's broker", "kafka": "Kafka 4.3.1"}
-    runs: dict[int, dict[str, list[float]]] = {partitions: {name: [] for name in CASES} for partitions in PARTITIONS}
+    runs: dict[int, dict[str, list[float]]] = {partitions: {name: [] for name in SHARES} for partitions in PARTITIONS}
     with opened[kind]() as sources:
         for number in range(rounds):
             for partitions, source in sources.items():
@@ -132,6 +134,27 @@ def reading(kind: str, rounds: int, records: int) -> Table:
         for case, goal in GOALS.items():
             times_less = statistics.median(theirs / ours for theirs, ours in zip(by_case[CONFLUENT], by_case[case], strict=True))
             verdicts[case] = Verdict(f"{times_less:.1f}x less than confluent, goal >= {goal}x", times_less >= goal)
+    return table
+
+
+def polling(rounds: int, records: int) -> Table:
+    """CPU per record where each call gives few."""
+    found: dict[tuple[str, bool], dict[str, list[float]]] = {}
+    with null_brokers(records) as sources:
+        source = sources[max(PARTITIONS)]
+        for number in range(rounds):
+            for in_group in (False, True):
+                for row in POLLS.values():
+                    progress(f"polls, round {number + 1}/{rounds}, {row}")
+                    by_client = found.setdefault((row, in_group), {"kafkacore": [], "confluent": []})
+                    for client, figures in by_client.items():
+                        figures.append(run_case(f"{client} {row}", source.servers, source.topic, records // 10, 0, in_group=in_group))
+    table = Table("few records per call, from the null broker", "ns of CPU per record")
+    for (row, in_group), by_client in found.items():
+        label = f"{row}, {'in a group' if in_group else 'without one'}"
+        table.add(label, timings(by_client))
+        ours = statistics.median(theirs / ours for theirs, ours in zip(by_client["confluent"], by_client["kafkacore"], strict=True))
+        table.goals[label] = {"kafkacore": Verdict(f"{ours:.1f}x less than confluent, goal >= 1x", ours >= 1)}
     return table
 
 
@@ -237,7 +260,7 @@ def timings(figures: dict[str, list[float]]) -> dict[str, Timing]:
     return {name: Timing(statistics.median(each), min(each)) for name, each in figures.items()}
 
 
-PARTS = ("null", "own", "kafka", "idle")
+PARTS = ("null", "polls", "own", "kafka", "idle")
 
 
 def main() -> None:
@@ -262,7 +285,9 @@ def main() -> None:
         raise SystemExit(reason)
     tables: list[Table] = []
     for part in PARTS:
-        if part in wanted and part != "idle":
+        if part in wanted and part == "polls":
+            tables.append(polling(options.rounds, options.records))
+        elif part in wanted and part != "idle":
             tables.append(reading(part, options.rounds, options.records))
     if "idle" in wanted:
         tables += idle(min(options.rounds, 3), 1 if options.quick else IDLE_SECONDS)

@@ -175,6 +175,64 @@ def kafka_python_poll(servers: str, topic: str, group: str, reading: Reading) ->
     return result
 
 
+def by_polls(size: int) -> Callable[[str, str, str, Reading], dict[str, float]]:
+    """Polls for so few records that the call is what they cost; 0 stands for a `for` loop. Without a group where its name is empty."""
+
+    def read(servers: str, topic: str, group: str, reading: Reading) -> dict[str, float]:
+        from kafkacore import KafkaConsumer
+
+        settings: dict[str, Any] = {"group_id": group, "auto_commit_interval_ms": COMMIT_MS} if group else {}
+        settings |= {"bootstrap_servers": servers, "auto_offset_reset": "earliest", "fetch_max_wait_ms": WAIT_MS}
+        with KafkaConsumer(topic, **settings) as consumer:
+            if not size:
+                for record in consumer:
+                    record.value  # noqa: B018 - touched, as an application would
+                    reading.took(1)
+                    if not reading.goes_on:
+                        break
+            poll = consumer.poll
+            while reading.goes_on:
+                got = 0
+                for records in poll(1, size).values():
+                    for record in records:
+                        record.value  # noqa: B018 - touched, as an application would
+                    got += len(records)
+                reading.took(got)
+            return reading.result()
+
+    return read
+
+
+def confluent_by_polls(size: int) -> Callable[[str, str, str, Reading], dict[str, float]]:
+    """The same; `poll` for one record, `consume` for more."""
+
+    def read(servers: str, topic: str, group: str, reading: Reading) -> dict[str, float]:
+        import confluent_kafka
+
+        settings = {"bootstrap.servers": servers, "auto.offset.reset": "earliest", "fetch.wait.max.ms": WAIT_MS}
+        of_group = {"group.id": group, "auto.commit.interval.ms": COMMIT_MS} if group else {"group.id": "-", "enable.auto.commit": False}
+        consumer = confluent_kafka.Consumer(settings | of_group)
+        if group:
+            consumer.subscribe([topic])
+        else:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
+        while reading.goes_on:
+            if size > 1:
+                messages = consumer.consume(size, timeout=1)
+                for message in messages:
+                    message.value()
+                reading.took(len(messages))
+            elif (message := consumer.poll(1)) is not None:
+                message.value()
+                reading.took(1)
+        result = reading.result()
+        consumer.close()
+        return result
+
+    return read
+
+
 CASES: dict[str, Callable[[str, str, str, Reading], dict[str, float]]] = {
     "kafkacore poll(500)": kafkacore_objects,
     "kafkacore poll_batch()": kafkacore_columns,
@@ -182,6 +240,12 @@ CASES: dict[str, Callable[[str, str, str, Reading], dict[str, float]]] = {
     "aiokafka getmany(500)": aiokafka_getmany,
     "kafka-python poll(500)": kafka_python_poll,
 }
+
+POLLS = {1: "poll(1)", 10: "poll(10)", 100: "poll(100)", 0: "for loop"}
+"""By how many records at most."""
+for size, row in POLLS.items():
+    CASES[f"kafkacore {row}"] = by_polls(size)
+    CASES[f"confluent {row}"] = confluent_by_polls(size)
 
 if __name__ == "__main__":
     case, servers, topic, group, count, records_in_topic = sys.argv[1:7]

@@ -57,6 +57,18 @@ def test_reading_in_a_group_is_measured_for_every_client(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_polls_for_few_records_are_measured() -> None:
+    if shutil.which(COMPILER) is None:
+        pytest.skip("the null broker needs a C compiler")
+    (table,) = quick("consumer", "--only", "polls")
+    calls = ("poll(1)", "poll(10)", "poll(100)", "for loop")
+    assert list(table["rows"]) == [f"{call}, {where}" for where in ("without one", "in a group") for call in calls]
+    for row in table["rows"].values():
+        assert list(row) == BOTH
+        assert all(timing["median_ns"] > 0 for timing in row.values())
+
+
+@pytest.mark.slow
 def test_requests_of_idle_members_are_counted() -> None:
     requests, cpu = quick("consumer", "--only", "idle")
     for protocol in ("classic", "consumer"):

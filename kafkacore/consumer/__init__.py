@@ -271,12 +271,14 @@ class KafkaConsumer:
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
-        return self._loop.hand_over(lambda: self._poll_records(limit, timeout))
+        return self._loop.hand_over(functools.partial(self._poll_records, limit, timeout))
 
     def _poll_records(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        if self._unread:
+        if self._unread.chunks:
             self._rewind()
-        records = self._poll(limit, timeout)
+        records = self._loop.wait(functools.partial(self._fetcher.collect, limit), timeout)
+        if records and self._deserializes:
+            records = self._deserializers.run(records)
         if self._group is not None:
             self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
         return records if self._interceptors is None else self._interceptors.on_consume(records)
@@ -296,7 +298,7 @@ class KafkaConsumer:
         """
         if self._interceptors is not None:
             self._interceptors.check_columns()
-        return self._loop.hand_over(lambda: self._poll_columns(timeout))
+        return self._loop.hand_over(functools.partial(self._poll_columns, timeout))
 
     def _poll_columns(self, timeout: float | None) -> RecordBatches:
         if self._unread:
@@ -384,7 +386,9 @@ class KafkaConsumer:
                 self._loop.passed_by()
             while found is None:
                 try:
-                    polled = self._poll(self.config.max_poll_records, None)
+                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), None)
+                    if polled and self._deserializes:
+                        polled = self._deserializers.run(polled)
                     given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
                     chunks = deque([Chunk(tp, records) for tp, records in given.items()])
                     self._unread.chunks, self._loop.in_hand = chunks, None
@@ -402,10 +406,6 @@ class KafkaConsumer:
         if back:
             self._fetcher.retain()
         self._unread.going_back = {}
-
-    def _poll(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        records = self._loop.wait(lambda: self._fetcher.collect(limit), timeout)
-        return self._deserializers.run(records) if records and self._deserializes else records
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 

@@ -169,6 +169,11 @@ class Fetcher:
         self._owed: tuple[PartitionState | None, errors.KafkaError] | None = None
 
     @property
+    def queue(self) -> FetchQueue:
+        """What is held; always the same object, so that who looks often needs no frame for it."""
+        return self._queue
+
+    @property
     def wants_fetch(self) -> bool:
         """Something changed since the last `send_fetches`, so that another may find a partition to ask for."""
         return self._queue.wants_fetch

@@ -76,6 +76,7 @@ class ReadLoop:
         self._topics = topics
         self._positions = positions
         self._fetcher = fetcher
+        self._queue = fetcher.queue
         self._group = group
         self._isolation_level = isolation_level
         self.polls = SampledStat()
@@ -95,7 +96,7 @@ class ReadLoop:
             collect: what is false while there is nothing.
             timeout: seconds; None for no limit.
         """
-        driver, group, topics, fetcher, clock = self._driver, self._group, self._topics, self._fetcher, self._clock
+        driver, group, topics, fetcher, queue, clock = self._driver, self._group, self._topics, self._fetcher, self._queue, self._clock
         driver.check_woken()
         now_ms = clock.now_ms()
         self.polls.mark(now_ms)
@@ -109,7 +110,7 @@ class ReadLoop:
         if settled:
             found = self._collect(collect)
             if found:
-                if fetcher.wants_fetch:
+                if queue.wants_fetch:
                     self._send_ahead()
                 if undisturbed:
                     self._left(now_ms)
@@ -134,8 +135,8 @@ class ReadLoop:
                 except errors.KafkaError:
                     self._go_on()
                     raise
-            elif fetcher.wants_fetch or polled:
-                if hasty and fetcher.buffered_bytes < _LITTLE_BYTES and (found := self._collect(collect)):
+            elif queue.wants_fetch or polled:
+                if hasty and queue.held_bytes < _LITTLE_BYTES and (found := self._collect(collect)):
                     self._left(now_ms)
                     return found
                 fetcher.send_fetches(now_ms)
@@ -144,7 +145,7 @@ class ReadLoop:
                 if steps:
                     self._step_ms = self._next_step_ms(now_ms)
                 if found:
-                    if fetcher.wants_fetch:
+                    if queue.wants_fetch:
                         self._send_ahead()
                     self._left(now_ms)
                     return found
@@ -154,7 +155,7 @@ class ReadLoop:
             if topics.owed:
                 self._go_on()
                 self._raise_owed()
-            if fetcher.wants_fetch:
+            if queue.wants_fetch:
                 fetcher.send_fetches(now_ms)
             due_ms = self._next_wake_ms(now_ms)
             while True:  # a large answer comes in many pieces: only what changes something is worth a round
@@ -165,7 +166,7 @@ class ReadLoop:
                 polled = True
                 now_ms = clock.now_ms()
                 steps = now_ms >= self._step_ms or fetcher.waits_for_nodes or not self._is_settled(now_ms)
-                if steps or fetcher.wants_fetch or now_ms >= due_ms:
+                if steps or queue.wants_fetch or now_ms >= due_ms:
                     break
 
     def _left(self, now_ms: int) -> None:

@@ -122,7 +122,7 @@ class CallerDriver:
         return os.getpid() != self._pid
 
     def __enter__(self) -> CallerDriver:
-        if self.forked:
+        if os.getpid() != self._pid:
             raise errors.ForkedClientError(f"this {self.what} was made in process {self._pid}; make a new one after the fork")
         if not self._callers.acquire(blocking=not self._exclusive):
             self._stay_at_exit()
@@ -167,9 +167,10 @@ class CallerDriver:
             self._give_all_back()
 
     def _give_all_back(self) -> None:
-        for lock in (self._lock, self._callers):
-            while lock._is_owned():  # type: ignore[attr-defined]
-                lock.release()
+        while self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.release()
+        while self._callers._is_owned():  # type: ignore[attr-defined]
+            self._callers.release()
 
     def _take_back(self) -> None:
         """A background thread drives: its wait ends, and the lock is the caller's."""

@@ -222,13 +222,16 @@ class GroupMember:
         """The application polls: what it was given before is processed.
 
         Raises:
+            errors.IllegalStateError: the listener is being called.
             errors.MaxPollExceeded: the member left its group since the application did not poll; the next poll joins again.
             errors.KafkaError: the coordinator refused for good; the next poll tries again.
         """
+        if self._calling:
+            self.refuse_inside_listener("poll")
         self.handed = {}
         if self.commits.answered:
             self.call_back()
-        if not self.managed:
+        if self._subscription.mode not in _MANAGED:
             return
         membership = self.membership
         self._out_since_breach = membership.breached
@@ -242,7 +245,8 @@ class GroupMember:
         membership.polled(now_ms)
         if membership.phase is not phase:  # it joins again: what is held may be another member's by now
             self._due_ms = 0
-        self.raise_failure()
+        if membership.failure is not None or self.link.failure is not None:
+            self.raise_failure()
 
     def poll_on(self, now_ms: int) -> None:
         """The application still waits in poll.
