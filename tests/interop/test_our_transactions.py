@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -187,3 +188,36 @@ def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
     assert ours(servers, topic, 6) == [f"committed {nth}".encode() for nth in range(5)] + [b"last"]
     with KafkaConsumer(bootstrap_servers=servers, group_id="g") as consumer:
         assert consumer.committed(TopicPartition(topic, 0)) == OffsetAndMetadata(5)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
+    """The producer goes by what the brokers say last. With version 2 each transaction has an epoch of its own, with version 1 none has."""
+    with KafkaServer() as server:
+        servers, topic = server.bootstrap_servers, fresh("t")
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic(topic, 2, 1)]).check()
+        with transactional(servers, max_block_ms=180_000, delivery_timeout_ms=180_000) as producer:
+
+            def epoch_after(value: str) -> int:
+                with producer.transaction():
+                    for index in (0, 1):
+                        producer.send(topic, f"{value} {index}", partition=index)
+                return int(producer.statistics()["transactions"]["producer_epoch"])
+
+            assert epoch_after("first") + 1 == epoch_after("second")
+            for level, change in ((1, "downgrade"), (2, "upgrade")):
+                producer.begin_transaction()
+                producer.send(topic, f"across {level}", partition=0).result(WAIT_S)
+                feature = f"transaction.version={level}"
+                server.tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, change, "--feature", feature)
+                server.kill(signal.SIGTERM)                    # new connections tell the level
+                server.start()
+                producer.commit_transaction()
+                epochs = [epoch_after(f"{nth} of {level}") for nth in range(3)]
+                assert (epochs[2] - epochs[1], producer._sender.transactional.adds_by_writing) == (level - 1, level == 2)  # type: ignore[union-attr]
+        expected = [f"{name} {index}" for name in ("first", "second") for index in (0, 1)]
+        expected += [f"across {level}" for level in (1, 2)]
+        expected += [f"{nth} of {level} {index}" for level in (1, 2) for nth in range(3) for index in (0, 1)]
+        assert sorted(ours(servers, topic, len(expected), partitions=2)) == sorted(value.encode() for value in expected)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
 from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
 from kafkacore.broker.internal_topics import TRANSACTION_TOPIC
+from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.testing import CLIENTS, Delay, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
@@ -329,6 +332,49 @@ def test_a_change_of_the_transaction_version_while_running() -> None:
                 assert bool(seen) is (level == 1)
         expected = [f"{when} {level}" for level in (2, 1, 2) for when in ("before", "across", "after", "after")]
         assert read(servers, topic) == sorted(expected)
+
+
+@pytest.mark.parametrize(("version", "commit"), [(2, True), (2, False), (1, False)])
+def test_epochs_that_are_used_up_bring_another_producer_id(version: int, commit: bool) -> None:
+    """With version 2 the answer to EndTxn has it, with version 1 the answer to InitProducerId after an error."""
+    with EmbeddedCluster(brokers=1, features={"transaction.version": version}) as cluster:
+        topic = new_topic(cluster)
+        with transactional(cluster.bootstrap_servers, "worn") as producer:
+            state, engine = cluster._brokers[1].state, producer._engine
+            assert engine is not None
+            with producer.transaction():
+                producer.send(topic, "before", partition=0)
+            before = MAX_EPOCH - 3
+
+            def worn() -> bool:
+                transactions = state.transactions.runtime._contexts[state.transactions.coordinator.partition_for("worn")].shard.transactions
+                if not transactions["worn"].state.name.startswith("COMPLETE"):
+                    return False                                   # its markers are not written yet
+                transactions["worn"] = dataclasses.replace(transactions["worn"], producer_epoch=before)
+                return True
+
+            deadline = time.monotonic() + GUARD_S
+            while not cluster._brokers[1].call(worn):
+                assert time.monotonic() < deadline
+            engine.gate.at, engine.gate.busy = engine.at._replace(epoch=before), True   # the next pass hands it to the books
+            first_id, seen = engine.at.producer_id, []
+            for nth in range(5):
+                producer.begin_transaction()
+                producer.send(topic, f"{nth} {version}", partition=0).result(GUARD_S)
+                if version == 1:                                   # an error is what asks for an epoch
+                    engine.batch_failed(errors.OutOfOrderSequence("as if"), True)
+                    producer.abort_transaction()
+                else:
+                    (producer.commit_transaction if commit else producer.abort_transaction)()
+                seen.append((engine.at.producer_id != first_id, engine.at.epoch))
+            assert [is_new for is_new, _ in seen] == sorted(is_new for is_new, _ in seen)
+            assert seen[-1][0], seen
+            news = [epoch for is_new, epoch in seen if is_new]
+            assert news == list(range(len(news))), "the epochs of the new producer id begin at 0"
+            with producer.transaction():
+                producer.send(topic, "after", partition=0)
+        expected = ["before", "after"] + ([f"{nth} 2" for nth in range(5)] if version == 2 and commit else [])
+        assert read(cluster.bootstrap_servers, topic) == sorted(expected)
 
 
 def test_partitions_are_added_in_one_request_by_version_1() -> None:
