@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import tempfile
 import threading
 import time
 import traceback
@@ -44,7 +45,7 @@ CONFIG = {
     "replica.socket.timeout.ms": 1_000,
     "offsets.topic.num.partitions": COORDINATOR_PARTITIONS,
     "transaction.state.log.num.partitions": COORDINATOR_PARTITIONS,
-    "group.consumer.heartbeat.interval.ms": 20,
+    "group.consumer.heartbeat.interval.ms": 50,
     "group.consumer.session.timeout.ms": SESSION_MS,
     "group.min.session.timeout.ms": SESSION_MS,
 }
@@ -55,7 +56,7 @@ CLIENT: dict[str, Any] = {
     "reconnect_backoff_max_ms": 50,
     "request_timeout_ms": 1_000,
 }
-SESSION: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 20}
+SESSION: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 50}
 NEVER_EXPECTED = (
     errors.InternalError,
     errors.CorruptDataError,
@@ -416,6 +417,7 @@ class TransactionSoak:
         seconds: writers go on for so long, and faults come all the while, `strikes` in PLAN_S; None: until each has written all it has to.
         processes: brokers are processes, and are killed by SIGKILL.
         network: the network has faults, and clocks jump; None by the seed.
+        disk: the logs are on disk, and read again after a kill, as always with processes; None by the seed.
         version: of transactions at the start; None by the seed.
         kinds: of faults; None for all.
         config: more settings of brokers.
@@ -431,6 +433,7 @@ class TransactionSoak:
         seconds: float | None = None,
         processes: bool = False,
         network: bool | None = None,
+        disk: bool | None = None,
         version: int | None = None,
         kinds: Collection[str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -441,7 +444,8 @@ class TransactionSoak:
             seed, transactions_each, seconds, processes, wait_s, say,
         )  # fmt: skip
         self.rng = random.Random(seed)
-        self.network = (self.rng.random() < 0.35 if network is None else network) and not processes
+        self.network = (self.rng.random() < 0.2 if network is None else network) and not processes
+        self.disk = (self.rng.random() < 0.08 if disk is None else disk) and not processes
         self.version = self.rng.choice((1, 2)) if version is None else version
         self.strikes = self.rng.randint(1, 5) if strikes is None else strikes
         self.group_protocol = self.rng.choice(("classic", "consumer"))
@@ -504,9 +508,15 @@ class TransactionSoak:
 
     def run(self) -> dict[str, Any]:
         """Plays, judges, and returns the figures; `findings` among them is empty when nothing was broken."""
+        with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") if self.disk else contextlib.nullcontext() as directory:
+            return self._run(directory)
+
+    def _run(self, directory: str | None) -> dict[str, Any]:
         began = time.monotonic()
         features = {"transaction.version": self.version}
-        with EmbeddedCluster(brokers=3, config=self.config, features=features, processes=self.processes, faults=self.network) as cluster:
+        with EmbeddedCluster(
+            brokers=3, data_dir=directory, config=self.config, features=features, processes=self.processes, faults=self.network
+        ) as cluster:
             self.servers = cluster.bootstrap_servers
             for topic in (SOURCE, TARGET):
                 cluster.create_topic(topic, PARTITIONS, 3)
@@ -533,6 +543,7 @@ class TransactionSoak:
             "version": self.version,
             "processes": self.processes,
             "network": self.network,
+            "disk": self.disk,
             "group_protocol": self.group_protocol,
             "records": len(self.history.sends),
             **dict(sorted(self.counts.items())),
