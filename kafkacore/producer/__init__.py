@@ -53,7 +53,7 @@ from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
-from kafkacore.producer.transactions import StepKind, TransactionEngine
+from kafkacore.producer.transactions import CALLS, StepKind, TransactionEngine
 from kafkacore.producer.two_phase import PreparedTransaction
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
@@ -465,12 +465,12 @@ class KafkaProducer(ProducerCore):
     ) -> None:
         began_ns = self._clock.now_ns()
         self._check_open()
-        engine = self._transactional(kind.value)
+        engine = self._transactional(CALLS[kind])
         if self._sender.in_io_thread:
             raise IllegalStateError(f"a delivery callback cannot call {kind.value}(): the thread that would do it is this one")
         step = engine.submit(kind, offsets, group)
         await_step(self._sender, step, self.config.max_block_ms / 1000 if timeout is None else timeout)
-        self._transaction_stats.ended(kind.value, self._clock.now_ns() - began_ns)
+        self._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
 
     def _transactional(self, call: str) -> TransactionEngine:
         if self._engine is None:
@@ -500,7 +500,7 @@ class KafkaProducer(ProducerCore):
         began_ns = self._clock.now_ns()
         self._transactional("begin_transaction")
         assert self._sender.transactional is not None
-        self._sender.transactional.begin()
+        self._sender.transactional.begin(began_ns // 1_000_000)
         self._transaction_stats.ended("begin_transaction", self._clock.now_ns() - began_ns)
 
     def send_offsets_to_transaction(

@@ -197,6 +197,8 @@ class StepKind(enum.Enum):
     __hash__ = object.__hash__                 # as of Phase
 
 
+CALLS = {kind: kind.value for kind in StepKind}
+"""Their names; Enum's `value` is a Python frame for each look-up."""
 FLUSHING = frozenset({StepKind.PREPARE, StepKind.COMMIT})
 """Those that send all records first."""
 
@@ -387,7 +389,7 @@ class TransactionEngine:
         Raises:
             IllegalStateError: the end of the transaction is under way the other way round.
         """
-        for step in self._unfinished():
+        for step in self._unfinished() if self.steps else ():
             if step.kind is kind is not StepKind.OFFSETS:
                 self.gate.busy = True                             # Ctrl+C may have come before it was set
                 return step

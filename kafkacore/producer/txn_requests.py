@@ -116,10 +116,10 @@ class TransactionRequests:
         """Whether the next transaction goes by transaction.version 2."""
         return self._client.finalized_features.get("transaction.version", 0) >= FIRST_THAT_ADDS_BY_WRITING
 
-    def begin(self) -> None:
+    def begin(self, now_ms: int) -> None:
         """Opens a transaction, in a thread of the application."""
         adds_by_writing = self.adds_by_writing
-        self.engine.begin(adds_by_writing, adds_by_writing and self.marker_wait.begins(self._clock.now_ms()))
+        self.engine.begin(adds_by_writing, adds_by_writing and self.marker_wait.begins(now_ms))
 
     def step(self, now_ms: int) -> int:
         """Does what the transaction needs in this pass.
