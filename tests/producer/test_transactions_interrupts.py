@@ -23,7 +23,7 @@ def finish(bench: TransactionalBench, commit: bool) -> str:
         if phase is Phase.READY:
             last = bench.engine.at.last
             return "committed" if last is not None and last.kind is StepKind.COMMIT else "aborted"
-        if phase in COMMITS or (phase is Phase.OPEN and commit):
+        if phase in COMMITS or (phase in (Phase.OPEN, Phase.PREPARED) and commit):
             bench.commit_transaction()
         else:
             bench.abort_transaction()
@@ -104,6 +104,28 @@ def test_an_abort(version: int, faults: Any) -> None:
         goes_on(bench, [])
 
     assert at_every_line(version, TransactionalBench.abort_transaction, check, before) > 30
+
+
+@FAULTS
+@VERSIONS
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_is_prepared(version: int, faults: Any, commit: bool) -> None:
+    """The call is made again until it says that the transaction is prepared; then it is ended."""
+
+    def before(bench: TransactionalBench) -> None:
+        bench.begin_transaction()
+        send_all(bench)
+        faults(bench.broker)
+
+    def check(bench: TransactionalBench) -> None:
+        prepared = bench.prepare_transaction()
+        assert (prepared.producer_id, prepared.producer_epoch) == (7, bench.broker.epoch)
+        assert len(bench.broker.open) == len(VALUES)
+        assert bench.broker.state == "ongoing"
+        assert finish(bench, commit) == ("committed" if commit else "aborted")
+        goes_on(bench, [VALUES] if commit else [])
+
+    assert at_every_line(version, TransactionalBench.prepare_transaction, check, before) > 30
 
 
 def test_a_commit_that_looks_for_the_markers_of_the_last_one() -> None:

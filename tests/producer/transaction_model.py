@@ -60,12 +60,14 @@ class TransactionalBroker(BrokerClient):
                 )
             )
         elif request.api is protocol.DescribeTransactionsRequest:
-            seen = self.looks.pop(0) if self.looks else "CompleteCommit"
+            seen = self.looks.pop(0) if self.looks else "Ongoing" if self.state == "ongoing" else "CompleteCommit"
             if seen == LOST:
                 self.answer(error=lost)
                 return
             code, state = (0, seen) if isinstance(seen, str) else (seen, "")
-            found = protocol.DescribeTransactionsTransactionState(transactional_id="x", error_code=code, transaction_state=state)
+            found = protocol.DescribeTransactionsTransactionState(
+                transactional_id="x", error_code=code, transaction_state=state, producer_id=7, producer_epoch=self.epoch
+            )
             self.answer(protocol.DescribeTransactionsResponse(transaction_states=[found]))
         elif request.api is protocol.EndTxnRequest:
             fault = self.ends.pop(0) if self.ends else 0
@@ -109,6 +111,7 @@ class TransactionalBench(Bench):
     _transactional = KafkaProducer._transactional
     init_transactions = KafkaProducer.init_transactions
     begin_transaction = KafkaProducer.begin_transaction
+    prepare_transaction = KafkaProducer.prepare_transaction
     commit_transaction = KafkaProducer.commit_transaction
     abort_transaction = KafkaProducer.abort_transaction
     transaction = KafkaProducer.transaction
