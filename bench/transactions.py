@@ -2,10 +2,11 @@
 
     python bench/transactions.py [--json] [--quick] [--only own,kafka] [--rounds N] [--scale N] [--plot PNG]
 
-Transactions of 1, 100 and 10,000 records of 100 B go to four partitions, acks=all, replication factor 1. CPU is user and system time of the
-client's process, all threads. A transaction is begin_transaction(), the sends and commit_transaction(); without it, the sends and flush().
-A commit takes what is still queued with it, so its latency counts the way of the last records. Brokers: `kafkacore broker` (own) and
-Apache Kafka 4.3.1 (kafka). Each process of a client has a transactional producer and a plain one that take turns (transactions_case.py).
+Transactions of 1, 100, 10,000 and 100,000 records of 100 B go to four partitions, acks=all, replication factor 1. CPU is user and system
+time of the client's process, all threads. A transaction is begin_transaction(), the sends and commit_transaction(); without it, the sends
+and flush(). A commit takes what is still queued with it, so its latency counts the way of the last records. What a transaction costs at
+the least is one EndTxn: its CPU alone has a table of its own. Brokers: `kafkacore broker` (own) and Apache Kafka 4.3.1 (kafka). Each
+process of a client has a transactional producer and a plain one that take turns (transactions_case.py).
 
 --quick sends few records, once: it shows that the bench runs, its figures mean nothing.
 """
@@ -31,12 +32,14 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, NewTopic, TopicPartition
 CASE = Path(__file__).with_name("transactions_case.py")
 OURS, MANY, THEIRS = CLIENTS
 PLAIN, TRANSACTIONAL = KINDS
-SIZES = {1: (10, 20), 100: (10, 20), 10_000: (10, 2)}
+SIZES = {1: (10, 20), 100: (10, 20), 10_000: (10, 2), 100_000: (4, 1)}
 """Records of a transaction -> turns of each producer in a process, and transactions in a turn."""
 PARTITIONS = 4
 RANKS = {"p50": 0.5, "p99": 0.99}
 BROKERS = {"own": "kafkacore's broker", "kafka": "Kafka 4.3.1"}
+END_TXN_TURNS = (20, 50)
 MOST_FOR_A_TRANSACTION = 1.05
+LEAST_RECORDS_FOR_GOAL = 10_000
 
 Figures = dict[str, dict[str, list[float]]]
 
@@ -62,6 +65,16 @@ def run_case(servers: str, client: str, records: int, turns: int, per_turn: int)
     return found
 
 
+def end_txn_alone(servers: str, turns: int, per_turn: int) -> list[float]:
+    """CPU of an EndTxn and its answer in nanoseconds, by turn, in a fresh process."""
+    command = [sys.executable, str(CASE), "--end-txn", servers, str(turns), str(per_turn)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"EndTxn alone: {done.stderr}")
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
 def markers_fit(kind: str, markers: int, count: int) -> bool:
     """Whether a log has as many entries beside its records as `count` transactions leave: a marker in each partition of theirs."""
     return count <= markers <= count * PARTITIONS if kind == TRANSACTIONAL else markers == 0
@@ -73,12 +86,13 @@ def timing(values: list[float], unit_ns: float, share: float = 0.5) -> Timing:
     return Timing(middle / unit_ns, ordered[0] / unit_ns)
 
 
-def tables_of(broker: str, found: dict[int, dict[str, Figures]]) -> list[Table]:
+def tables_of(broker: str, found: dict[int, dict[str, Figures]], alone_ns: list[float]) -> list[Table]:
     """The tables of one broker.
 
     Args:
         broker: its name.
         found: figures by size of the transaction and client.
+        alone_ns: CPU of an EndTxn and its answer.
     """
     cpu = Table(f"CPU of a transaction, {broker}", "us")
     wall = Table(f"time of a transaction, {broker}", "us")
@@ -99,10 +113,12 @@ def tables_of(broker: str, found: dict[int, dict[str, Figures]]) -> list[Table]:
         for client, by_kind in clients.items():
             row = {kind: timing(by_kind[kind]["cpu_ns"], records) for kind in KINDS}
             record.add(f"{label}, {client}", row)
-            if records == max(found) and client != THEIRS:
+            if records >= LEAST_RECORDS_FOR_GOAL and client != THEIRS:
                 share = row[TRANSACTIONAL].median_ns / row[PLAIN].median_ns
                 record.goals[f"{label}, {client}"] = {TRANSACTIONAL: Verdict("goal: 5 % more", share <= MOST_FOR_A_TRANSACTION)}
-    return [cpu, wall, commit, record]
+    alone = Table(f"CPU of an EndTxn and its answer, {broker}", "us")
+    alone.add("over kafkacore's connection", {"nothing else": timing(alone_ns, 1e3)})
+    return [cpu, wall, commit, record, alone]
 
 
 def main() -> None:
@@ -127,15 +143,17 @@ def main() -> None:
             records: {client: {of: {"cpu_ns": [], "wall_ns": [], "end_ns": []} for of in KINDS} for client in CLIENTS} for records in sizes
         }
         broker: Any
+        alone_ns: list[float] = []
         with OwnBroker() if kind == "own" else RealKafka() as broker:
             for number in range(options.rounds):
+                alone_ns += end_txn_alone(broker.bootstrap_servers, *((1, 1) if options.quick else END_TXN_TURNS))
                 for records, (turns, per_turn) in sizes.items():
                     for client, by_kind in found[records].items():
                         progress(f"{kind}, round {number + 1}/{options.rounds}, {records} records: {client}")
                         for of, figures in run_case(broker.bootstrap_servers, client, records, turns, per_turn).items():
                             for name, values in figures.items():
                                 by_kind[of][name] += values
-        tables += tables_of(BROKERS[kind], found)
+        tables += tables_of(BROKERS[kind], found, alone_ns)
     progress("")
     if options.plot:
         plot(tables, options.plot)

@@ -1,10 +1,13 @@
 """Transactions of one client beside the same records without one, in a process of its own; run by transactions.py.
 
     python bench/transactions_case.py CLIENT SERVERS TOPIC RECORDS TURNS PER_TURN
+    python bench/transactions_case.py --end-txn SERVERS TURNS PER_TURN
 
 Two producers, one transactional, take turns of PER_TURN transactions of RECORDS records. Each record goes to TOPIC-transactions or
 TOPIC-plain. Without a transaction the records end with flush(). It prints a line of JSON: by producer, the CPU of this process and the time
 per transaction, a figure for each turn, and the time of each commit_transaction() or flush().
+
+With --end-txn it prints the CPU of one EndTxn and its answer, a figure for each turn: what a transaction costs a client at the least.
 
 Both clients have their defaults, but confluent-kafka is asked for what is a default here: idempotence.
 """
@@ -87,6 +90,43 @@ def turn(calls: Calls, values: list[bytes], count: int) -> tuple[float, float, l
     return (time.process_time_ns() - cpu_ns) / count, (time.perf_counter_ns() - wall_ns) / count, ends_ns
 
 
+def end_txn_alone(servers: str, turns: int, per_turn: int) -> list[float]:
+    """CPU in nanoseconds of an EndTxn, sent over kafkacore's connection to a coordinator that refuses it, and its answer."""
+    import random
+
+    from kafkacore.clock import SystemClock
+    from kafkacore.config import ProducerConfig
+    from kafkacore.metadata import Metadata
+    from kafkacore.net.client import NetworkClient
+    from kafkacore.net.coordinator import TRANSACTION, CoordinatorLink
+    from kafkacore.net.selector import Selector
+    from kafkacore.net.transport import SocketTransports
+    from kafkacore.protocol import EndTxnRequest
+
+    clock, rng = SystemClock(), random.Random()
+    config = ProducerConfig.from_user(bootstrap_servers=servers)
+    metadata = Metadata(config, clock, rng=rng)
+    metadata.bootstrap(config.bootstrap_addresses)
+    client = NetworkClient(Selector(clock, transports=SocketTransports()), metadata, config, clock, rng)
+    link = CoordinatorLink(client, "alone", kind=TRANSACTION, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    while not link.ready(clock.now_ms()):
+        client.poll(100, clock.now_ms())
+    end = EndTxnRequest(transactional_id="alone", producer_id=1, producer_epoch=0, committed=True)
+    answers: list[Any] = []
+    found = []
+    for _ in range(WARM_UP_TURNS + turns):
+        cpu_ns = time.process_time_ns()
+        for _ in range(per_turn):
+            answers.clear()
+            link.send(EndTxnRequest, lambda version: end, clock.now_ms(), answers.append)
+            while not answers:
+                client.poll(1_000, clock.now_ms())
+        found.append((time.process_time_ns() - cpu_ns) / per_turn)
+    assert answers[0].response is not None, answers[0].error
+    client.close()
+    return found[WARM_UP_TURNS:]
+
+
 def main(client: str, servers: str, topic: str, records: int, turns: int, per_turn: int) -> None:
     connect, many = CLIENTS[client]
     values = [(b"%012d" % nth).ljust(RECORD_BYTES, b"x") for nth in range(records)]
@@ -103,5 +143,8 @@ def main(client: str, servers: str, topic: str, records: int, turns: int, per_tu
 
 
 if __name__ == "__main__":
-    client, servers, topic, *numbers = sys.argv[1:]
-    main(client, servers, topic, *map(int, numbers))
+    if sys.argv[1] == "--end-txn":
+        print(json.dumps(end_txn_alone(sys.argv[2], *map(int, sys.argv[3:]))), flush=True)
+    else:
+        client, servers, topic, *numbers = sys.argv[1:]
+        main(client, servers, topic, *map(int, numbers))
