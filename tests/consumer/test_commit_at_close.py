@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from numbered import send_numbers
 
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
 from kafkacore.errors import Code
-from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import OffsetCommitResponse
 from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommitResponseTopic
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
@@ -23,25 +23,6 @@ from kafkacore.types import TopicPartition
 PARTITIONS = 4
 RECORDS = 80
 GUARD_S = 100
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    shared.create_topic(name, partitions=PARTITIONS)
-    produce(shared, name)
-    return name
-
-
-def produce(shared: EmbeddedCluster, topic: str) -> None:
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(topic, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
 
 
 @pytest.fixture
@@ -92,7 +73,7 @@ def share(*members: KafkaConsumer) -> None:
 def read_on(shared: EmbeddedCluster, topic: str, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
     """Reads something new of every partition, without a commit. Returns what there is to commit."""
     before = {tp: consumer.position(tp) for tp in consumer.assignment()}
-    produce(shared, topic)
+    send_numbers(shared, topic, PARTITIONS, RECORDS)
     while not all(consumer.position(tp) > offset for tp, offset in before.items()):
         consumer.poll(1)
     return {tp: consumer.position(tp) for tp in before}

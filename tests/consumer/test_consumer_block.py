@@ -8,26 +8,11 @@ from typing import Any
 import pytest
 
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
+PARTITIONS = 1
 RECORDS = 30
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    shared.create_topic(name)
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(name, [b"%d" % i for i in range(RECORDS)])
-    return name
 
 
 @pytest.fixture

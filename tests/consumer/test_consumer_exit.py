@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from numbered import numbered_topic
 
 from kafkacore.consumer import KafkaConsumer
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -27,25 +27,6 @@ PARTITIONS = 2
 RECORDS = 40
 GUARD_S = 60
 EXIT_MAX_S = 2.0
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    return topic_of(shared, request)
-
-
-def topic_of(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    cluster.create_topic(name, partitions=PARTITIONS)
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        producer.send_many(name, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
-    return name
 
 
 class Departures:
@@ -370,7 +351,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody(request, group_protocol: str
         open_members._end = timed
     """
     with EmbeddedCluster(brokers=1, processes=True) as cluster:
-        topic = topic_of(cluster, request)
+        topic = numbered_topic(cluster, request)
         program = Program(cluster, topic, body, group_protocol=group_protocol)
         program.hear("joined")
         if condition == "down":

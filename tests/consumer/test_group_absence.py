@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from numbered import send_numbers
 
 from kafkacore import errors
 from kafkacore.clock import SystemClock
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -35,19 +35,6 @@ def shared() -> Iterator[EmbeddedCluster]:
     }
     with EmbeddedCluster(brokers=1, config=config) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    shared.create_topic(name, partitions=PARTITIONS)
-    produce(shared, name)
-    return name
-
-
-def produce(shared: EmbeddedCluster, topic: str) -> None:
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(topic, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
 
 
 @pytest.fixture
@@ -130,7 +117,7 @@ def test_a_member_that_does_not_poll_leaves_and_says_why_it_cannot_commit(member
     until(lambda: len(slow.assignment()) == PARTITIONS and heard.calls[-1] == "assigned" and len(heard.calls) > 1, slow)
     assert heard.calls == ["assigned", "lost", "assigned"]
     slow.commit({tps[0]: 9})
-    assert slow.committed(tps[0]).offset == 9
+    assert slow.committed(tps[0]).offset in {9, slow.position(tps[0]) if auto else 9}  # automatic commits go on
 
 
 class Jumping(SystemClock):
@@ -155,7 +142,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(member, shared: EmbeddedCluster
         clock.wall_by_ms = by_ms
         beats = consumer._group.membership.heartbeats
         until(lambda beats=beats: consumer._group.membership.heartbeats > beats + 2)
-        produce(shared, topic)
+        send_numbers(shared, topic, PARTITIONS, RECORDS)
         read(consumer, RECORDS)
     assert consumer.consumer_group_metadata() == before
     assert heard.calls == ["assigned"]
@@ -173,7 +160,7 @@ def test_an_hour_passes_at_once_for_a_member_that_is_away(member, shared: Embedd
         consumer.commit()
     with pytest.raises(errors.MaxPollExceeded):
         consumer.poll(0)
-    produce(shared, topic)
+    send_numbers(shared, topic, PARTITIONS, RECORDS)
     found = read(consumer, RECORDS)
     assert sorted(found) == [(i, offset) for i in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS, 2 * RECORDS // PARTITIONS)]
     assert heard.calls == ["assigned", "lost", "assigned"]

@@ -23,28 +23,12 @@ from kafkacore.consumer.group.member import GroupMember
 from kafkacore.consumer.group.membership import Change
 from kafkacore.consumer.subscription import FetchState, ResetStrategy, SubscriptionState
 from kafkacore.net.driver import CallerDriver
-from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata, TopicPartition
 from tests.interrupter import Interrupter
 
 PARTITIONS = 3
 RECORDS = 300
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    shared.create_topic(name, partitions=PARTITIONS)
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(name, [b"%d" % i for i in range(RECORDS)], partitions=[i % PARTITIONS for i in range(RECORDS)])
-    return name
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from numbered import numbered_topic
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
@@ -17,6 +18,7 @@ from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 PARTITIONS = 6
+RECORDS = 600
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,7 @@ def shared() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
-    name = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    shared.create_topic(name, partitions=PARTITIONS, replication_factor=3)
-    with KafkaProducer(bootstrap_servers=shared.bootstrap_servers) as producer:
-        producer.send_many(name, [b"%d" % i for i in range(600)], partitions=[i % PARTITIONS for i in range(600)])
-    return name
+    return numbered_topic(shared, request, replication_factor=3)
 
 
 @pytest.fixture
