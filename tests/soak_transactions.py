@@ -599,7 +599,7 @@ class TransactionSoak:
             )
 
     def _come_back(self, clients: list[Client]) -> None:
-        """Waits until every client has committed something that was begun after the last fault."""
+        """Waits until every client has committed something that was started after the last fault."""
         before = {client: client.progress for client in clients}
         deadline = time.monotonic() + self.wait_s
         while late := [client.name for client, progress in before.items() if client.progress < progress + 2]:

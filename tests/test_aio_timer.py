@@ -20,7 +20,7 @@ class JumpingSelector(selectors.SelectSelector):
     waits = 0
 
     def select(self, timeout=None):
-        assert timeout is not None, "the loop would wait for ever"
+        assert timeout is not None, "the loop would wait forever"
         if timeout > 0:
             self.now_s += timeout
             self.waits += 1

@@ -147,7 +147,7 @@ def test_advancing_moves_all_levels(wheel):
 
 
 def test_what_the_clock_passed_waits_until_it_is_taken(wheel):
-    """A bucket the clock has left behind must not take in timers of its next round: they would keep each other going for ever."""
+    """A bucket the clock has left behind must not take in timers of its next round: they would keep each other going forever."""
     first = wheel.call_at(1010, noop)
     wheel.advance_clock(1040)
     second = wheel.call_at(1060, noop)

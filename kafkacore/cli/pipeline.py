@@ -77,9 +77,9 @@ def run(
     pause: Annotated[float, typer.Option("--pause", min=0, metavar="SECONDS", help="Between the updates of --continuous.")] = 1.0,
     full_refresh: Annotated[
         list[str] | None,
-        typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it anew, and no other; may be repeated."),
+        typer.Option("--full-refresh", metavar="TABLE", help="Empty this table and compute it again, and no other; may be repeated."),
     ] = None,
-    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="All tables anew; sinks get their rows again.")] = False,
+    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="All tables again; sinks get their rows again.")] = False,
     remote: Remote = None,
     unsafe_arrow: Annotated[
         bool,
@@ -175,7 +175,7 @@ def session(
         project: to run.
         bootstrap_server: the Kafka to use, if another than the project's.
         remote: the Connect server to use, if none is to be started.
-        refresh: tables that are to be computed anew; a name that is wrong is said before Spark starts, if that can be known.
+        refresh: tables that are to be computed again; a name that is wrong is said before Spark starts, if that can be known.
         visible: whether progress is shown.
         dry: whether it is no run that a status tells of.
         unsafe_arrow: as `running.Session` takes it.
@@ -243,7 +243,7 @@ def update(running: Session, recorder: Recorder, refresh: dict[str, Any], *, vis
     Args:
         running: the session.
         recorder: of the pipeline.
-        refresh: what is to be computed anew, as `Session.update` takes it.
+        refresh: what is to be computed again, as `Session.update` takes it.
         visible: whether progress is shown.
         steps: whether also where no person looks.
     """

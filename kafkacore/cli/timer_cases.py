@@ -6,7 +6,7 @@ prints one JSON object: nanoseconds of CPU per operation, a sample a round, and 
 
     fill     that many timers with delays of 1 to 60,000 ms; what the process grew by is their memory, handles included
     cancel   some of them each round: the oldest, as answers end the time-outs of their requests; or any, at random
-    add      as many anew
+    add      as many again
     expire   the time goes from deadline to deadline until enough of them were called, which do nothing
 
 Loops around the calls are measured and taken off. The garbage collector is off, but for the kinds that end in "gc": it costs the more, the

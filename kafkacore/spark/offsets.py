@@ -303,7 +303,7 @@ def repaired(start: Offsets, lost: Sequence[Loss], skip: bool) -> dict[Partition
     Args:
         start: where it stands.
         lost: from `losses`.
-        skip: a partition that begins anew is read from its end; otherwise from its beginning.
+        skip: a partition that begins again is read from its end; otherwise from its beginning.
 
     Returns:
         The offsets to read from; partitions that are gone are left out.

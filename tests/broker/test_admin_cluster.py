@@ -151,7 +151,7 @@ def test_directories_of_every_broker(admin, cluster):
 
 
 def test_brokers_that_are_away(admin, cluster):
-    """DescribeCluster v2 names fenced brokers to whoever asks for them."""
+    """DescribeCluster v2 names fenced brokers to clients that ask for them."""
     cluster.stop_broker(3)
 
     def brokers(include):

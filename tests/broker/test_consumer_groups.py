@@ -433,7 +433,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_was():
     after = bench.group()
     assert (after.epoch, after.assignment_epoch, after.target) == (before.epoch, before.assignment_epoch, before.target)
     assert after.members == before.members and after.state_name == "Reconciling"
-    bench.advance(400)  # sessions and the time to let go began anew
+    bench.advance(400)  # sessions and the time to let go began again
     assert bench.beat("m1", epoch, owned=assigned(told)).member_epoch == epoch + 1
     assert assigned(bench.beat("m2", epoch + 1)) is not None
 

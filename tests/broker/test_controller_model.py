@@ -1,4 +1,4 @@
-"""The controller under random operations: what must hold after each of them, and that its log makes the same cluster anew."""
+"""The controller under random operations: what must hold after each of them, and that its log makes the same cluster again."""
 
 import random
 from collections import Counter
@@ -165,7 +165,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule()
     def restart_of_the_controller(self):
-        """Its image is made anew, from a snapshot that went through bytes."""
+        """Its image is made again, from a snapshot that went through bytes."""
         image = self.stage.image
         copy = ClusterImage(self.stage.config, "cluster")
         copy.apply([decode_record(encode_record(record)) for record in image.records()], image.next_offset)

@@ -73,7 +73,7 @@ class Bench:
         return self.cluster.topics[name]
 
     def elect(self, topic, *, leader=1, epoch, **changes):
-        """The image decides anew about partition 0."""
+        """The image decides again about partition 0."""
         before = topic.partitions[0]
         partition_epoch = before.partition_epoch + 1
         topic.partitions[0] = replace(before, leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch, **changes)

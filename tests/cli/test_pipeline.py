@@ -767,7 +767,7 @@ def test_a_table_that_is_not_there_cannot_be_computed_anew() -> None:
     assert tables == ["a.words", "`counts`"]
     assert defined.SQL_TABLE.findall("CREATE STREAMING TABLE a.`my-table 1` AS SELECT 1") == ["a.`my-table 1`"]
     defined.check_tables(["counts", "spark_catalog.a.words"], tables)
-    with pytest.raises(ConfigError, match=r"no table 'out' to compute anew; there is counts, words"):
+    with pytest.raises(ConfigError, match=r"no table 'out' to compute again; there is counts, words"):
         defined.check_tables(["words", "out"], tables)
     with pytest.raises(ConfigError, match=r"there is none"):
         defined.check_tables(["out"], [])
@@ -823,7 +823,7 @@ def test_tables_are_known_before_spark_starts(no_start: Path, capsys: pytest.Cap
     command = ["pipeline", "run", "--project", str(no_start), "-b", "127.0.0.1:1", "--full-refresh"]
     assert run([*command, "nosuch"]) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert line == "kafkacore: the pipeline has no table 'nosuch' to compute anew; there is four, one, three, two"
+    assert line == "kafkacore: the pipeline has no table 'nosuch' to compute again; there is four, one, three, two"
     assert not Project.find(no_start).status.exists()                     # no run that failed
     file = no_start / "flows" / "a.py"
     file.write_text(file.read_text().replace("SparkSession.active()", "SparkSession.builder.getOrCreate()"))

@@ -151,7 +151,7 @@ def test_news_are_records_partitions_and_topics(cluster: EmbeddedCluster, news: 
         bootstrap_servers=cluster.bootstrap_servers
     ) as admin:
         producer.send("new.a", b"x").result(30)
-        assert news.is_there() and news.is_there()                             # until an update has begun
+        assert news.is_there() and news.is_there()                             # until an update has started
         update()
         admin.create_partitions({"new.a": NewPartitions(2)}).check()
         assert news.is_there()

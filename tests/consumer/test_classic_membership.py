@@ -223,7 +223,7 @@ def test_max_poll_is_kept_while_the_user_works_ten_minutes() -> None:
 
 @pytest.mark.parametrize("api", [JOINS, BEATS])
 def test_a_fenced_static_member_stays_out(api: type) -> None:
-    """Else two processes with one group_instance_id would throw each other out for ever."""
+    """Else two processes with one group_instance_id would throw each other out forever."""
     member = in_group(instance_id="i")
     if api is JOINS:
         member.engine.rejoin("a test")

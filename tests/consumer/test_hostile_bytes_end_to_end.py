@@ -51,7 +51,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 class Fault:
     """Changes bytes of some answers, but for their correlation ids.
 
-    Not of Metadata: a leader epoch that is too high is believed for ever, as by Kafka's clients (KIP-320). Nor of ApiVersions, which are
+    Not of Metadata: a leader epoch that is too high is believed forever, as by Kafka's clients (KIP-320). Nor of ApiVersions, which are
     believed as long as the connection stands.
     """
 

@@ -130,7 +130,7 @@ LIES: dict[str, Bend] = {
     "epoch 0": said(member_epoch=0),
     "epoch -1": said(member_epoch=-1),
     "epoch -2^31": said(member_epoch=-(2**31)),
-    "epoch 1 for ever": said(member_epoch=1),
+    "epoch 1 forever": said(member_epoch=1),
     "epoch 2^31-1": said(member_epoch=2**31 - 1),
     "another epoch each time": growing(),
     "no member id": said(member_id=None),

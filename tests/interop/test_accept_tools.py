@@ -248,7 +248,7 @@ def test_records_elections_and_reassignments_by_command(java: JavaTools, bootstr
 
 
 def test_replica_verification(java: JavaTools, bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """It compares replicas for ever; here it must come to its first report without an error."""
+    """It compares replicas forever; here it must come to its first report without an error."""
     topic = make_topic()
     send_all(confluent_producer(bootstrap_servers), topic, [b"%d" % n for n in range(10)])
     command = ["java", "-Xmx256m", *fast_jvm(), "-cp", f"{java.jars}/*", "org.apache.kafka.tools.ReplicaVerificationTool"]

@@ -1,7 +1,7 @@
 """Whole answers of the embedded broker and of Apache Kafka to the same requests: they are equal but for what `DIFFERENCES` lists.
 
 Kafka's answers are kept in `kafka_admin_answers.json.gz` beside this file, so the embedded broker is compared without a Kafka; the test
-marked `kafka` holds the file against a running one. `python -m tests.interop.test_admin_answers` writes it anew.
+marked `kafka` holds the file against a running one. `python -m tests.interop.test_admin_answers` writes it again.
 """
 
 from __future__ import annotations

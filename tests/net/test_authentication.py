@@ -375,7 +375,7 @@ def test_a_node_without_a_token_holds_up_no_node_that_has_authenticated(two, ref
     """Node 1 waits for a token to renew its session; node 2 has let the client in and is to be asked for its versions."""
     two.until_ready(1)
     two.connected = False
-    two.client.ready(two.node(2), two.now_ms)                 # begun while there was a token
+    two.client.ready(two.node(2), two.now_ms)                 # started while there was a token
     two.login.has_token = False
     two.end_session(1)
     two.client.poll(0, two.now_ms)

@@ -660,7 +660,7 @@ def test_a_topic_that_was_not_described_is_asked_for_again_without_the_others(ca
     take(case, topic("whole", (1, 5)), topic("open", error=5))
     assert 80 <= case.due_ms() <= 120
     case.metadata.request_topic("open")
-    assert 80 <= case.due_ms() <= 120  # whoever waits for it does not hurry it
+    assert 80 <= case.due_ms() <= 120  # a caller that waits for it does not hurry it
     for nth in range(4):
         case.clock.advance(30)
         named = needs(case, f"new{nth}")

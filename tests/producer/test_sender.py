@@ -821,7 +821,7 @@ def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCap
     bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
     bench.step()
     bench.step()
-    bench.sender.transactions = TransactionManager()         # a new trouble starts anew
+    bench.sender.transactions = TransactionManager()         # a new trouble starts again
     bench.step()
     bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
     bench.step()

@@ -74,7 +74,7 @@ def check_tables(wanted: Sequence[str], tables: Sequence[str]) -> None:
     for name in wanted:
         if flow_name(name) not in there:
             known = f"there is {', '.join(sorted(there))}" if there else "there is none, and sinks cannot be emptied"
-            raise ConfigError(f"the pipeline has no table {name!r} to compute anew; {known}")
+            raise ConfigError(f"the pipeline has no table {name!r} to compute again; {known}")
 
 
 def tables_before_spark(spec: Path, configuration: Mapping[str, str]) -> list[str] | None:

@@ -6,7 +6,7 @@
     def flights(): ...
 
 The decorator nearest to the function looks first. A condition that is null does not hold. Counts are Spark's observed metrics, one per
-streaming query that a row passes through; `kafkacore pipeline status` adds them up. A flow that is computed anew each time (a materialized
+streaming query that a row passes through; `kafkacore pipeline status` adds them up. A flow that is computed again each time (a materialized
 view) drops and fails alike, but Spark reports no counts for it.
 """
 

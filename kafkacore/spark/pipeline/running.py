@@ -295,7 +295,7 @@ class Session:
         Args:
             event: is called with what is done, and with each line Spark says about it.
             dry: only check that the flows fit together.
-            full_refresh: tables to empty and compute anew; no others are touched then.
+            full_refresh: tables to empty and compute again; no others are touched then.
             full_refresh_all: all of them, and every sink gets its rows once more.
 
         Returns:

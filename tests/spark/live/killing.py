@@ -85,7 +85,7 @@ class KillingReader(KafkaStreamReader):
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
-        """`split`: the batch is in the offset log, its tasks have not begun."""
+        """`split`: the batch is in the offset log, its tasks have not started."""
         found = super().partitions(start, end)
         note(start=start, end=end, ranges=[each.ranges for each in found])
         point("split")

@@ -1,4 +1,4 @@
-"""Pipelines on a Connect server that is there already: tables from run to run and computed anew, signals, what a flow that fails says."""
+"""Pipelines on a Connect server that is there already: tables from run to run and computed again, signals, what a flow that fails says."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_tables_outlive_runs_and_are_computed_anew_when_asked(tmp_path: Path, cl
     assert tables.run("--full-refresh", "words") == {"words": 6 + 7, "out": 6}
     assert tables.rows("words") == [("a",)] * 3 + [("b",), ("c",), ("d",)]
     assert tables.rows("counts") == counted("a", "b", "a", "c", "a")      # no other table
-    assert "no table 'out' to compute anew; there is counts, words" in refused(tables.call("run", "--full-refresh", "out"))
+    assert "no table 'out' to compute again; there is counts, words" in refused(tables.call("run", "--full-refresh", "out"))
     assert tables.run("--full-refresh-all") == {"words": 13 + 7, "out": 6 + 7}
     assert (tables.rows("counts"), tables.sent()) == (counted("a", "b", "a", "c", "a", "d"), 6 + 7)
 
