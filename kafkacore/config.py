@@ -498,8 +498,8 @@ class ConsumerConfig(ClientConfig):
         fetch_max_bytes: bytes of one answer, as a soft limit: the first batch always comes whole.
         max_partition_fetch_bytes: the same for one partition.
         max_poll_records: records one poll returns at most.
-        auto_offset_reset: where a partition without position starts: latest, earliest, by_duration:P1DT2H (so long ago, KIP-1106) or none
-            (an error).
+        auto_offset_reset: where a partition without position starts: latest, earliest, by_duration:P1DT2H (so long ago by the clock of this
+            machine, KIP-1106) or none (an error).
         isolation_level: read_uncommitted or read_committed.
         check_crcs: batches are checked against their CRC-32C.
         max_decompressed_bytes: the most bytes that one compressed batch may hold uncompressed; reading a larger one raises

@@ -1,0 +1,124 @@
+"""What fails twice in a row, or during a rebalance, by the engines of both group protocols: time is moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from group_model import Member
+from heartbeat_model import INTERVAL_MS, Client, Coordinator
+
+from kafkacore import protocol as p
+from kafkacore.consumer.group import classic, modern
+from kafkacore.errors import Code
+from kafkacore.metadata import ClusterSnapshot, PartitionInfo, TopicInfo
+from kafkacore.types import TopicPartition
+
+A = frozenset({"a"})
+JOIN, SYNC = p.JoinGroupRequest, p.SyncGroupRequest
+GROWN = 5
+
+
+def in_group(cooperative: bool) -> Member:
+    member = Member(cooperative=cooperative)
+    member.engine.subscribe(A)
+    member.run()
+    return member
+
+
+def with_more_partitions(member: Member) -> None:
+    old = member.model.snapshot
+    grown = TopicInfo("a", old.topics["a"].topic_id, [PartitionInfo(i, 1, 0) for i in range(GROWN)])
+    member.model.snapshot = ClusterSnapshot(old.nodes, topics={**old.topics, "a": grown})
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        pytest.param(lambda m: [f.api for f in m.client.flying] == [JOIN], id="JoinGroup is under way"),
+        pytest.param(lambda m: m.engine.phase is classic.Phase.ASSIGNING, id="before the assignment"),
+        pytest.param(lambda m: [f.api for f in m.client.flying] == [SYNC], id="SyncGroup is under way"),
+        pytest.param(lambda m: m.engine.phase is classic.Phase.ADOPTING, id="the assignment is adopted"),
+    ],
+)
+def test_a_topic_grows_during_a_rebalance(when: Callable[[Member], bool], cooperative: bool) -> None:
+    member = in_group(cooperative)
+    member.engine.rejoin("a test")
+    for _ in range(100):
+        member.poll(carry=False)
+        if when(member):
+            break
+        if member.client.flying:
+            member.answer()
+            if when(member):
+                break
+        else:
+            member.carry_out()
+    else:
+        raise AssertionError(member.engine.phase)
+    with_more_partitions(member)
+    wanted = {TopicPartition("a", i) for i in range(GROWN)}
+    member.run(lambda: member.assignment == wanted and member.engine.phase is classic.Phase.STABLE)
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+def test_a_classic_member_misses_its_poll_interval_twice(cooperative: bool) -> None:
+    member = in_group(cooperative)
+    for n in range(1, 4):
+        calls = len(member.calls)
+        member.now_ms += member.settings.max_poll_interval_ms
+        member.step()
+        assert member.engine.breached
+        member.step()
+        assert not member.engine.joined
+        leaves = [m for _, m in member.model.sent if isinstance(m, p.LeaveGroupRequest)]
+        assert len(leaves) == n
+        member.run()
+        assert [kind for kind, _ in member.calls[calls:]] == ["lost", "assigned"]
+
+
+def test_a_modern_member_misses_its_poll_interval_twice() -> None:
+    coordinator = Coordinator(t=3)
+    client = Client(coordinator, "t")
+
+    def settled() -> None:
+        for _ in range(20):
+            client.learn()
+            client.now_ms += INTERVAL_MS
+            client.round()
+        assert client.engine.phase is modern.Phase.STABLE
+        assert len(client.reads) == 3
+
+    settled()
+    for _ in range(3):
+        calls = len(client.calls)
+        client.step(client.engine._settings.max_poll_interval_ms)
+        assert client.engine.breached
+        client.exchange()
+        assert coordinator.members == {}
+        settled()
+        assert [kind for kind, found in client.calls[calls:] if found] == ["lost", "assigned"]
+
+
+@pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("api", [JOIN, SYNC])
+def test_the_coordinator_moves_twice_within_a_join(api: type, cooperative: bool) -> None:
+    member = in_group(cooperative)
+    changes = member.link.changes
+    began_ms = member.now_ms
+    member.engine.rejoin("a test")
+    for _ in range(2):
+        for _ in range(100):
+            member.poll()
+            if member.client.flying and member.client.flying[0].api is api:
+                break
+            if member.client.flying:
+                member.answer()
+            else:
+                member.now_ms += member.engine.next_wake_ms(member.now_ms) or 0
+        member.answer(Code.NOT_COORDINATOR)
+    member.run()
+    assert member.link.changes - changes == 2
+    assert member.now_ms - began_ms < 2_000
+    assert not member.failures
