@@ -192,6 +192,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+_INSTANCE_ID = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?")
 
 
@@ -562,6 +563,9 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError("group_remote_assignor belongs to group_protocol=consumer")
         if self.group_id is not None and not self.group_id.strip():
             raise ConfigError("group_id is empty")
+        instance = self.group_instance_id
+        if instance is not None and (not _INSTANCE_ID.fullmatch(instance) or instance in (".", "..")):
+            raise ConfigError(f"group_instance_id: up to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', not {instance!r:.100}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be lower than session_timeout_ms ({self.session_timeout_ms})"

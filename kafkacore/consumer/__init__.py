@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from kafkacore import errors
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
-from kafkacore.consumer.arguments import offset_of, partition_of
+from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
 from kafkacore.consumer.at_exit import open_members, warn_unclosed
 from kafkacore.consumer.batches import RecordBatches
 from kafkacore.consumer.chunks import Chunk, Chunks
@@ -574,7 +574,7 @@ class KafkaConsumer:
             return self._lookups.topics(self._api_timeout_ms(timeout))
 
     def _api_timeout_ms(self, timeout: float | None) -> int:
-        return self.config.default_api_timeout_ms if timeout is None else round(timeout * 1000)
+        return self.config.default_api_timeout_ms if timeout is None else milliseconds(timeout)
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -763,8 +763,9 @@ class KafkaConsumer:
         if driver.closed or driver.forked:
             driver.close()
             return
-        deadline_ms = self._clock.now_ms() + round(timeout * 1000)
-        driver.take_for_close(round(timeout * 1000))
+        timeout_ms = milliseconds(timeout)
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        driver.take_for_close(timeout_ms)
         with driver:
             if self._group is not None:
                 self._group.refuse_inside_listener("close")

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from kafkacore import errors
 from kafkacore._codec import SampledStat
+from kafkacore.consumer.arguments import milliseconds
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.background import BackgroundThread
 from kafkacore.consumer.group.member import GroupMember
@@ -117,7 +118,7 @@ class ReadLoop:
                 return found
         if not self._subscription.partitions and self._subscription.mode is Mode.NONE:
             raise errors.IllegalStateError("nothing to read: subscribe to topics or assign partitions first")
-        deadline_ms = _NEVER_MS if timeout is None else now_ms + round(timeout * 1000)
+        deadline_ms = _NEVER_MS if timeout is None else now_ms + milliseconds(timeout)
         polled = False
         steps = not settled or not undisturbed or now_ms >= self._step_ms or fetcher.waits_for_nodes
         driver.client.catch_up(now_ms)

@@ -154,7 +154,12 @@ class CoordinatorLink:
 
         least = 1 if self._kind else None  # version 0 knows groups only
         request = self._client.new_client_request(node.id, FindCoordinatorRequest, build, now_ms, callback=answered, min_version=least)
-        self._client.send(request, now_ms)
+        try:
+            self._client.send(request, now_ms)
+        except errors.UsageError as error:  # the key has no form on the wire
+            self._asked = None
+            self._failed = True
+            self.failure = error
 
     def _found(self, response: ClientResponse) -> None:
         if response.error is not None or response.response is None:
@@ -230,7 +235,8 @@ class CoordinatorLink:
     ) -> None:
         """Sends a request to the coordinator; `ready` has just said that it can be sent.
 
-        A coordinator that disconnects or does not answer in time is looked for again before `answered` is called.
+        A coordinator that disconnects or does not answer in time is looked for again before `answered` is called. A request that cannot be
+        encoded is answered at once, with a UsageError.
         """
         node = self.node
         if node is None:
@@ -245,4 +251,7 @@ class CoordinatorLink:
         request = self._client.new_client_request(
             node.id, api, build, now_ms, callback=check, timeout_ms=timeout_ms, min_version=min_version, max_version=max_version
         )
-        self._client.send(request, now_ms)
+        try:
+            self._client.send(request, now_ms)
+        except errors.UsageError as error:  # something that the caller gave has no form on the wire
+            check(ClientResponse(request, error=error))

@@ -471,7 +471,7 @@ class ClassicMembership:
             self._asked = None
             if response.error is not None or response.response is None:
                 cause = response.error or errors.DisconnectError("the connection was lost")
-                if isinstance(cause, errors.UnsupportedVersion):
+                if isinstance(cause, (errors.UnsupportedVersion, errors.UsageError)):
                     self._fail(cause)
                 self._failed = True
                 if self.phase is not Phase.JOINING:  # the generation may still stand, but its assignment was not handed out

@@ -315,7 +315,7 @@ class OffsetCommits:
         self._end(commit, None)
 
     def _again(self, commit: Commit, cause: errors.KafkaError) -> None:
-        if not commit.retried:
+        if not commit.retried or isinstance(cause, errors.UsageError):
             self._end(commit, cause)
             return
         self._failed_tries = commit.tries
@@ -421,7 +421,7 @@ class OffsetCommits:
 
     def _ask_again(self, query: CommittedQuery, cause: errors.KafkaError) -> None:
         query.last_error = cause
-        if isinstance(cause, errors.UnsupportedVersion):
+        if isinstance(cause, (errors.UnsupportedVersion, errors.UsageError)):
             query.error = cause
             return
         self._failed_tries = max(self._failed_tries, query.tries)

@@ -450,11 +450,14 @@ class GroupMember:
     def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None) -> None:
         """Commits without waiting; the callback comes with a later poll, commit or close, in the order of the calls."""
         self._check_member()
-        self.commits.commit(offsets, callback=callback or self._report, retried=False)
+        commit = self.commits.commit(offsets, callback=callback or self._report, retried=False)
         now_ms = self._driver.clock.now_ms()
         self._driver.client.catch_up(now_ms)
         self.commits.step(now_ms)
         self._driver.client.poll(0, now_ms)
+        if isinstance(commit.error, errors.UsageError):
+            self.commits.answered.remove(commit)
+            raise commit.error
 
     def _report(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
         if error is not None:

@@ -485,6 +485,8 @@ class ConsumerMembership:
             self._failed = True
             if isinstance(response.error, errors.UnsupportedVersion):
                 self._refuse(self._unsupported(response.error))
+            elif isinstance(response.error, errors.UsageError):
+                self._refuse(response.error)
             return
         if data.error_code:
             self._full = True

@@ -1,0 +1,112 @@
+"""What a caller gives and no request can carry: it is raised, at once where that can be, and nothing else is held up by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.testing import EmbeddedCluster
+from kafkacore.types import OffsetAndMetadata, TopicPartition
+
+TP = TopicPartition("t", 0)
+LONG = "m" * 40_000
+HOUR_S = 3_600
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as started:
+        started.create_topic("t", partitions=1)
+        yield started
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[KafkaConsumer]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id=f"g-{request.param}", group_protocol=request.param, enable_auto_commit=False
+    )
+    consumer.subscribe(["t"])
+    while not consumer.assignment():
+        consumer.poll(0.05)
+    yield consumer
+    consumer.close(timeout=HOUR_S)  # a commit that never ends would be waited for
+
+
+@pytest.mark.parametrize(
+    ("tp", "found"),
+    [
+        (TP, 1 << 63),
+        (TP, OffsetAndMetadata(1, leader_epoch=1 << 31)),
+        (TP, OffsetAndMetadata(1, leader_epoch=-1)),
+        (TP, OffsetAndMetadata(1, metadata=LONG)),
+        (TP, OffsetAndMetadata(1, metadata="\ud800")),
+        (TopicPartition("t", 1 << 31), 1),
+        (TopicPartition(LONG, 0), 1),
+    ],
+)
+def test_offsets(member: KafkaConsumer, tp: TopicPartition, found: Any) -> None:
+    """A commit that cannot be encoded held up every later one, and close."""
+    with pytest.raises(errors.UsageError):
+        member.commit({tp: found}, timeout=HOUR_S)
+    called: list[Any] = []
+    with pytest.raises(errors.UsageError):
+        member.commit_async({tp: found}, callback=lambda *given: called.append(given))
+    member.commit({TP: 3}, timeout=HOUR_S)
+    assert called == []
+    assert member.committed(TP) == OffsetAndMetadata(3)
+
+
+@pytest.mark.parametrize("call", [lambda c: c.committed(TopicPartition("t", 1 << 31)), lambda c: c.committed(TopicPartition(LONG, 0))])
+def test_questions(member: KafkaConsumer, call: Callable[[KafkaConsumer], Any]) -> None:
+    with pytest.raises(errors.UsageError):
+        call(member)
+    assert member.committed([TP]).keys() == {TP}
+
+
+@pytest.mark.parametrize("found", [1 << 63, -1, 1.5, OffsetAndMetadata(1, leader_epoch=1 << 31), OffsetAndMetadata(1, leader_epoch=-2)])
+def test_positions(member: KafkaConsumer, found: Any) -> None:
+    before = member.position(TP)
+    with pytest.raises(errors.UsageError):
+        member.seek(TP, found)
+    assert member.position(TP) == before
+
+
+@pytest.mark.parametrize("timeout", [math.nan, "1"])
+@pytest.mark.parametrize("call", ["poll", "poll_batch", "close", "commit"])
+def test_timeouts(member: KafkaConsumer, call: str, timeout: Any) -> None:
+    with pytest.raises(errors.UsageError):
+        getattr(member, call)(timeout=timeout)
+    assert member.poll(0) == {}
+
+
+def test_infinity_is_a_timeout(member: KafkaConsumer) -> None:
+    member.commit({TP: 1}, timeout=math.inf)
+    assert member.position(TP, timeout=1e300) is not None
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(("setting", "what"), [("client_rack", "rack"), ("group_id", "coordinator_keys")])
+def test_settings(cluster: EmbeddedCluster, protocol: str, setting: str, what: str) -> None:
+    """Every poll raises it: one that was raised once, and nothing came ever after, looked like an idle topic."""
+    settings = {"group_id": f"h-{protocol}", setting: LONG}
+    quick = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 1}
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, group_protocol=protocol, **quick, **settings) as consumer:
+        consumer.subscribe(["t"])
+        for _ in range(3):
+            with pytest.raises(errors.UsageError, match=what):
+                consumer.poll(60)
+        consumer.unsubscribe()
+
+
+@pytest.mark.parametrize("instance_id", ["", ".", "..", "a b", "é", "i" * 250])
+def test_instance_ids(instance_id: str) -> None:
+    """Kafka's JoinGroupRequest.validateGroupInstanceId."""
+    with pytest.raises(errors.ConfigError, match="group_instance_id"):
+        ConsumerConfig(bootstrap_servers="b:1", group_id="g", group_instance_id=instance_id)
+    ConsumerConfig(bootstrap_servers="b:1", group_id="g", group_instance_id="i" * 249)
