@@ -32,7 +32,7 @@ from kafkacore.types import Node
 MAX_NAME_CHARS = 249
 NO_LEADER = -1
 MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, LOST_DIRECTORY = (bytes(15) + bytes([number]) for number in range(3))
-"""Ids that are no directory's: nobody has said where it lies; its broker has to say; it lay in one that is gone."""
+"""Ids that are no directory's: it is unknown where it lies; its broker has to say; it lay in one that is gone."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 FEATURES: Mapping[str, tuple[int, int]] = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
@@ -262,7 +262,7 @@ class PartitionRegistration:
         partition_epoch: rises with every change; a leader that wants to change the ISR names the one it knows.
         adding_replicas, removing_replicas: of a reassignment in progress; both are among the replicas.
         leader_recovery_state: 1 after an unclean election, until the leader says it has recovered.
-        directories: where each of the replicas lies (KIP-858); none at all where nobody has said so.
+        directories: where each of the replicas lies (KIP-858); none at all where it is unknown.
     """
 
     replicas: list[int]

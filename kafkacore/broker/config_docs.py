@@ -35,9 +35,9 @@ def documentation(kind: int, key: ConfigKey) -> str:
     name = key.link if kind in (Resource.TOPIC, Resource.GROUP) and key.link else key.name
     if name in HARMLESS or key.name in HARMLESS:
         return UNSEEN
-    told = BrokerConfig.sentences().get(name.replace(".", "_")) or (_FACTS.get(name) if kind == Resource.BROKER else None)
-    if told is not None:
-        return f"{told[0].upper()}{told[1:]}"
+    sentence = BrokerConfig.sentences().get(name.replace(".", "_")) or (_FACTS.get(name) if kind == Resource.BROKER else None)
+    if sentence is not None:
+        return f"{sentence[0].upper()}{sentence[1:]}"
     for strongest, *weaker in UNITS:
         if name in weaker and name.endswith((".hours", ".minutes")):
             return f"The default of {strongest}, in {name.rpartition('.')[2]}."

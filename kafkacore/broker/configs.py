@@ -397,7 +397,7 @@ class BrokerLayers:
 
 
 def static_settings(config: BrokerConfig, facts: Mapping[str, str]) -> Mapping[str, str]:
-    """What a broker was started with: what somebody set, and where it differs from Kafka's default anyway.
+    """What a broker was started with: what was set, and where it differs from Kafka's default anyway.
 
     Args:
         config: its settings.

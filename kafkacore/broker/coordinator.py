@@ -327,7 +327,7 @@ class CoordinatorRuntime(Generic[S]):
         self._load(index)
 
     def resigned(self, topic: str, index: int) -> None:
-        """Drops the shard of a partition; whoever waits for an answer gets NOT_COORDINATOR."""
+        """Drops the shard of a partition; what waits for an answer gets NOT_COORDINATOR."""
         if topic == self.topic:
             self._drop(index)
 

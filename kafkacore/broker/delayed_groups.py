@@ -4,7 +4,7 @@ Kept apart from the group's rules: an operation looks at the group, and hands ov
 then looks again, since its operation may come a turn later. Two purgatories per broker, driven by its loop.
 
     rebalances   DelayedJoin, InitialDelayedJoin under JoinKey; DelayedSync under SyncKey
-    heartbeats   DelayedHeartbeat under MemberKey; also those who were told an id and have not come back with it
+    heartbeats   DelayedHeartbeat under MemberKey; also members that got an id and have not come back with it
 
 Source: kafka.coordinator.group.{DelayedJoin, DelayedSync, DelayedHeartbeat}, in Kafka up to 4.0.
 """
@@ -65,7 +65,7 @@ class DelayedJoin(DelayedOperation):
         Args:
             delay_ms: the limit.
             group: whose members are awaited.
-            complete: ends the phase; told whether the time was up.
+            complete: ends the phase; called with whether the time was up.
         """
         super().__init__(delay_ms)
         self.group = group
@@ -133,7 +133,7 @@ class DelayedSync(DelayedOperation):
         Args:
             delay_ms: the limit.
             group: whose members.
-            expire: called with the generation in which somebody did not come.
+            expire: called with the generation in which a member did not come.
         """
         super().__init__(delay_ms)
         self.group = group

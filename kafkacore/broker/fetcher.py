@@ -77,7 +77,7 @@ class Send(Protocol):
 
 
 class Asked(NamedTuple):
-    """What was asked of one partition; two equal ones need not be told twice in a session."""
+    """What was asked of one partition; two equal ones need not be sent twice in a session."""
 
     offset: int
     last_epoch: int
@@ -451,7 +451,7 @@ class ReplicaFetchers:
         versions: Mapping[int, tuple[int, int]],
         rng: random.Random | None = None,
     ) -> None:
-        """Follows nobody yet.
+        """Follows no leader yet.
 
         Args:
             node_id: this broker.

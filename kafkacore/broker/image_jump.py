@@ -17,7 +17,7 @@ def jump(image: ClusterImage, target: ClusterImage) -> ImageDelta:
     """Makes an image equal to another one of the same cluster.
 
     Args:
-        image: to be changed, and its listeners to be told.
+        image: to be changed, and its listeners to be called.
         target: as a snapshot has it; not to be used any more.
 
     Returns:

@@ -96,7 +96,7 @@ class ParentLine(Line):
         Args:
             end: of the line.
             name: of the broker.
-            controls: the functions by API key; whoever owns them may change them.
+            controls: the functions by API key; their owner may change them.
         """
         self._controls = controls
         self._results: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -145,7 +145,7 @@ class ParentLine(Line):
                 if result is None:
                     self._results.put(None)
                     raise BrokerNotAvailable(f"{name}: the process of broker {self._name} has ended")
-                if result["number"] == number:  # else it is of a call that was told, or given up
+                if result["number"] == number:  # else it is of a call that had its answer, or was given up
                     break
         if "error" in result:
             code, message = result["error"]
@@ -236,14 +236,14 @@ class ChildLine(Line):
 
     def _carry_out(self, number: int, name: str, arguments: list[Any]) -> None:
         try:
-            told: dict[str, Any] = {"result": self._operations[name](*arguments)}
+            answer: dict[str, Any] = {"result": self._operations[name](*arguments)}
         except KafkaError as error:
-            told = {"error": [error.code, error.message]}
+            answer = {"error": [error.code, error.message]}
         except Exception as error:
             logger.exception("broker %s: %s failed", self._name, name)
-            told = {"error": [None, f"{name} failed: {error}"]}
+            answer = {"error": [None, f"{name} failed: {error}"]}
         with contextlib.suppress(OSError):
-            self._send(_RESULT, json.dumps({"number": number, **told}).encode())
+            self._send(_RESULT, json.dumps({"number": number, **answer}).encode())
 
     def _over(self) -> None:
         self._answers.put(None)

@@ -34,7 +34,7 @@ class ProducerIds:
         self._waiting: deque[Done] = deque()
 
     def take(self, done: Done) -> None:
-        """Gives a producer id nobody has had.
+        """Gives a producer id that no producer has had.
 
         Args:
             done: gets the id, or the reason why it did not come; may be called before `take` returns.

@@ -154,7 +154,7 @@ class Broker(Server):
         self.state.worker.stop()
 
     def _ended(self) -> None:
-        # After the sockets are gone: what this broker still leads goes to others, which nobody who was connected here is told.
+        # After the sockets are gone: what this broker still leads goes to others, which clients that were connected here do not hear.
         self.state.controller.close()
         self.state.ended(self._clean)
 

@@ -52,7 +52,7 @@ class Wait(Protocol):
 
 
 class CachedPartition:
-    """A fetched partition: what the client asked for last, and what it was told last.
+    """A fetched partition: what the client asked for last, and what it was answered last.
 
     Attributes:
         turn: its place in the session's order.
@@ -83,7 +83,7 @@ class CachedPartition:
 
     def told(self, answer: PartitionData) -> None:
         """The client gets this answer."""
-        # An error is told again with every response until it is gone, as in Kafka. Who has diverged cannot use the high watermark yet.
+        # An error is sent again with every response until it has passed, as in Kafka. Who has diverged cannot use the high watermark yet.
         self.high_watermark = -1 if answer.error_code or _has_diverged(answer) else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
 
@@ -194,7 +194,7 @@ class FetchSession:
             replica.left_out_by(self, key)
 
     def filter(self, answers: list[tuple[TopicKey, PartitionData]], incremental: bool) -> list[tuple[TopicKey, PartitionData]]:
-        """The answers that the response holds; they count as told."""
+        """The answers that the response holds; they count as sent."""
         kept = []
         for topic, answer in answers:
             cached = self.partitions.get((topic, answer.partition_index))

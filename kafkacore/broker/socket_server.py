@@ -157,7 +157,7 @@ class Server:
         self._listener: socket.socket | None = None
         self._messages: deque[Callable[[], None]] = deque()
         self._message_event = threading.Event()
-        self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to somebody else, under a wakeup
+        self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to another file, under a wakeup
         self._paused = False
         self._accepts_at_once = True
         self._stopping = False

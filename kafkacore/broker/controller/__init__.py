@@ -3,7 +3,7 @@
 writer.py      Controller: request -> (records, response)
 topics.py, partitions.py, brokers.py    what it decides
 elections.py, placement.py              how
-host.py        the log, the lock, and who is told
+host.py        the log, the lock, and who is notified
 link.py        how a broker of the same process talks to it
 """
 

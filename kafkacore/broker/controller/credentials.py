@@ -1,4 +1,4 @@
-"""SCRAM credentials: what is kept of a password (RFC 5802), so that it can be checked and not be told.
+"""SCRAM credentials: what is kept of a password (RFC 5802), so that it can be checked and not be read.
 
 Source: org.apache.kafka.controller.ScramControlManager.
 """

@@ -9,7 +9,7 @@ Rules, in the order in which `build` applies them:
 1. A reassignment is complete when all replicas that are being added are in sync; then those that are being removed are dropped.
 2. The leader stays if it is in the wanted ISR and acceptable; else the first replica that is leads. An unclean election takes any
    acceptable replica if none is in sync: it then is the whole ISR, and what the others had beyond its log is lost.
-3. The last replica of an ISR never leaves it, even when it is dead: nobody else has all acknowledged records.
+3. The last replica of an ISR never leaves it, even when it is dead: no other has all acknowledged records.
 4. A replica that is dropped begins a new leader epoch, so that its fetches are fenced.
 
 Source: org.apache.kafka.controller.{PartitionChangeBuilder, PartitionReassignmentReplicas, PartitionReassignmentRevert}.

@@ -4,7 +4,7 @@ Rules:
 
 1. Everything here happens under one lock, which is held for a decision and never while waiting: no socket, no other lock but a
    follower's queue of messages.
-2. A request's records are appended, replayed and offered to the followers before its response is given out, so whoever has a response
+2. A request's records are appended, replayed and offered to the followers before its response is given out, so a client with a response
    can find its records.
 3. Followers read the log at their own pace, from the offset their image has reached. What all have read is dropped from memory.
 
@@ -177,7 +177,7 @@ class ControllerHost:
             self._moved.notify_all()
 
     def when_others_move(self, broker_id: int, notify: Callable[[], None]) -> None:
-        """Has a broker that waits for the others told, once, when another has applied more. `notify` must only leave a message."""
+        """Notifies a broker that waits for the others, once, when another has applied more. `notify` must only leave a message."""
         with self._lock:
             self._leaving[broker_id] = notify
 
@@ -226,7 +226,7 @@ class ControllerHost:
         self._moved.notify_all()
 
     def _write_if_possible(self, records: Sequence[MetadataRecord]) -> bool:
-        """Writes what nobody has asked for, so that nobody can be told of a failure: the log file is."""
+        """Writes what no request asked for, so that a failure goes to the log file, not into an answer."""
         try:
             self._write(records)
         except KafkaError as error:

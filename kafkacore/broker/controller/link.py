@@ -6,7 +6,7 @@
 
 Rules:
 
-1. An image is touched by its broker's owner thread only; before the broker has a thread, by whoever starts it.
+1. An image is touched by its broker's owner thread only; before the broker has a thread, by the thread that starts it.
 2. `done` runs when the image has reached the response's offset, so that the broker knows what it answers; for topics and
    partitions that were created, when this broker has opened its own, which takes it several turns of its loop.
 3. Records are applied one batch after the other, never inside the telling of another: what a listener submits in it waits its turn.
@@ -286,7 +286,7 @@ class LocalControllerLink(LinkBase):
         self._on_shutdown = done
         self._ask_again()
         if self._on_shutdown is not None:
-            self._beat()  # the first one began the shutdown; if nobody has to catch up, the second ends it
+            self._beat()  # the first one began the shutdown; if no replica has to catch up, the second ends it
 
     def _retry_shutdown(self) -> None:
         """Called under the controller's lock when another broker has caught up."""

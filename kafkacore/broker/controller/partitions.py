@@ -65,7 +65,7 @@ def _may_lead(image: ClusterImage, partition: PartitionRegistration, node: int) 
 
 def alter_partition(state: ControllerState, request: AlterPartitionRequest, version: int, now_ms: int) -> Written:
     """AlterPartition v2-3: a leader's wish for the ISR. What is answered is the partition as it will be; an error leaves it as it is.
-    An ISR that completes a reassignment may move the leader, which the old one is told by NEW_LEADER_ELECTED."""
+    An ISR that completes a reassignment may move the leader, which the old one learns by NEW_LEADER_ELECTED."""
     try:
         state.broker(request.broker_id, request.broker_epoch)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""Client quotas: stored for whoever asks; the embedded broker throttles nobody.
+"""Client quotas: stored for clients that ask; the embedded broker throttles no client.
 
 Source: org.apache.kafka.controller.ClientQuotaControlManager, org.apache.kafka.server.config.QuotaConfig.
 """

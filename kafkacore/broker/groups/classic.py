@@ -247,7 +247,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Lets somebody lead who has joined; False if nobody has."""
+        """Lets a member lead that has joined; False if none has."""
         leader = self.members.get(self.leader) if self.leader is not None else None
         if leader is None:
             return False
@@ -277,7 +277,7 @@ class ClassicGroup:
         return member
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        """An id that nobody had: the client's or the instance's name and a random UUID."""
+        """An id that no member had: the client's or the instance's name and a random UUID."""
         return f"{client_id if instance_id is None else instance_id}-{uuid.uuid4()}"
 
     def joined_count(self) -> int:
@@ -285,7 +285,7 @@ class ClassicGroup:
         return self._joined
 
     def has_all_members_joined(self) -> bool:
-        """Whether nobody is waited for."""
+        """Whether no member is waited for."""
         return not self.pending_joins and self._joined == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
@@ -322,7 +322,7 @@ class ClassicGroup:
     # ---- protocols
 
     def supports_protocols(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether somebody with these protocols may join: the type is the group's, and one protocol is known to all members."""
+        """Whether a member with these protocols may join: the type is the group's, and one protocol is known to all members."""
         names = list(protocols)
         if self.state is EMPTY:
             return bool(protocol_type) and bool(names)
@@ -335,7 +335,7 @@ class ClassicGroup:
         return votes.most_common(1)[0][0]
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics of all members; None where nobody can tell, because they do not speak the consumer's protocol."""
+        """The topics of all members; None where they are unknown, because they do not speak the consumer's protocol."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         if not self.members:
@@ -360,7 +360,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """It has no members."""
         return self.state is EMPTY
 
     @property
@@ -401,7 +401,7 @@ class ClassicGroup:
 
         Raises:
             GroupIdNotFound: the group is dead.
-            GroupNotEmpty: it has members, and nobody can tell what they read.
+            GroupNotEmpty: it has members, and what they read is unknown.
         """
         if self.state is DEAD:
             raise errors.GroupIdNotFound(f"group {self.group_id} is dead")
@@ -423,7 +423,7 @@ class ClassicGroup:
     def offsets_expire_since(self) -> Callable[[int], int] | None:
         """From when on an offset ages, given when it was committed; None if it does not.
 
-        With members only those of topics nobody reads age (`is_subscribed_to`).
+        With members only those of topics that no member reads age (`is_subscribed_to`).
         """
         if self.protocol_type is None:
             return lambda commit_ms: commit_ms

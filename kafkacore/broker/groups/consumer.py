@@ -7,7 +7,7 @@
     Empty -> Assigning (group epoch > assignment epoch) -> Reconciling (some member is behind) -> Stable
 
 Members are immutable; the group changes by replay alone. `partition_epoch` says who holds a partition: a partition that is assigned to a
-member, or that it still has to give up, belongs to nobody else.
+member, or that it still has to give up, belongs to no other.
 
 Source: org.apache.kafka.coordinator.group.modern.consumer.{ConsumerGroup, ConsumerGroupMember}, KIP-848.
 """
@@ -276,7 +276,7 @@ class ConsumerGroup:
         return members
 
     def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str | None:
-        """The assignor most members prefer; None if nobody does."""
+        """The assignor most members prefer; None if they prefer none."""
         votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
         return votes.most_common(1)[0][0] if votes else None
 
@@ -293,7 +293,7 @@ class ConsumerGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is in it."""
+        """It has no members."""
         return not self.members
 
     @property
@@ -371,12 +371,12 @@ class ConsumerGroup:
             raise errors.GroupNotEmpty(f"group {self.group_id} has members")
 
     def offsets_expire_since(self) -> Callable[[int], int] | None:
-        """From when on an offset of a topic that nobody reads ages: from its commit."""
+        """From when on an offset of a topic that no member reads ages: from its commit."""
         return lambda commit_ms: commit_ms
 
 
 def _add(counts: Counter[str], keys: Iterable[str], step: int) -> None:
-    """Counts up or down; what nobody wants is not kept."""
+    """Counts up or down; what no member wants is not kept."""
     for key in keys:
         counts[key] += step
         if not counts[key]:

@@ -119,7 +119,7 @@ class Owner(Protocol):
         """The group a member joins: a new one if there is none, or what a classic one becomes."""
 
     def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
-        """The group as a classic one, if nobody is left who speaks the consumer protocol."""
+        """The group as a classic one, if no member is left that speaks the consumer protocol."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int) -> None:

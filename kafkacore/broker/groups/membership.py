@@ -291,7 +291,7 @@ class ClassicMembership:
             elif error is None:
                 leads = group.leader == new_id
                 skips = context.version >= FIRST_JOIN_WITH_SKIPPED_ASSIGNMENT
-                # Without that it is told its old id as leader's, so that it does not believe it has to assign.
+                # Without that it gets its old id as leader's, so that it does not believe it has to assign.
                 leader = group.leader if skips else leader_before
                 members = group.member_list() if leads and skips else []
                 group.complete_join(member, self._joined(group, member, members, leads and skips, leader))
@@ -353,7 +353,7 @@ class ClassicMembership:
         if self._owner.classic_group(group.group_id) is not group or not group.is_in(PREPARING_REBALANCE):
             return NOTHING
         if not expired and not group.has_all_members_joined():
-            self._wait_for_members(group)  # somebody came between the wait's end and now
+            self._wait_for_members(group)  # a member came between the wait's end and now
             return NOTHING
         for member in [each for each in group.members.values() if each.awaiting_join is None and not each.is_static]:
             group.remove(member.member_id)

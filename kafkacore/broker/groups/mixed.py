@@ -3,7 +3,7 @@
     classic group     --first member of the consumer protocol--> consumer group, whose other members still speak the classic one
     consumer group    --last member of the consumer protocol leaves--> classic group
 
-A classic member of a consumer group has no leader and waits for nobody: JoinGroup is its heartbeat with news, answered at once with its
+A classic member of a consumer group has no leader and waits for no other: JoinGroup is its heartbeat with news, answered at once with its
 epoch as generation; SyncGroup fetches what it has; Heartbeat tells it (REBALANCE_IN_PROGRESS) when it should join again.
 
 Source: org.apache.kafka.coordinator.group.GroupMetadataManager: convertToConsumerGroup, convertToClassicGroup, and its methods named
@@ -165,7 +165,7 @@ class MixedMembership:
     # ---- consumer -> classic
 
     def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
-        """If nobody is left who speaks the consumer protocol, the group becomes a classic one; None if somebody is."""
+        """If no member is left that speaks the consumer protocol, the group becomes a classic one; else None."""
         if group.consumer_count > len(leaving):
             return None
         gone = {member.member_id for member in leaving}
@@ -242,7 +242,7 @@ class MixedMembership:
     def join(
         self, group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest, respond: Callable[[JoinGroupResponse], None]
     ) -> Nothing:
-        """JoinGroup, answered at once: nobody is waited for.
+        """JoinGroup, answered at once: no member is waited for.
 
         Raises:
             BrokerError: why the member is not let in.
@@ -364,7 +364,7 @@ class MixedMembership:
         """SyncGroup: what the member has.
 
         Raises:
-            BrokerError: why it is not told.
+            BrokerError: why it is refused.
         """
         member = self._classic_member(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)

@@ -82,7 +82,7 @@ class OffsetStore:
     def expired(
         self, group_id: str, is_subscribed: Callable[[str], bool], is_expired: Callable[[OffsetAndMetadata], bool]
     ) -> list[TopicPartitionKey]:
-        """The partitions of a group whose offset is too old and read by nobody."""
+        """The partitions of a group whose offset is too old and read by no member."""
         return [
             key
             for key, committed in self.of_group(group_id).items()

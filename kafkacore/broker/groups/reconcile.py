@@ -3,7 +3,7 @@
     1. It gives up what the target no longer holds, and stays in its epoch until its heartbeat shows that it has.
     2. Then it enters the target's epoch and gets what is free. What others still hold it gets later, one heartbeat after another.
 
-So a partition has at most one owner at any time, and nobody waits for the whole group.
+So a partition has at most one owner at any time, and no member waits for the whole group.
 
 Source: org.apache.kafka.coordinator.group.modern.consumer.CurrentAssignmentBuilder.
 """

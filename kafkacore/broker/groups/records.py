@@ -218,7 +218,7 @@ def regex_record(group_id: str, regex: str, resolved: ResolvedRegex) -> Coordina
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Nobody subscribes to an expression any more."""
+    """No member subscribes to an expression any more."""
     return make(stored.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None)
 
 

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 def code_of(error: KafkaError) -> int:
-    """What a client is told of an error."""
+    """What an answer says of an error."""
     return error.code if error.code is not None else Code.UNKNOWN_SERVER_ERROR
 
 
@@ -183,7 +183,7 @@ class GroupCoordinator(ImageListener):
         )
 
     def heartbeat(self, request: HeartbeatRequest, respond: Callable[[HeartbeatResponse], None]) -> None:
-        """Heartbeat. While the group is being loaded members are told that all is well: they need do nothing."""
+        """Heartbeat. While the group is being loaded members hear that all is well: they need do nothing."""
 
         def done(outcome: HeartbeatResponse | KafkaError) -> None:
             if isinstance(outcome, errors.CoordinatorLoadInProgress):
@@ -406,7 +406,7 @@ def gather(questions: Iterable[Callable[[Callable[[Any], None]], None]], done: C
 
 
 def fetch_error(version: int, request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
-    """The answer for a group whose offsets cannot be told. Version 1 has no place for it but the partitions."""
+    """The answer for a group whose offsets cannot be given. Version 1 has no place for it but the partitions."""
     topics = []
     if version < FIRST_FETCH_WITH_GROUP_ERROR:
         for topic in request.topics or []:

@@ -316,7 +316,7 @@ class GroupShard:
         return found or ConsumerGroup(group_id)
 
     def downgrade_without(self, group: ConsumerGroup, leaving: Sequence[ConsumerMember], response: T) -> CoordinatorResult[T] | None:
-        """The group as a classic one, if nobody is left who speaks the consumer protocol."""
+        """The group as a classic one, if no member is left that speaks the consumer protocol."""
         return self.mixed.downgrade_without(group, leaving, response)
 
     def replace_group(self, group_id: str, group: Group) -> None:
@@ -349,7 +349,7 @@ class GroupShard:
         def appended(error: KafkaError | None) -> None:
             if error is None:
                 return
-            self.membership.forget(group, error.code or Code.UNKNOWN_SERVER_ERROR)  # nobody came: the client tries again
+            self.membership.forget(group, error.code or Code.UNKNOWN_SERVER_ERROR)  # no member came: the client tries again
             if found is None:
                 del self.groups[request.group_id]
             else:

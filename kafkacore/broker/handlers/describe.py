@@ -222,7 +222,7 @@ def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplica
 
 
 def describe_quorum(state: BrokerState, call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """DescribeQuorum v0-2: one voter, the controller, and the other brokers as observers. Nobody votes, so there is one epoch, and no
+    """DescribeQuorum v0-2: one voter, the controller, and the other brokers as observers. There are no votes, so there is one epoch, and no
     listener of a controller is named."""
     cluster = state.cluster
     is_single = len(request.topics) == 1 and request.topics[0].topic_name == METADATA_TOPIC

@@ -42,7 +42,7 @@ class _Reader(NamedTuple):
         replica_epoch: the incarnation of the follower's broker; -1 if it does not say.
         rack: of a consumer; empty if it does not say.
         isolation_level: of a consumer.
-        leader_only: nobody but the leader may answer.
+        leader_only: only the leader may answer.
         is_follower: a broker copies, rather than a consumer reads.
     """
 
@@ -154,7 +154,7 @@ class _WaitingPartition:
             if self.segment_base < log.segment_base(upper_offset):
                 return None  # a new segment began behind what is fetched: Kafka reads no further than to the end of a segment
             return min(log.bytes_between(offset, upper_offset), self.wanted.partition_max_bytes)
-        except KafkaError:  # also one of the disk: it is for this reader, not for whoever changed the partition
+        except KafkaError:  # also one of the disk: it is for this reader, not for the request that changed the partition
             return None
 
 
@@ -475,7 +475,7 @@ def _fetch_one(state: BrokerState, version: int, request: FetchRequest) -> Fetch
 
 
 def preferred_read_replica(state: BrokerState, partition: Partition, rack: str, offset: int) -> int:
-    """Who should serve a consumer rather than this leader: an in-sync replica in its rack; -1 if there is none, or nobody asked.
+    """Who should serve a consumer rather than this leader: an in-sync replica in its rack; -1 without such a replica or question.
 
     Source: KIP-392; kafka.server.ReplicaManager.findPreferredReadReplica, org.apache.kafka.common.replica.RackAwareReplicaSelector.
     """

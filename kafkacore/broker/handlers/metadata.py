@@ -38,7 +38,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def api_versions(state: BrokerState, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """ApiVersions v0-4. Answers the table the broker was started with, and the features of the cluster. A feature whose lowest level is 0
-    is told to v4 only: clients of v3 took it for a mistake (KAFKA-17011). What is finalized is told to both."""
+    is sent to v4 only: clients of v3 took it for a mistake (KAFKA-17011). What is finalized is sent to both."""
     if call.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):

@@ -37,7 +37,7 @@ _SPECIAL_TIMESTAMP_SINCE = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_L
 
 def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """ListOffsets v1-11: earliest, latest, by timestamp, max timestamp (-3). The log is all local: -4 is the earliest offset, -5 and -6
-    (tiered storage) answer -1. A follower is told the end of the log as the latest offset. Timestamps newer than the version answer
+    (tiered storage) answer -1. A follower gets the end of the log as the latest offset. Timestamps newer than the version answer
     UNSUPPORTED_VERSION."""
     mentions = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     wanted = {(topic.name, partition.partition_index): partition for topic in request.topics for partition in topic.partitions}

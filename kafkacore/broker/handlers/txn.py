@@ -80,7 +80,7 @@ def _code(error: KafkaError, version: int, first_with_producer_fenced: int) -> C
 
 def init_producer_id(state: BrokerState, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse | Outcome:
     """InitProducerId v0-5. Without a transactional id every call gives a fresh producer id with epoch 0. With one the call comes to its
-    coordinator, and fences whoever used it before."""
+    coordinator, and fences the producer that used it before."""
     if (request.producer_id == -1) != (request.producer_epoch == -1) or min(request.producer_id, request.producer_epoch) < -1:
         return InitProducerIdResponse(error_code=Code.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None

@@ -6,7 +6,7 @@ Rules:
 2. Every append is one gathering write at `size`. Nothing is held back in this process: what was acknowledged survives its death.
 3. The sparse index has Kafka's entries (see index.py). Beside it the last batches written are known exactly, since that is where
    consumers and followers read; everything else is found by an index entry and a walk over headers.
-4. Segments that were there at the start know only their size until somebody asks for more. Descriptors are opened when needed.
+4. Segments that were there at the start know only their size until more is asked for. Descriptors are opened when needed.
 """
 
 from __future__ import annotations

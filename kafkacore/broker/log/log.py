@@ -68,7 +68,7 @@ class Storage(ABC):
 
     @abstractmethod
     def swap(self, segments: Sequence[Segment], cleaned: Segment, delay_ms: int) -> None:
-        """A cleaned segment takes the place of some segments, also for whoever opens the log after a crash."""
+        """A cleaned segment takes the place of some segments, also for a broker that opens the log after a crash."""
 
     @abstractmethod
     def epochs_changed(self, epochs: list[tuple[int, int]]) -> None:

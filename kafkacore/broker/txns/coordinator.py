@@ -160,7 +160,7 @@ class TransactionCoordinator:
         operation: Callable[[TransactionShard], CoordinatorResult[Decision]],
         done: Callable[[ProducerIdAndEpoch | KafkaError], None],
     ) -> None:
-        """Runs an operation; if it prepared a transaction, its markers go out after `done` was told."""
+        """Runs an operation; if it prepared a transaction, its markers go out after `done` was called."""
         try:
             partition = self.partition_for(transactional_id)
         except KafkaError as error:

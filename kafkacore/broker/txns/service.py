@@ -97,7 +97,7 @@ class TransactionService:
         return 0 if topic is None else len(topic.partitions)
 
     def leader_of(self, topic: str, index: int) -> int | None:
-        """Who leads a partition: None if there is no such partition, -1 if nobody does who is alive."""
+        """Who leads a partition: None if there is no such partition, -1 without a leader that is alive."""
         known = self._cluster.topics.get(topic)
         if known is None or not 0 <= index < len(known.partitions):
             return None

@@ -56,7 +56,7 @@ class Decision(NamedTuple):
     Attributes:
         producer: with whom the client goes on.
         prepared: the transaction whose markers have to be written, once the records are committed.
-        error: told to the client all the same, then: the decision was to abort somebody else's transaction first.
+        error: sent to the client all the same, then: the decision was to abort another producer's transaction first.
     """
 
     producer: ProducerIdAndEpoch = NO_PRODUCER
@@ -78,7 +78,7 @@ class Filter(NamedTuple):
     duration_ms: int = -1
 
     def matches(self, transaction: Transaction, wall_ms: int) -> bool:
-        """Whether a transaction is to be listed. One that never began counts as begun long ago, as in Kafka."""
+        """Whether a transaction is to be listed. One that never began counts as started long ago, as in Kafka."""
         if self.producer_ids and transaction.producer_id not in self.producer_ids:
             return False
         if self.states and transaction.state.label not in self.states:
@@ -115,9 +115,9 @@ class TransactionShard:
 
         Args:
             partition: its number.
-            timers: for whoever listens to `changed`.
+            timers: for listeners to `changed`.
             transaction_version: the finalized level of the feature.
-            new_producer_id: an id nobody has had; may raise CoordinatorLoadInProgress.
+            new_producer_id: an id that no producer has had; may raise CoordinatorLoadInProgress.
             changed: called after each record replayed while serving: what was known before, and what is now (None: nothing).
             loaded: called when the log has been replayed.
         """
@@ -197,7 +197,7 @@ class TransactionShard:
         Args:
             transactional_id: its name.
             timeout_ms: of its transactions.
-            expected: who the producer thinks it is, when it goes on after an error (KIP-360); it is fenced if somebody else came since.
+            expected: who the producer thinks it is, when it goes on after an error (KIP-360); it is fenced if another producer came since.
             wall_ms: the time now.
 
         Raises:
@@ -211,7 +211,7 @@ class TransactionShard:
         if current.state.is_prepared:
             raise errors.ConcurrentTransactions(f"the last transaction of {transactional_id!r} is still being ended")
         if current.state is State.ONGOING:
-            # The new epoch of this abort is told to nobody: the client asks again and gets the one after it.
+            # The new epoch of this abort is sent to no client: the client asks again and gets the one after it.
             error = errors.ConcurrentTransactions(f"the open transaction of {transactional_id!r} is aborted first")
             fenced = self._fence(current, wall_ms)
             return fenced._replace(response=fenced.response._replace(error=error))
@@ -232,7 +232,7 @@ class TransactionShard:
         return self._move(after, Decision(ProducerIdAndEpoch(producer_id, epoch)), last_epoch)
 
     def _may_go_on(self, current: Transaction, expected: ProducerIdAndEpoch) -> bool:
-        """Without an epoch the id was just made: its producer lost everything, and nobody is fenced. A previous producer id is a retry
+        """Without an epoch the id was just made: its producer lost everything, and no producer is fenced. A previous producer id is a retry
         after its epochs were used up."""
         return (
             current.producer_epoch == NO_PRODUCER_EPOCH
@@ -464,7 +464,7 @@ class TransactionShard:
         return self._fence(current, wall_ms)
 
     def expire(self, wall_ms: int, expiration_ms: int) -> CoordinatorResult[int]:
-        """Forgets transactional ids that nobody has used for transactional.id.expiration.ms, as many as one batch holds for sure; the
+        """Forgets transactional ids that were not used for transactional.id.expiration.ms, as many as one batch holds for sure; the
         answer is how many."""
         expired = (
             each.transactional_id

@@ -1,7 +1,7 @@
 """What a partition's leader asks the coordinator before a transaction's first batch (KIP-890).
 
 Without the question a batch that was delayed on its way could open a transaction in this partition after the coordinator has ended it
-everywhere: nobody would ever end that one, and readers of committed data would wait forever. Producers of transaction.version 2 do not
+everywhere: no producer would ever end that one, and readers of committed data would wait forever. Producers of transaction.version 2 do not
 tell the coordinator which partitions they write to; the leader does it for them, with the same question.
 
 Source: kafka.server.AddPartitionsToTxnManager, kafka.server.ReplicaManager.handleProduceAppend.

@@ -132,7 +132,7 @@ class BackgroundThread:
             self._driver.close()
 
     def _leave(self) -> None:
-        """The consumer was collected and not closed. What was processed nobody knows by now, so nothing is committed."""
+        """The consumer was collected and not closed. What was processed is not known by now, so nothing is committed."""
         driver, membership = self._driver, self._membership
         client = driver.client
         if not driver.take_over():

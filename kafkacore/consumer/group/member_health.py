@@ -49,7 +49,7 @@ class MemberHealth(NamedTuple):
 
 
 def coordinator_problem(link: CoordinatorLink, group_id: str, now_ms: int) -> str:
-    """Why the coordinator is not known; "" when it is, or when nobody has looked for it in vain."""
+    """Why the coordinator is not known; "" when it is, or when no search for it has failed."""
     if link.node is not None or not link.attempts:
         return ""
     since = f" for {(now_ms - link.unknown_since_ms) // 1000} s" if link.unknown_since_ms >= 0 else ""

@@ -43,7 +43,7 @@ class HeartbeatPace:
     """How long until the next heartbeat.
 
     A member hears of a rebalance by its heartbeats alone, and where rebalances are incremental another one follows: what some members gave
-    up comes to others by it. Until then nobody reads it. So the first heartbeat after a change comes at an eighth of the interval, and each
+    up comes to others by it. Until then none reads it. So the first heartbeat after a change comes at an eighth of the interval, and each
     one after it takes twice as long, up to the interval.
 
     Attributes:

@@ -127,7 +127,7 @@ class WatchedTopics:
         return frozenset(self._seen)
 
     def watch(self, topics: Iterable[str]) -> None:
-        """Watches these topics, which nobody has seen yet."""
+        """Watches these topics, which were not seen yet."""
         self._seen = dict.fromkeys(topics)
 
     def unknown(self, cluster: ClusterSnapshot) -> list[str]:
