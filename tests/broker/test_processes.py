@@ -138,7 +138,7 @@ def test_a_process_has_a_clock_that_jumps_and_no_network_of_ours():
             assert -3_600_000 <= after - before < -3_500_000
             cluster.jump_clock(1, 7_200_000, asleep=True)
             assert append_time() - after >= 7_200_000
-        with pytest.raises(ValueError, match="backwards"):
+        with pytest.raises(ValueError, match="cannot sleep for -1 ms"):
             cluster.jump_clock(1, -1, asleep=True)
         with pytest.raises(UsageError, match="hold their sockets themselves"):
             cluster.network  # noqa: B018
