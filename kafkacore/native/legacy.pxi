@@ -220,7 +220,7 @@ cdef int legacy_move(RecordColumns rows, Py_ssize_t row, Py_ssize_t count, Recor
         return 0
     out.store.reserve(count)
     b = &out.store.rows
-    out.add_segment((<Segment>rows.segments[0]).region, -1, (<Segment>rows.segments[0]).timestamp_type)
+    out.add_segment(rows.segment(0).region, -1, rows.segment(0).timestamp_type)
     memcpy(b.offsets + to, a.offsets + row, 8 * count)
     memcpy(b.timestamps + to, a.timestamps + row, 8 * count)
     memcpy(b.key_starts + to, a.key_starts + row, 4 * count)

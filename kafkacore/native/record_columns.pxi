@@ -121,9 +121,9 @@ cdef class ByteColumn:
         cdef Py_ssize_t stop
         cdef const char* base
         cdef Py_ssize_t s
-        for s in range(len(self.of.segments)):
+        for s in range(self.of.segment_count()):
             stop = self.of.segment_stop(s)
-            base = <const char*>(<Segment>self.of.segments[s]).region.view.buf
+            base = <const char*>self.of.segment(s).region.view.buf
             while row < stop:
                 out.append(None if self.length[row] < 0 else PyBytes_FromStringAndSize(base + self.start[row], self.length[row]))
                 row += 1
@@ -169,7 +169,8 @@ cdef class RecordColumns:
         next_offset: the offset to go on from; beyond the last record where batches were skipped.
     """
     cdef RowStore store
-    cdef list segments
+    cdef Segment alone                     # the segment, while there is no more than one: most polls bring one of each partition
+    cdef list segments                     # None until there are more
     cdef public object topic
     cdef public int32_t partition
     cdef readonly int64_t next_offset
@@ -178,7 +179,6 @@ cdef class RecordColumns:
 
     def __cinit__(self):
         self.store = RowStore.__new__(RowStore)
-        self.segments = []
         self.topic = ""
         self.partition = -1
 
@@ -187,35 +187,50 @@ cdef class RecordColumns:
 
     cdef int add_segment(self, HeldBuffer region, int32_t leader_epoch, int timestamp_type) except -1:
         """Rows from now on lie in region. Adjacent batches of one region become one segment."""
-        cdef Segment s
-        if self.segments:
-            s = self.segments[len(self.segments) - 1]
+        cdef Segment s = None
+        cdef Py_ssize_t count = self.segment_count()
+        if count:
+            s = self.segment(count - 1)
             if s.region is region and s.leader_epoch == leader_epoch and s.timestamp_type == timestamp_type:
                 return 0
-            if s.first_row == self.store.count:      # nothing came of the one before
-                self.segments.pop()
-        s = Segment.__new__(Segment)
-        s.first_row = self.store.count
-        s.region = region
+        if s is None or s.first_row != self.store.count:
+            s = Segment.__new__(Segment)
+            s.first_row = self.store.count
+            if count == 0:
+                self.alone = s
+            else:
+                if self.segments is None:
+                    self.segments = [self.alone]
+                self.segments.append(s)
+        s.region = region                        # where nothing came of the one before, it is that
         s.leader_epoch = leader_epoch
         s.timestamp_type = timestamp_type
-        self.segments.append(s)
         return 0
 
-    cdef Py_ssize_t segment_stop(self, Py_ssize_t s) except -1:
-        return (<Segment>self.segments[s + 1]).first_row if s + 1 < len(self.segments) else self.store.count
+    cdef inline Py_ssize_t segment_count(self) noexcept:
+        return len(self.segments) if self.segments is not None else self.alone is not None
 
-    cdef Segment segment_of(self, Py_ssize_t row):
+    cdef inline Segment segment(self, Py_ssize_t s):
+        return self.alone if self.segments is None else <Segment>self.segments[s]
+
+    cdef Py_ssize_t segment_stop(self, Py_ssize_t s) except -1:
+        return self.segment(s + 1).first_row if s + 1 < self.segment_count() else self.store.count
+
+    cdef Py_ssize_t segment_at(self, Py_ssize_t row) except -1:
+        """Which segment holds a row."""
         cdef Py_ssize_t low = 0
-        cdef Py_ssize_t high = len(self.segments) - 1
+        cdef Py_ssize_t high = self.segment_count() - 1
         cdef Py_ssize_t middle
         while low < high:
             middle = (low + high + 1) // 2
-            if (<Segment>self.segments[middle]).first_row <= row:
+            if self.segment(middle).first_row <= row:
                 low = middle
             else:
                 high = middle - 1
-        return self.segments[low]
+        return low
+
+    cdef Segment segment_of(self, Py_ssize_t row):
+        return self.segment(self.segment_at(row))
 
     @property
     def offsets(self):
@@ -234,8 +249,8 @@ cdef class RecordColumns:
         import numpy
         cdef Py_ssize_t s
         types = numpy.empty(self.store.count, "int32")
-        for s in range(len(self.segments)):
-            types[(<Segment>self.segments[s]).first_row:self.segment_stop(s)] = (<Segment>self.segments[s]).timestamp_type
+        for s in range(self.segment_count()):
+            types[self.segment(s).first_row:self.segment_stop(s)] = self.segment(s).timestamp_type
         return types
 
     @property
@@ -290,12 +305,12 @@ cdef class RecordColumns:
         """The rows as a list of ConsumerRecords."""
         cdef list out = []
         cdef Py_ssize_t s
-        for s in range(len(self.segments)):
-            self.append_records(out, s, (<Segment>self.segments[s]).first_row, self.segment_stop(s))
+        for s in range(self.segment_count()):
+            self.append_records(out, s, self.segment(s).first_row, self.segment_stop(s))
         return out
 
     cdef int append_records(self, list out, Py_ssize_t s, Py_ssize_t row, Py_ssize_t stop) except -1:
-        cdef Segment segment = self.segments[s]
+        cdef Segment segment = self.segment(s)
         cdef const uint8_t* base = <const uint8_t*>segment.region.view.buf
         cdef const uint8_t* end = base + segment.region.view.len
         cdef kc_rows* r = &self.store.rows
@@ -319,7 +334,7 @@ cdef class RecordColumns:
             i += self.store.count
         if i < 0 or i >= self.store.count:
             raise IndexError(f"row {i} of {self.store.count}")
-        self.append_records(out, self.segments.index(self.segment_of(i)), i, i + 1)
+        self.append_records(out, self.segment_at(i), i, i + 1)
         return out[0]
 
     def __repr__(self):
@@ -392,10 +407,10 @@ cdef object arrow_binary(ByteColumn column):
     p = data.ptr
     ends[0] = 0
     row = 0
-    for s in range(len(column.of.segments)):
+    for s in range(column.of.segment_count()):
         stop = column.of.segment_stop(s)
-        base = <const uint8_t*>(<Segment>column.of.segments[s]).region.view.buf
-        kc_gather(&p, base, base + (<Segment>column.of.segments[s]).region.view.len, column.start + row, column.length + row,
+        base = <const uint8_t*>column.of.segment(s).region.view.buf
+        kc_gather(&p, base, base + column.of.segment(s).region.view.len, column.start + row, column.length + row,
                   stop - row, data.ptr, ends + row + 1)
         row = stop
     return pa.Array.from_buffers(pa.binary(), n, [None if bits is None else pa.py_buffer(bits), pa.py_buffer(offsets),
@@ -416,9 +431,9 @@ cdef object arrow_headers(RecordColumns of, object kind, bint none_is_null):
     cdef kc_header_sizes sizes
     memset(&sizes, 0, sizeof(sizes))
     row = 0
-    for s in range(len(of.segments)):
+    for s in range(of.segment_count()):
         stop = of.segment_stop(s)
-        region = (<Segment>of.segments[s]).region
+        region = of.segment(s).region
         base = <const uint8_t*>region.view.buf
         while row < stop:
             if starts[row] >= 0 and not kc_measure_headers(base + starts[row], base + region.view.len, &sizes):
@@ -445,9 +460,9 @@ cdef object arrow_headers(RecordColumns of, object kind, bint none_is_null):
     memset(value_bits.ptr, 0xff, value_bits.nbytes)
     list_ends[0] = key_ends[0] = value_ends[0] = 0
     row = 0
-    for s in range(len(of.segments)):
+    for s in range(of.segment_count()):
         stop = of.segment_stop(s)
-        region = (<Segment>of.segments[s]).region
+        region = of.segment(s).region
         base = <const uint8_t*>region.view.buf
         end = base + region.view.len
         while row < stop:
@@ -497,10 +512,10 @@ cdef object arrow_views(ByteColumn column):
     cdef PooledBuffer views = PooledBuffer(16 * n)
     cdef list blocks = []
     cdef HeldBuffer region = None
-    for s in range(len(column.of.segments)):
+    for s in range(column.of.segment_count()):
         stop = column.of.segment_stop(s)
-        if (<Segment>column.of.segments[s]).region is not region:
-            region = (<Segment>column.of.segments[s]).region
+        if column.of.segment(s).region is not region:
+            region = column.of.segment(s).region
             blocks.append(pa.py_buffer(region.bytes_view()))
         base = <const uint8_t*>region.view.buf
         block = len(blocks) - 1
