@@ -823,6 +823,7 @@ class ChannelCore:
     interest: int
     armed: int
     served: int
+    low_water_bytes: int
     plain_fd: int
     half_duplex: bool
     held: bool

@@ -13,6 +13,9 @@ cdef enum:
     FRAME_FIRST_STEP = 16 * 1024 * 1024
     # Small pieces go out in several calls of one step, as much as a small socket buffer takes: a poll for each 256 of them would be dear.
     GATHER_STEP_BYTES = 64 * 1024
+    # A large frame is worth a wake-up for each step of so many bytes, not for each piece that the peer's system sends.
+    LOW_WATER_STEP = 256 * 1024
+    LOW_WATER_LEAST = 64 * 1024
     CHANNEL_READ = 1
     CHANNEL_WRITE = 4
 
@@ -263,6 +266,7 @@ cdef class ChannelCore:
     cdef public int plain_fd
     cdef public bint half_duplex               # not read while a frame is being written
     cdef public bint held                      # something came meanwhile, and the poller was told not to say so again
+    cdef readonly int low_water_bytes          # what is to be there before the poller says so (SO_RCVLOWAT); 0 for anything
 
     def __cinit__(self, *args, **kwargs):
         self.plain_fd = -1
@@ -318,8 +322,18 @@ cdef class ChannelCore:
             self.reader.received(got)
         return got
 
+    cdef void wait_for_more(self) noexcept:
+        """Lets the system wake this side for a worthwhile part of a large frame, and for anything once the rest of it is small."""
+        cdef FrameReader reader = self.reader
+        cdef Py_ssize_t left = 0 if reader.body is None else reader.body_size - reader.body_filled
+        cdef int wanted = 0 if left < LOW_WATER_LEAST else <int> min(left, <Py_ssize_t> LOW_WATER_STEP)
+        if wanted != self.low_water_bytes and self.plain_fd >= 0 and kc_set_low_water(self.plain_fd, wanted):
+            self.low_water_bytes = wanted
+
     cpdef read(self):
         """Makes one step of reading; returns a payload when a frame is complete.
+
+        For the rest of a large frame the system is told how much is worth the next step.
 
         At most one staging read and, when that shows a large frame, one read into the frame's own buffer.
 
@@ -328,6 +342,12 @@ cdef class ChannelCore:
             CorruptDataError: The frame size is not acceptable.
             OSError: The stream broke.
         """
+        frame = self.read_step()
+        if self.reader.body is not None or self.low_water_bytes:
+            self.wait_for_more()
+        return frame
+
+    cdef object read_step(self):
         cdef Py_ssize_t got, wanted
         frame = self.reader.next_frame()  # one may be here already, read together with the one before it
         if frame is not None or self.reader.hungry:

@@ -23,6 +23,16 @@ cdef extern from * nogil:
         return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     }
     static ssize_t kc_recv(int fd, void *p, size_t n) { return recv(fd, p, n, MSG_DONTWAIT); }
+    /* Linux alone heeds it in poll and epoll and grows the socket's buffer to hold so much; its end and its errors wake all the same. */
+    static int kc_set_low_water(int fd, int nbytes) {
+    #ifdef __linux__
+        if (nbytes < 1) nbytes = 1;
+        return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &nbytes, sizeof nbytes) == 0;
+    #else
+        (void)fd; (void)nbytes;
+        return 0;
+    #endif
+    }
     """
     enum:
         KC_IOV
@@ -31,6 +41,7 @@ cdef extern from * nogil:
         size_t iov_len
     Py_ssize_t kc_sendmsg(int fd, iovec* iov, int n, bint more)
     Py_ssize_t kc_recv(int fd, void* p, size_t n)
+    bint kc_set_low_water(int fd, int nbytes)
 
 
 def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0, Py_ssize_t first=0):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafkacore._codec import FileSlice
+from kafkacore._codec import ChannelCore, FileSlice
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.errors import CorruptDataError, DisconnectError, IllegalStateError, KafkaStorage, NetworkError
 from kafkacore.net.channel import MuteEvent, NetworkSend
@@ -576,3 +577,45 @@ def test_a_listener_without_descriptors_waits_instead_of_spinning(server: tuple[
     assert until_accepted(serving)
     first.close()
     second.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SO_RCVLOWAT wakes later on Linux only")
+def test_a_large_frame_wakes_for_a_good_part_of_it_and_a_small_one_at_once() -> None:
+    def low_water(channel: ChannelCore) -> int:
+        with socket.socket(fileno=os.dup(channel.plain_fd)) as same:
+            return same.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = Selector(SystemClock())
+        serving.listen(listener)
+        serving.quiet = True
+        with socket.create_connection(listener.getsockname()) as peer:
+            channel = serving.channels[until_accepted(serving)]
+            data = frame(b"y" * 1_000_000)
+            sent = 40_000
+            peer.sendall(data[:sent])
+            while not channel.reader.filling:
+                serving.poll(20)
+            assert channel.low_water_bytes == low_water(channel) == 256 * 1024
+            before = serving.poll_count
+            peer.sendall(data[sent : sent + 100_000])
+            serving.poll(200)
+            assert serving.poll_count <= before + 2, "it woke for a small part"
+            peer.sendall(data[sent + 100_000 :] + frame(b"z"))
+            received: list[int] = []
+            while len(received) < 2:
+                serving.poll(5_000)
+                received += [len(each.payload) for each in serving.completed_receives]
+            assert received == [1_000_000, 1]
+            assert channel.low_water_bytes == 0
+            assert low_water(channel) == 1
+            peer.sendall(frame(b"small"))
+            serving.poll(5_000)
+            assert [len(each.payload) for each in serving.completed_receives] == [5]
+
+            peer.sendall(data[:sent])
+            while not channel.low_water_bytes:
+                serving.poll(20)
+        serving.poll(5_000)  # less than the mark is there, and then the end
+        assert list(serving.disconnected) == [channel.id]
+        serving.close()
