@@ -102,6 +102,7 @@ class KafkaConsumer:
         self._stalls = StallWatch(self._subscription, read_committed=self._read_committed)
         self._interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._group: GroupMember | None = None
+        fetcher, unread = self._fetcher, self._unread
         if config.group_id is not None:
             self._group = topics_.group = GroupMember(
                 config,
@@ -109,7 +110,7 @@ class KafkaConsumer:
                 self._subscription,
                 membership=engines(config, self._metadata, weakly(topics_.want_of_group), weakly(topics_.ask_names_of_ids)),
                 assigned=weakly(topics_.assigned_by_group),
-                reached=self._unread.working_on,
+                reached=lambda state: fetcher.begun(state) if (at := unread.working_on(state.tp)) is None else at,
                 on_commit=None if self._interceptors is None else self._interceptors.on_commit,
             )
             self._positions.fetch_committed = self._group.commits.fetch
@@ -205,7 +206,7 @@ class KafkaConsumer:
             self._rewind()
             if self._group is not None:
                 self._group.refuse_inside_listener("unsubscribe")
-                self._group.finish()
+                self._fetcher.begin()
                 self._group.begin_to_leave("unsubscribed")
             try:
                 if self._group is not None:
@@ -279,8 +280,6 @@ class KafkaConsumer:
         records = self._loop.wait(functools.partial(self._fetcher.collect, limit), timeout)
         if records and self._deserializes:
             records = self._deserializers.run(records)
-        if self._group is not None:
-            self._group.hand_out({tp: found[0].offset for tp, found in records.items()})
         return records if self._interceptors is None else self._interceptors.on_consume(records)
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
@@ -304,8 +303,6 @@ class KafkaConsumer:
         if self._unread:
             self._rewind()
         columns = self._loop.wait(self._fetcher.collect_columns, timeout)
-        if self._group is not None:
-            self._group.hand_out({TopicPartition(c.topic, c.partition): int(c.offsets[0]) for c in columns if len(c)})
         return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
@@ -357,8 +354,6 @@ class KafkaConsumer:
 
     def _poll_up_to(self, tp: TopicPartition, end: int, before: int, wait_s: float) -> tuple[list[Any], int]:
         found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
-        if self._group is not None:
-            self._group.hand_out({tp: before})
         return found, self._subscription.state_of(tp).offset
 
     def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
@@ -392,6 +387,7 @@ class KafkaConsumer:
                     given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
                     chunks = deque([Chunk(tp, records) for tp, records in given.items()])
                     self._unread.chunks, self._loop.in_hand = chunks, None
+                    self._fetcher.begin()  # the chunks say where the loop stands
                 except BaseException:
                     self._loop.give_back()
                     raise
@@ -773,9 +769,9 @@ class KafkaConsumer:
                 now_ms = self._clock.now_ms()
                 if self._group is not None:
                     if processed:
-                        self._group.finish()
+                        self._fetcher.begin()
                     else:
-                        self._group.hand_out({**self._group.handed, **self._unread.being_worked_on()})
+                        self._fetcher.work_on(self._unread.being_worked_on())
                 self._rewind()
                 self._unread.end()
                 if self._group is not None:

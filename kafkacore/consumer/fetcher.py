@@ -256,10 +256,7 @@ class Fetcher:
         """Drops what is held for positions that are no longer wanted, and hands parked answers out again where that is possible now."""
         touched, self._subscription.touched = self._subscription.touched, {}
         self.wants_fetch = True
-        for state in touched:
-            self._queue.note(state)
-            if not state.held:
-                continue
+        for state in self._queue.note_touched(touched):
             for fetch in [f for f in state.held if not self._is_wanted(f)]:
                 self.metrics.stale_answers += 1
                 self._queue.release(fetch)
@@ -516,6 +513,20 @@ class Fetcher:
         """Per broker the (id, next epoch) of the fetch session."""
         return {n: (s.session_id, s.epoch) for n, s in self._sessions.items()}
 
+    def begin(self) -> None:
+        """What was handed out so far is processed."""
+        self._queue.begin()
+
+    def begun(self, state: PartitionState) -> int | None:
+        """The position before the records of a partition that were handed out since `begin`; None where none were."""
+        return self._queue.begun(state)
+
+    def work_on(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The application works on these partitions from these offsets on: `begun` says so from now on."""
+        for tp, offset in offsets.items():
+            if (state := self._subscription.partitions.get(tp)) is not None:
+                self._queue.work_on(state, offset)
+
     def collect(self, max_records: int) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The next records in the order they arrived, at most `max_records`; the positions move behind them.
 
@@ -548,7 +559,7 @@ class Fetcher:
                         taken[tp] = before + records
                     left -= count
                     self.metrics.records += count
-                    fetch.state.handed_records += count
+                    self._queue.count_out(fetch.state, count)
                 self._queue.advance(fetch, records)
         except errors.KafkaError as error:
             if not taken:
@@ -593,7 +604,7 @@ class Fetcher:
                 if count:
                     taken[fetch.state.tp] = columns
                     self.metrics.records += count
-                    fetch.state.handed_records += count
+                    queue.count_out(fetch.state, count)
                 queue.advance(fetch, ())
         except errors.KafkaError as error:
             if not taken:

@@ -187,7 +187,7 @@ class ReadLoop:
         in hand again; the next that drives takes it back.
 
         Args:
-            call: returns the caller's records, and says to the group where they begin.
+            call: returns the caller's records.
         """
         handed: Any = None
         in_hand: Any = None
@@ -312,6 +312,7 @@ class ReadLoop:
     def _enter_group(self, group: GroupMember, now_ms: int) -> None:
         """What was returned before is processed now; what went wrong in the background since is raised."""
         group.refuse_inside_listener("poll")
+        self._fetcher.begin()
         if self.background is None:
             self.background = BackgroundThread(self._driver, self, group.membership, f"kafkacore-consumer-{group.group_id}")
         left_over, self._left_over = self._left_over, None

@@ -34,6 +34,7 @@ cdef class FetchQueue:
         offset_bytes: per topic the bytes of an offset, by the last answer that was long enough.
         wants_fetch: something changed since the last fetches, so that another may find a partition to ask for.
         placed: how many partitions took the short cut of `place_again`.
+        calls: how many times it was said that what had been handed out is processed.
     """
 
     cdef readonly object metrics
@@ -50,6 +51,7 @@ cdef class FetchQueue:
     cdef readonly bint runs_ahead
     cdef public bint wants_fetch
     cdef readonly int64_t placed
+    cdef readonly int64_t calls
     cdef PyObject* first
     cdef PyObject* last
     cdef Py_ssize_t count
@@ -172,6 +174,24 @@ cdef class FetchQueue:
         return list(dict.fromkeys([*[fetch.state for fetch in self._fetches()], *self.parked, *[fetch.state for fetch in self.later]]))
 
     # -- what has to be looked at
+
+    def note_touched(self, touched not None):
+        """Notes partitions that the application or metadata have changed.
+
+        Args:
+            touched: the partitions.
+
+        Returns:
+            Those of which something is held: a list.
+        """
+        cdef PartitionState state
+        cdef list holding = []
+        for each in touched:
+            state = <PartitionState?>each
+            self.note_at(state, state.node_id)
+            if state.held:
+                holding.append(state)
+        return holding
 
     def note(self, PartitionState state not None, bint elsewhere=False):
         """What is to be fetched of a partition may have changed, perhaps also from whom (`elsewhere`)."""
@@ -336,6 +356,26 @@ cdef class FetchQueue:
             self.offset_bytes[row.tp[0]] = offset_bytes
         return nth
 
+    # -- what the application works on
+
+    def begin(self):
+        """What was handed out so far is processed; a call begins."""
+        self.calls += 1
+
+    def begun(self, PartitionState state not None):
+        """The position before the first record that was handed out since `begin`, None where none was."""
+        return state.begun if state.begun_in == self.calls else None
+
+    def work_on(self, PartitionState state not None, int64_t offset):
+        """The application works on a partition from this offset on."""
+        state.begun_in, state.begun = self.calls, offset
+
+    cpdef count_out(self, PartitionState state, Py_ssize_t count):
+        """Notes that so many records are handed out from the position on, which moves behind them next."""
+        state.handed_records += count
+        if state.begun_in != self.calls:
+            state.begun_in, state.begun = self.calls, state.offset
+
     # -- handing out
 
     cdef CompletedFetch turn(self):
@@ -379,7 +419,7 @@ cdef class FetchQueue:
                     before = taken.get(fetch.state.tp)
                     taken[fetch.state.tp] = records if before is None else before + records
                     count += len(records)
-                    fetch.state.handed_records += len(records)
+                    self.count_out(fetch.state, len(records))
                 self.advance(fetch, records)
         finally:
             self.metrics.records += count
@@ -410,7 +450,7 @@ cdef class FetchQueue:
                 if columns.store.count:
                     taken[fetch.state.tp] = columns
                     count += columns.store.count
-                    fetch.state.handed_records += columns.store.count
+                    self.count_out(fetch.state, columns.store.count)
                 self.advance(fetch, ())
         finally:
             self.metrics.records += count

@@ -44,6 +44,7 @@ cdef class PartitionState:
         row: the fetcher's: its place in the session with that broker, None before.
         placed_by: the fetcher's: the metadata by which it was placed there and nothing is out of the ordinary, None otherwise.
         fetched_bytes, handed_records: the fetcher's, for the metrics: what came, and what the application was given of it.
+        begun: the queue's: where the records began that a call handed out last; it counts only as `FetchQueue.begun` says.
     """
 
     cdef readonly object tp
@@ -68,6 +69,8 @@ cdef class PartitionState:
     cdef public int64_t log_start_offset
     cdef public int64_t fetched_bytes
     cdef public int64_t handed_records
+    cdef readonly int64_t begun
+    cdef int64_t begun_in                  # the call that `begun` is of
     cdef public list epochs
     cdef public object reset
     cdef public object question
@@ -80,7 +83,7 @@ cdef class PartitionState:
         self.offset = self.offset_epoch = self.leader_epoch = -1
         self.epochs = []
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
-        self.unsettled_since_ms = -1
+        self.unsettled_since_ms = self.begun = self.begun_in = -1
         self.topic_id = b""
         self.preferred_replica = -1
         self.held = []

@@ -327,6 +327,7 @@ def books(rig):
         "held": (queue.held_bytes, queue.runs_ahead, queue.wants_fetch),
         "rows": {n: [(tp, *target[:4]) for tp, target in s.rows.targets.items()] for n, s in rig.fetcher._sessions.items()},
         "positions": [(s.tp, s.offset, s.offset_epoch, s.epochs, s.topic_id, s.lag(False)) for s in rig.subscription.partitions.values()],
+        "begun": [rig.fetcher.begun(s) for s in rig.subscription.partitions.values()],
         "metrics": [getattr(rig.fetcher.metrics, name) for name in ("fetches", "errors", "bytes", "records", "stale_answers")],
     }
 

@@ -6,7 +6,7 @@ import itertools
 import weakref
 
 import pytest
-from scripted_cluster import Log, ScriptedCluster
+from scripted_cluster import COMMIT, Log, ScriptedCluster
 
 from kafkacore import errors
 from kafkacore.consumer.fetcher import Fetcher
@@ -263,6 +263,55 @@ def test_a_partition_that_comes_back_at_its_end_knows_where_that_is(short_cuts):
     sent = len(rig.fetches())
     rig.round()
     assert not rig.fetches()[sent].topics, "the new session is kept"
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("short_cuts", [True, False])
+def test_where_what_was_handed_out_began_is_known_until_the_next_call(short_cuts, columns):
+    rig = Rig({A: filled(2), B: filled()}, short_cuts=short_cuts, max_partition_bytes=150)
+    a, b = (rig.subscription.partitions[tp] for tp in (A, B))
+    rig.subscription.pause(B)
+    rig.subscription.seek(A, 3)
+
+    def collect():
+        return rig.fetcher.collect_columns() if columns else rig.fetcher.collect(500)
+
+    def read():
+        while not (found := collect()):
+            rig.round(200)
+        return found
+
+    rig.fetcher.begin()
+    assert rig.fetcher.begun(a) is None
+    read()
+    assert a.offset > 3
+    assert [rig.fetcher.begun(s) for s in (a, b)] == [3, None]
+    before = a.offset
+    read()
+    assert a.offset > before
+    assert rig.fetcher.begun(a) == 3, "the same call goes on"
+    rig.fetcher.begin()
+    assert rig.fetcher.begun(a) is None, "it is processed"
+    rig.subscription.resume(B)
+    read()
+    assert [rig.fetcher.begun(s) for s in (a, b)] == [None, 0]
+    rig.fetcher.work_on({A: 7, TopicPartition("gone", 0): 1})
+    assert [rig.fetcher.begun(s) for s in (a, b)] == [7, 0]
+    rig.fetcher.begin()
+    assert [rig.fetcher.begun(s) for s in (a, b)] == [None, None]
+
+
+def test_offsets_without_records_are_not_handed_out():
+    """A transaction's marker moves the position and gives the application nothing to work on."""
+    rig = Rig({A: filled(), B: filled()})
+    state = rig.subscription.partitions[A]
+    while rig.poll():
+        pass
+    rig.fetcher.begin()
+    rig.log(A).mark(COMMIT, 1)
+    assert rig.poll() == {}
+    assert state.offset == 11
+    assert rig.fetcher.begun(state) is None
 
 
 def test_a_lost_answer_is_asked_for_again():

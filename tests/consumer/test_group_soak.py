@@ -8,7 +8,7 @@ import pytest
 from soak_groups import PROTOCOLS, GroupSoak, Rows, SoakMember
 
 from kafkacore import TopicPartition
-from kafkacore.consumer.group.member import GroupMember
+from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.subscription import SubscriptionState
 from kafkacore.testing.history import Kind
 
@@ -99,7 +99,7 @@ def test_a_member_that_breaks_a_promise_is_found(member: type[SoakMember], kind:
 
 def commits_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a poll returned counts as processed at once."""
-    monkeypatch.setattr(GroupMember, "hand_out", lambda self, first_offsets: None)
+    monkeypatch.setattr(Fetcher, "begun", lambda self, state: None)
 
 
 def keeps_what_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ The thread that drives the network calls `step`: the polling thread inside a cal
 polling thread calls `enter_poll` and `carry_out`, which call the application.
 
 What is committed automatically is what the application has processed: the records of the poll before the one that is running. Between two
-polls the records of the last one are still being worked on, so `handed` remembers where they began.
+polls the records of the last one are still being worked on: `reached` says where they began.
 
 Source: Kafka's ConsumerCoordinator.
 """
@@ -21,7 +21,7 @@ from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member_health import MemberHealth, coordinator_problem, member_health, member_problems
 from kafkacore.consumer.group.membership import Change, GroupSettings, Membership
 from kafkacore.consumer.group.stats import GroupStats
-from kafkacore.consumer.subscription import Mode, SubscriptionState
+from kafkacore.consumer.subscription import Mode, PartitionState, SubscriptionState
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.coordinator import CoordinatorLink
 from kafkacore.net.driver import CallerDriver
@@ -43,12 +43,10 @@ class GroupMember:
         subscription: what is read and where it stands.
         membership: the engine of the group's protocol, made from link and settings; None for a consumer that only commits.
         assigned: called on the polling thread when the assignment has changed.
-        reached: where the application stands in a partition that a `for` loop has in hand, as the record that it is working on; None
-        elsewhere.
+        reached: from which offset on a partition's records are still being worked on; None where those before the position are processed.
         on_commit: called on the polling thread with offsets that were committed; None for nothing.
 
     Attributes:
-        handed: where the records begin that the last poll returned, per partition; empty while they are known to be processed.
         stats: for the metrics.
     """
 
@@ -60,7 +58,7 @@ class GroupMember:
         *,
         membership: Callable[[CoordinatorLink, GroupSettings], Membership],
         assigned: Callable[[], None],
-        reached: Callable[[TopicPartition], int | None],
+        reached: Callable[[PartitionState], int | None],
         on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None,
     ) -> None:
         group_id = config.group_id
@@ -100,7 +98,6 @@ class GroupMember:
         self.commits.notes_all = on_commit is not None
         self.stats = GroupStats()
         self.listener: RebalanceListener | None = None
-        self.handed: dict[TopicPartition, int] = {}
         self._next_commit_ms = _NEVER_MS
         self._committed: dict[TopicPartition, int] = {}
         self._auto: Commit | None = None
@@ -193,15 +190,12 @@ class GroupMember:
     def processed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the application has processed and is not committed yet, as far as anybody can know."""
         found: dict[TopicPartition, OffsetAndMetadata] = {}
-        committed = self._committed
-        handed, reached = self.handed, self._reached
+        committed, reached = self._committed, self._reached
         for tp, state in self._subscription.partitions.items():
             if not state.has_position:
                 continue
             offset, epoch = state.offset, state.offset_epoch
-            begun = reached(tp)
-            if begun is None:
-                begun = handed.get(tp)
+            begun = reached(state)
             if begun is not None and begun < offset:
                 offset, epoch = begun, state.epoch_before(begun)
             if committed.get(tp) != offset:
@@ -210,16 +204,8 @@ class GroupMember:
 
     # -- by the polling thread ----------------------------------------------------------------------------------------------------
 
-    def hand_out(self, first_offsets: dict[TopicPartition, int]) -> None:
-        """Poll returns records that begin at these offsets; until the next poll they are not processed."""
-        self.handed = first_offsets
-
-    def finish(self) -> None:
-        """The application is done with what it was given."""
-        self.handed = {}
-
     def enter_poll(self, now_ms: int) -> None:
-        """The application polls: what it was given before is processed.
+        """The application polls.
 
         Raises:
             errors.IllegalStateError: the listener is being called.
@@ -228,7 +214,6 @@ class GroupMember:
         """
         if self._calling:
             self.refuse_inside_listener("poll")
-        self.handed = {}
         if self.commits.answered:
             self.call_back()
         if self._subscription.mode not in _MANAGED:
@@ -571,7 +556,6 @@ class GroupMember:
     def _depart(self, now_ms: int) -> None:
         self.membership.leave(now_ms, self._leaves)
         self._committed.clear()
-        self.handed = {}
         self._stage = 0
         self._carrying = None
         self._announced = frozenset()
