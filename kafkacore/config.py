@@ -309,7 +309,6 @@ class _Config:
 
 
 _LATER = {
-    "transaction_two_phase_commit_enable": "two-phase commit (KIP-939), which is",
     "kerberos": "Kerberos (GSSAPI), which is",
 }
 """Kafka's settings whose feature has its place but is not there: not a typing error, so the answer names the feature."""
@@ -409,6 +408,9 @@ class ProducerConfig(ClientConfig):
             enable_idempotence.
         transaction_timeout_ms: the coordinator aborts a transaction that is open for so long; at most the broker's
             transaction.max.timeout.ms.
+        transaction_two_phase_commit_enable: the coordinator does not abort transactions after a time (KIP-939). Kafka 4.3 takes this if its
+            own transaction.two.phase.commit.enable and unstable.api.versions.enable are set; `init_transactions` fails elsewhere. It goes
+            without transaction_timeout_ms.
     """
 
     acks: int = -1
@@ -435,6 +437,7 @@ class ProducerConfig(ClientConfig):
     interceptors: tuple[Any, ...] = ()
     transactional_id: str | None = None
     transaction_timeout_ms: int = _between(60_000, 1)
+    transaction_two_phase_commit_enable: bool = False
 
     def __post_init__(self) -> None:
         acks = _ACKS.get(str(self.acks).strip().lower())
@@ -461,6 +464,8 @@ class ProducerConfig(ClientConfig):
                 obstacles.append("enable_idempotence")
             if obstacles:
                 raise ConfigError(f"transactional_id needs {' and '.join(obstacles)}")
+        elif self.transaction_two_phase_commit_enable:
+            raise ConfigError("transaction_two_phase_commit_enable needs transactional_id")
         if obstacles and derived:
             object.__setattr__(self, "enable_idempotence", False)
         elif obstacles and self.enable_idempotence:
@@ -468,6 +473,8 @@ class ProducerConfig(ClientConfig):
 
     def _check(self) -> None:
         super()._check()
+        if self.transaction_two_phase_commit_enable and "transaction_timeout_ms" in self.given:
+            raise ConfigError("transaction_timeout_ms has no meaning with transaction_two_phase_commit_enable: set one of the two")
         least_ms = self.linger_ms + self.request_timeout_ms
         default: int = type(self).__dataclass_fields__["delivery_timeout_ms"].default  # type: ignore[assignment]
         if self.delivery_timeout_ms == default < least_ms:

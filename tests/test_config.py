@@ -225,11 +225,20 @@ def test_bounds_left_as_they_are_follow_what_is_set():
 
 @pytest.mark.parametrize(
     ("setting", "feature"),
-    [("transaction.two.phase.commit.enable", "two-phase commit"), ("sasl.kerberos.service.name", "Kerberos")],
+    [("sasl.kerberos.service.name", "Kerberos")],
 )
 def test_a_setting_of_a_feature_to_come_names_the_feature(setting, feature):
     with pytest.raises(ConfigError, match=f"{setting} belongs to {feature}.* not implemented yet"):
         ClientConfig.from_user({"bootstrap.servers": "h:1", setting: "x"})
+
+
+def test_two_phase_commit_goes_without_a_timeout():
+    setting = {"transaction_two_phase_commit_enable": True}
+    assert ProducerConfig.from_user(bootstrap_servers=B, transactional_id="x", **setting).transaction_two_phase_commit_enable
+    with pytest.raises(ConfigError, match="needs transactional_id"):
+        ProducerConfig.from_user(bootstrap_servers=B, **setting)
+    with pytest.raises(ConfigError, match="set one of the two"):
+        ProducerConfig.from_user(bootstrap_servers=B, transactional_id="x", transaction_timeout_ms=60_000, **setting)
 
 
 def test_settings_are_a_mapping():

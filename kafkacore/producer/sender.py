@@ -50,7 +50,7 @@ from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.producer.retry_log import RetryLog
 from kafkacore.producer.transactions import TransactionEngine
-from kafkacore.producer.txn_requests import TransactionRequests
+from kafkacore.producer.txn_requests import LAST_STABLE_INIT, TransactionRequests
 from kafkacore.protocol import (
     ApiVersionsRequest,
     InitProducerIdRequest,
@@ -240,6 +240,7 @@ class Sender(SenderCore):
             lambda version: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
             now_ms,
             callback=lambda response: self._on_producer_id(response, generation),
+            max_version=LAST_STABLE_INIT,
         )
         self.client.send(request, now_ms)
         return NEVER_MS

@@ -54,6 +54,8 @@ log = logging.getLogger("kafkacore.producer")
 
 LAST_OF_CLIENTS = 3                            # of AddPartitionsToTxn: later versions are the brokers' own
 FIRST_INIT_WITH_EPOCH = 3
+LAST_STABLE_INIT = 5                           # version 6 is that of KIP-939
+FIRST_INIT_WITHOUT_TIMEOUT = 6
 FIRST_END_WITH_EPOCH = 5
 FIRST_OFFSETS_THAT_ADD = 5
 
@@ -102,6 +104,7 @@ class TransactionRequests:
         self._client = client
         self._transactional_id: str = config.transactional_id
         self._timeout_ms = config.transaction_timeout_ms
+        self._without_timeout = config.transaction_two_phase_commit_enable
         self._clock = clock
         self._backoff_ms, self._backoff_max_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
         self._link = self._new_link(self._transactional_id, TRANSACTION)
@@ -259,8 +262,11 @@ class TransactionRequests:
                 transaction_timeout_ms=self._timeout_ms,
                 producer_id=ask.producer_id,
                 producer_epoch=ask.epoch,
+                enable2_pc=self._without_timeout,
             )
-            return InitProducerIdRequest, lambda version: init, (FIRST_INIT_WITH_EPOCH if known else None, None)
+            if self._without_timeout:
+                return InitProducerIdRequest, lambda version: init, (FIRST_INIT_WITHOUT_TIMEOUT, None)
+            return InitProducerIdRequest, lambda version: init, (FIRST_INIT_WITH_EPOCH if known else None, LAST_STABLE_INIT)
         if ask.kind is Kind.PARTITIONS:
             topics: dict[str, list[int]] = {}
             for queue in ask.partitions:

@@ -8,21 +8,25 @@ from __future__ import annotations
 from kafkacore.protocol.schema import BOOL, INT8, INT16, INT32, INT64, STRING, F, Request, Response, Struct
 
 
-class InitProducerIdRequest(Request, api_key=22, versions="0-5", flexible="2+"):
+class InitProducerIdRequest(Request, api_key=22, versions="0-6", flexible="2+"):
     """Gets a producer id; with a transactional id it also fences older producers and aborts what they left open. Version 6 (two-
-    phase commit) is not stable yet and left out."""
+    phase commit, KIP-939) is not stable yet: Kafka 4.3 has it behind unstable.api.versions.enable, and refuses keep_prepared_txn."""
 
     transactional_id: str | None = F(STRING, nullable="0+")
     transaction_timeout_ms: int = F(INT32)
     producer_id: int = F(INT64, "3+", default=-1)
     producer_epoch: int = F(INT16, "3+", default=-1)
+    enable2_pc: bool = F(BOOL, "6+")
+    keep_prepared_txn: bool = F(BOOL, "6+")
 
 
-class InitProducerIdResponse(Response, api_key=22, versions="0-5", flexible="2+"):
+class InitProducerIdResponse(Response, api_key=22, versions="0-6", flexible="2+"):
     throttle_time_ms: int = F(INT32, ignorable=True)
     error_code: int = F(INT16)
     producer_id: int = F(INT64, default=-1)
     producer_epoch: int = F(INT16)
+    ongoing_txn_producer_id: int = F(INT64, "6+", default=-1)
+    ongoing_txn_producer_epoch: int = F(INT16, "6+", default=-1)
 
 
 class AddPartitionsToTxnTopic(Struct):

@@ -20,7 +20,16 @@ from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.clock import ManualClock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import BufferFullError, Code, ConfigError, IllegalStateError, KafkaTimeoutError, RecordTooLarge, SaslAuthentication
+from kafkacore.errors import (
+    BufferFullError,
+    Code,
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    RecordTooLarge,
+    SaslAuthentication,
+    UnsupportedVersion,
+)
 from kafkacore.net.oauth import TokenLogin, unsecured_token
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
@@ -560,6 +569,17 @@ def transactions(cluster: Any) -> None:
         ProducerConfig.from_user(bootstrap_servers="h:1", transactional_id="")
     with producer(cluster) as p, pytest.raises(IllegalStateError, match="transactional_id"):
         p.begin_transaction()
+
+
+@check("transaction_two_phase_commit_enable")
+def transactions_without_a_timeout(cluster: Any) -> None:
+    """It needs InitProducerId v6, which only Kafka has: tests/interop/test_kafkas_two_phase.py."""
+    with producer(cluster, transactional_id="no timeout", transaction_two_phase_commit_enable=True) as p:
+        with pytest.raises(UnsupportedVersion) as refused:
+            p.init_transactions()
+        assert refused.value.fatal
+    with producer(cluster, transactional_id="no timeout", transaction_two_phase_commit_enable=False) as p:
+        p.init_transactions()
 
 
 def test_every_setting_has_its_check() -> None:

@@ -26,8 +26,8 @@ NO_DEFINITION = {"ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatRespons
 }
 """Messages whose definition the wheel lacks; tests/interop/test_stored_definitions.py has those that are stored."""
 
-OTHER_RANGES = {"Produce": "0-13", "Fetch": "0-18", "ListOffsets": "0-11", "InitProducerId": "0-5"}
-"""Versions that Kafka 4 dropped and the tables keep; and one that is not stable."""
+OTHER_RANGES = {"Produce": "0-13", "Fetch": "0-18", "ListOffsets": "0-11"}
+"""Versions that Kafka 4 dropped and the tables keep."""
 
 
 def definition(name):
