@@ -50,8 +50,7 @@ NO_EPOCH = -1
 ONGOING = "Ongoing"                            # as DescribeTransactions names an open transaction
 FIRST_THAT_ADDS_BY_WRITING = 2                 # of the feature transaction.version
 CONCURRENT_BACKOFF_MS = 10                     # the markers of the last transaction are written in a moment
-MARKER_LOOK_MS = 1                             # so they are, and a look at the transaction costs its coordinator little
-MARKER_LOOKS = 7                               # after that: 127 ms, longer than Kafka's leaders wait
+MARKER_PAUSES_MS = (1, 1, 1, 1, 2, 4, 8, 16, 32, 64)   # between looks for them, which cost little: 130 ms, longer than Kafka's leaders wait
 KEPT_ATTEMPTS = 10
 
 
@@ -652,16 +651,17 @@ class TransactionEngine:
         if ask.step is not None:
             for stored in outcome.stored:
                 ask.step.offsets.pop(stored, None)
-        if ask.kind is Kind.MARKERS and (error.code != Code.CONCURRENT_TRANSACTIONS or self._tries == MARKER_LOOKS):
+        if ask.kind is Kind.MARKERS and (error.code != Code.CONCURRENT_TRANSACTIONS or self._tries == len(MARKER_PAUSES_MS)):
             self._tries = 0
             self._let_go()                                        # leaders wait for the markers, and what is wrong shows with EndTxn
             return error.code == Code.NOT_COORDINATOR
         remedy = self.remedy(ask, error)
         if remedy in (Remedy.RETRY, Remedy.REFRESH):
             self.attempts.append(error)
-            if error.code == Code.CONCURRENT_TRANSACTIONS:
-                first_ms = MARKER_LOOK_MS if ask.kind is Kind.MARKERS else CONCURRENT_BACKOFF_MS
-                pause_ms = min(first_ms << min(self._tries, 20), self._backoff_ms(self._tries))
+            if ask.kind is Kind.MARKERS:
+                pause_ms = MARKER_PAUSES_MS[self._tries]
+            elif error.code == Code.CONCURRENT_TRANSACTIONS:
+                pause_ms = min(CONCURRENT_BACKOFF_MS << min(self._tries, 20), self._backoff_ms(self._tries))
             else:
                 pause_ms = self._backoff_ms(self._tries)
             self._tries += 1

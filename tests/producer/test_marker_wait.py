@@ -13,7 +13,7 @@ from kafkacore._codec import TransactionGate
 from kafkacore.errors import Code
 from kafkacore.producer import marker_wait
 from kafkacore.producer.marker_wait import HASTE_MS, LOOKS, SLOW_MS, MarkerWait
-from kafkacore.producer.transactions import MARKER_LOOKS, Phase, Standing
+from kafkacore.producer.transactions import MARKER_PAUSES_MS, Phase, Standing
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
@@ -108,9 +108,9 @@ def committed(bench: TransactionalBench) -> list[tuple[str, int]]:
 def test_batches_wait_until_the_markers_are_written(bench: TransactionalBench) -> None:
     bench.broker.looks += ["PrepareCommit", "PrepareCommit", "PrepareAbort"]
     assert committed(bench) == [
-        *(("DescribeTransactions", at_ms) for at_ms in (0, 1, 3, 7)),
-        ("Produce", 7),
-        ("EndTxn", 7),
+        *(("DescribeTransactions", at_ms) for at_ms in (0, 1, 2, 3)),
+        ("Produce", 3),
+        ("EndTxn", 3),
     ]
 
 
@@ -136,8 +136,8 @@ def test_a_coordinator_that_has_moved_is_found_before_the_end(bench: Transaction
 def test_markers_that_are_never_written_do_not_keep_them_for_ever(bench: TransactionalBench) -> None:
     bench.broker.looks += ["PrepareCommit"] * 100
     asked = committed(bench)
-    assert asked[-2:] == [("Produce", 127), ("EndTxn", 127)]
-    assert len(asked) == MARKER_LOOKS + 1 + 2
+    assert asked[-2:] == [("Produce", 130), ("EndTxn", 130)]
+    assert len(asked) == len(MARKER_PAUSES_MS) + 1 + 2
 
 
 def test_offsets_wait_too(bench: TransactionalBench) -> None:
