@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Never, Self, overload
 
 import numpy as np
 
@@ -627,6 +627,9 @@ class KafkaProducer(ProducerCore):
             return False
         _close_sender(self._sender, self.config.delivery_timeout_ms / 1000 if timeout is None else timeout)
         return True
+
+    def __reduce__(self) -> Never:
+        raise UsageError("a KafkaProducer belongs to the process that made it; make one in each process")
 
     def __enter__(self) -> Self:
         return self
