@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, overload
 
 from kafkacore import errors
 from kafkacore.clock import Clock
@@ -277,7 +277,7 @@ class KafkaConsumer:
     def _poll_records(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
         if self._unread.chunks:
             self._rewind()
-        records = self._loop.wait(functools.partial(self._fetcher.collect, limit), timeout)
+        records = self._loop.wait(functools.partial(self._fetcher.collect, limit), {}, timeout)
         if records and self._deserializes:
             records = self._deserializers.run(records)
         return records if self._interceptors is None else self._interceptors.on_consume(records)
@@ -302,7 +302,7 @@ class KafkaConsumer:
     def _poll_columns(self, timeout: float | None) -> RecordBatches:
         if self._unread:
             self._rewind()
-        columns = self._loop.wait(self._fetcher.collect_columns, timeout)
+        columns = self._loop.wait(self._fetcher.collect_columns, [], timeout)
         return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
@@ -353,7 +353,7 @@ class KafkaConsumer:
             self._subscription.read_up_to(state, None)
 
     def _poll_up_to(self, tp: TopicPartition, end: int, before: int, wait_s: float) -> tuple[list[Any], int]:
-        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), wait_s)
+        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), [], wait_s)
         return found, self._subscription.state_of(tp).offset
 
     def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
@@ -381,7 +381,7 @@ class KafkaConsumer:
                 self._loop.passed_by()
             while found is None:
                 try:
-                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), None)
+                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, None)
                     if polled and self._deserializes:
                         polled = self._deserializers.run(polled)
                     given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
@@ -802,6 +802,9 @@ class KafkaConsumer:
         loop: ReadLoop | None = self.__dict__.get("_loop")
         if loop is not None and loop.background is not None and not self._driver.closed and not self._driver.forked:
             warn_unclosed(self)  # its background thread leaves the group
+
+    def __reduce__(self) -> Never:
+        raise errors.UsageError("a KafkaConsumer belongs to the process that made it; make one in each process")
 
     def __enter__(self) -> Self:
         return self

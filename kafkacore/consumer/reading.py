@@ -90,11 +90,12 @@ class ReadLoop:
 
     # -- a call -------------------------------------------------------------------------------------------------------------------
 
-    def wait(self, collect: Callable[[], T], timeout: float | None) -> T:
+    def wait(self, collect: Callable[[], T], nothing: Any, timeout: float | None) -> T:
         """Collects, polling the network until there is something.
 
         Args:
             collect: what is false while there is nothing.
+            nothing: what is returned while partitions are being given up.
             timeout: seconds; None for no limit.
         """
         driver, group, topics, fetcher, queue, clock = self._driver, self._group, self._topics, self._fetcher, self._queue, self._clock
@@ -129,7 +130,7 @@ class ReadLoop:
                         group.still_polling(now_ms)
                     self.step(now_ms)
                     if group is not None:
-                        now_ms = self._take_part(group, now_ms)
+                        now_ms = self._take_part(group, now_ms, deadline_ms)
                     if owes:
                         owes = False
                         self._raise_owed()
@@ -142,7 +143,7 @@ class ReadLoop:
                     return found
                 fetcher.send_fetches(now_ms)
             if steps or polled:
-                found = self._collect(collect)
+                found = nothing if group is not None and group.gives_up else self._collect(collect)
                 if steps:
                     self._step_ms = self._next_step_ms(now_ms)
                 if found:
@@ -320,12 +321,12 @@ class ReadLoop:
         if left_over is not None:
             raise left_over
 
-    def _take_part(self, group: GroupMember, now_ms: int) -> int:
+    def _take_part(self, group: GroupMember, now_ms: int, deadline_ms: int) -> int:
         """Carries out what a rebalance changes. Returns the time, which calls of the application have moved on."""
         group.poll_on(now_ms)
         if group.membership.change is None:
             return now_ms
-        group.carry_out()
+        group.carry_out(deadline_ms)
         now_ms = self._clock.now_ms()
         self.step(now_ms)
         return now_ms

@@ -88,6 +88,31 @@ def test_what_the_last_poll_returned_is_committed_when_the_body_ends_well(make, 
     assert offset_of(make, topic) == (None if not auto else 30 if raises is None else 20)
 
 
+@pytest.mark.parametrize("how", ["commit", "commit_async"])
+@pytest.mark.parametrize("end", ["with", "meanwhile"])
+def test_what_the_application_committed_itself_is_not_taken_back(make, topic, left, how: str, end: str) -> None:
+    """Automatic commits know less than it does: that the records before the last poll are processed."""
+    with pytest.raises(Bug), make() as consumer:
+        consumer.subscribe([topic])
+        read(consumer)
+        read(consumer)
+        tp = TopicPartition(topic, 0)
+        answers: list[Any] = []
+        if how == "commit":
+            consumer.commit({tp: 17})
+        else:
+            consumer.commit_async({tp: 17}, lambda offsets, error: answers.append(error))
+            while not answers:
+                consumer.committed(tp)  # goes behind it
+                consumer.commit({})
+            assert answers == [None]
+        if end == "meanwhile":
+            assert consumer._group is not None
+            assert consumer._group.processed() == {}
+        raise Bug
+    assert offset_of(make, topic) == 17
+
+
 def test_in_a_for_loop_the_record_in_hand_is_the_doubtful_one(make, topic, left) -> None:
     with pytest.raises(Bug), make() as consumer:
         consumer.subscribe([topic])

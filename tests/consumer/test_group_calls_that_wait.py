@@ -11,23 +11,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import GUARD_S, Waits, interrupt
 
 from kafkacore import errors
 from kafkacore.consumer import KafkaConsumer
 from kafkacore.errors import Code
-from kafkacore.net.client import NetworkClient
 from kafkacore.producer import KafkaProducer
 from kafkacore.protocol import FindCoordinatorResponse
 from kafkacore.protocol.group import Coordinator
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
-LONG_S = 600
-GUARD_S = 30  # the machine may be busy; what waits without being woken waits for LONG_S
+LONG_S = 600  # much more than GUARD_S: what waits without being woken
 TP = TopicPartition("t", 0)
 
 CALLS: dict[str, Callable[[KafkaConsumer], object]] = {
@@ -108,44 +106,6 @@ def broken(cluster: EmbeddedCluster, member: KafkaConsumer, condition: str) -> I
             cluster.control("FindCoordinator", None)
     else:
         yield
-
-
-class Waits:
-    """Does something once a thread waits for the network."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-        self.act = act
-        self.caller = threading.get_ident()
-        self.status = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
-        self.waits = threading.Event()
-        self.acted_s = 0.0
-        poll = NetworkClient.poll
-
-        def polls(client: NetworkClient, timeout_ms: int, now_ms: int) -> Any:
-            if threading.get_ident() == self.caller and timeout_ms > 0:
-                self.waits.set()
-            return poll(client, timeout_ms, now_ms)
-
-        monkeypatch.setattr(NetworkClient, "poll", polls)
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self) -> None:
-        assert self.waits.wait(GUARD_S)
-        asleep = 0
-        while asleep < 3:  # a signal that comes just before the system call is seen at its end
-            asleep = asleep + 1 if self.status.read_text().rpartition(")")[2].split()[0] == "S" else 0
-            threading.Event().wait(0.001)
-        self.acted_s = time.monotonic()
-        self.act()
-
-    def took_s(self) -> float:
-        self.thread.join()
-        return time.monotonic() - self.acted_s
-
-
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 WAITING = [(call, condition) for condition in CONDITIONS for call in CALLS if condition != "no coordinator" or call in NEED_COORDINATOR]

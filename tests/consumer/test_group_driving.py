@@ -335,9 +335,9 @@ def test_ctrl_c_in_the_listener_leaves_the_rest_to_the_next_poll(interrupted: tu
     change = carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO, THREE}), frozenset({THREE}))
     for _ in interrupted:
         with pytest.raises(KeyboardInterrupt):
-            carrying.member.carry_out()
+            carrying.member.carry_out(0)
         assert not carrying.engine.done
-    carrying.member.carry_out()
+    carrying.member.carry_out(0)
     assert listener.calls == [("revoked", [ONE]), ("assigned", [THREE])]
     assert set(carrying.subscription.partitions) == {TWO, THREE}
     assert carrying.engine.done == [change]
@@ -350,9 +350,9 @@ def test_everything_is_lost_after_an_interrupt_in_the_listener() -> None:
     carrying.subscription.set_assignment([ONE, TWO])
     carrying.engine.change = Change(frozenset({ONE}), False, frozenset({TWO}), None)
     with pytest.raises(KeyboardInterrupt):
-        carrying.member.carry_out()
+        carrying.member.carry_out(0)
     carrying.engine.change = Change(frozenset({ONE, TWO}), True, frozenset(), None)
-    carrying.member.carry_out()
+    carrying.member.carry_out(0)
     assert listener.calls == [("revoked", [ONE]), ("lost", [TWO])]
     assert not carrying.subscription.partitions
 
@@ -362,11 +362,11 @@ def test_an_interrupt_behind_the_assignment_counts_it_as_made() -> None:
     carrying = Carrying(listener, enable_auto_commit=False)
     first = carrying.engine.change = Change(frozenset(), False, frozenset({ONE}), frozenset({ONE}))
     with pytest.raises(KeyboardInterrupt):
-        carrying.member.carry_out()
+        carrying.member.carry_out(0)
     carrying.engine.change = None
     second = Change(frozenset({ONE}), True, frozenset(), None)
     carrying.engine.change = second
-    carrying.member.carry_out()
+    carrying.member.carry_out(0)
     assert carrying.engine.done == [first, second]
     assert listener.calls == [("assigned", [ONE]), ("lost", [ONE])]
 
@@ -427,20 +427,24 @@ class Replacing(Scripted):
             self.change = Change(self.owned, True, frozenset(), None)
 
 
-@given(st.lists(st.tuples(SOME, st.booleans(), st.booleans(), st.booleans()), max_size=12))
-def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigned(changes: list[tuple[Any, bool, bool, bool]]) -> None:
-    """Changes as the engines make them, from what was carried out last; interrupts in the listener, and before a commit."""
+@given(st.lists(st.tuples(SOME, st.booleans(), st.sampled_from(["", "interrupted", "late"]), st.booleans()), max_size=12))
+def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigned(changes: list[tuple[Any, bool, str, bool]]) -> None:
+    """Changes as the engines make them, from what was carried out last; interrupts in the listener and before a commit, and commits that
+    are not answered when poll returns.
+    """
     listener = Follows()
     carrying = Carrying(listener)
     member = carrying.member
     engine = member.membership = Replacing()
-    commits: list[bool] = []
+    commits: list[str] = []
 
-    def commit(change: Change) -> None:
-        if commits and commits.pop():
+    def committed(change: Change, deadline_ms: int) -> bool:
+        found = commits.pop() if commits else ""
+        if found == "interrupted":
             raise KeyboardInterrupt
+        return found != "late"
 
-    member._commit_before = commit
+    member._committed_before = committed
     for wanted, lost, in_commit, in_listener in changes:
         owned = engine.owned
         if owned - wanted:
@@ -450,11 +454,11 @@ def test_a_change_that_replaces_another_leaves_the_listener_with_what_is_assigne
         commits[:] = [in_commit]
         listener.interrupted = in_listener
         with contextlib.suppress(KeyboardInterrupt):
-            member.carry_out()
+            member.carry_out(0)
         if engine.change is None:
             assert listener.held == set(carrying.subscription.partitions)
     commits.clear()
     listener.interrupted = False
-    member.carry_out()
+    member.carry_out(0)
     assert listener.held == set(carrying.subscription.partitions)
     carrying.driver.close()

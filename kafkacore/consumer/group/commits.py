@@ -117,6 +117,7 @@ class OffsetCommits:
         names_member: OffsetFetch names member and epoch, as KIP-848 members do.
         refused: hears of an error about the member, and whom the commit named.
         assigned: whether this consumer reads a partition.
+        taken: hears of offsets that are committed.
 
     Attributes:
         answered: commits with an answer whose callback is still to be called, in order.
@@ -135,6 +136,7 @@ class OffsetCommits:
         names_member: bool = False,
         refused: Callable[[errors.KafkaError, ConsumerGroupMetadata], None] = lambda cause, sent_as: None,
         assigned: Callable[[TopicPartition], bool] = lambda tp: True,
+        taken: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = lambda offsets: None,
     ) -> None:
         self._link = link
         self._names_member = names_member
@@ -142,6 +144,7 @@ class OffsetCommits:
         self._member = member
         self._refused = refused
         self._assigned = assigned
+        self._taken = taken
         self._backoff_ms = retry_backoff_ms
         self._backoff_max_ms = retry_backoff_max_ms
         self._waiting: deque[Commit] = deque()
@@ -312,6 +315,7 @@ class OffsetCommits:
             self._again(commit, errors.UnknownServer(f"the answer leaves out {where}", broker=self._link.broker_id, api=api))
             return
         self.latency_ms.record(response.latency_ms, response.request.sent_ms + response.latency_ms)
+        self._taken(commit.offsets)
         self._end(commit, None)
 
     def _again(self, commit: Commit, cause: errors.KafkaError) -> None:

@@ -93,6 +93,7 @@ class GroupMember:
             names_member=config.group_protocol == "consumer",
             refused=self.membership.commit_refused,
             assigned=lambda tp: tp in subscription.partitions,
+            taken=self._note_committed,
         )
         self._on_commit = on_commit
         self.commits.notes_all = on_commit is not None
@@ -103,6 +104,8 @@ class GroupMember:
         self._auto: Commit | None = None
         self._carrying: Change | None = None
         self._stage = 0
+        self._commit_before: Commit | None = None  # of the change that is being carried out, until it is answered
+        self._commit_until_ms = 0
         self._announced: frozenset[TopicPartition] = frozenset()
         self._calling = ""
         self._silent = False
@@ -116,6 +119,11 @@ class GroupMember:
     def managed(self) -> bool:
         """The group assigns the partitions; False with `assign`, where the group only keeps offsets."""
         return self._subscription.mode in _MANAGED
+
+    @property
+    def gives_up(self) -> bool:
+        """The commit before partitions are given up has no answer yet: of these nothing may be handed out any more."""
+        return self._commit_before is not None
 
     def identity(self) -> ConsumerGroupMetadata:
         return self.membership.metadata if self.managed else ConsumerGroupMetadata(self.group_id)
@@ -165,7 +173,7 @@ class GroupMember:
         if auto is not None and auto.done:
             self._auto = None
             if auto.error is None:
-                self._note_committed(auto.offsets)
+                pass
             elif auto.error.retriable or isinstance(auto.error, errors.StaleMemberEpoch):
                 self._next_commit_ms = now_ms + self._config.retry_backoff_ms
             else:
@@ -197,6 +205,8 @@ class GroupMember:
             offset, epoch = state.offset, state.offset_epoch
             begun = reached(state)
             if begun is not None and begun < offset:
+                if begun < committed.get(tp, begun) <= offset:
+                    continue  # the application has committed some of them itself
                 offset, epoch = begun, state.epoch_before(begun)
             if committed.get(tp) != offset:
                 found[tp] = OffsetAndMetadata(offset, leader_epoch=epoch if epoch >= 0 else None)
@@ -293,7 +303,7 @@ class GroupMember:
         failure = self.membership.failure or self.link.failure
         if failure is not None:
             if (change := self.membership.change) is not None and change.lost:
-                self.carry_out()  # a failure that every poll raises: the application hears first what it has lost
+                self.carry_out(_NEVER_MS)  # a failure that every poll raises: the application hears first what it has lost
             self.membership.failure = self.link.failure = None
             raise failure
 
@@ -308,8 +318,12 @@ class GroupMember:
             if commit.callback is not None:
                 commit.callback(commit.offsets, commit.error)
 
-    def carry_out(self) -> None:
+    def carry_out(self, deadline_ms: int) -> None:
         """Does what the membership wants to change. An interrupt at any stage leaves the rest to the next poll; nothing is called twice.
+
+        Args:
+            deadline_ms: when poll has to return. It waits for a commit; what is left then is the next poll's, and nothing is handed out
+                until then.
 
         Raises:
             Exception: what the listener raised; the change is carried out all the same.
@@ -319,8 +333,8 @@ class GroupMember:
                 self._take_up(change)
                 continue
             if self._stage == 0:
-                if change.revoked and not change.lost:
-                    self._commit_before(change)
+                if change.revoked and not change.lost and not self._committed_before(change, deadline_ms):
+                    return
                 if self.membership.change is not change:  # the generation was lost during the change
                     continue
                 self._stage = 1
@@ -354,6 +368,7 @@ class GroupMember:
             return
         self._stage = 0
         self._carrying = change
+        self._drop_commit_before()
 
     def _end_change(self, change: Change) -> None:
         self._stage = 0
@@ -374,19 +389,37 @@ class GroupMember:
         finally:
             self._calling = ""
 
-    def _commit_before(self, change: Change) -> None:
-        """Commits what was processed before partitions go to other members."""
-        if not self._config.enable_auto_commit or not self.membership.joined:
-            return
-        offsets = {tp: found for tp, found in self.processed().items() if tp in change.revoked}
-        if not offsets:
-            return
+    def _committed_before(self, change: Change, deadline_ms: int) -> bool:
+        """Commits what was processed before partitions go to other members. False when poll has to return before the answer is here."""
+        now_ms = self._driver.clock.now_ms()
+        commit = self._commit_before
+        if commit is None:
+            if not self._config.enable_auto_commit or not self.membership.joined:
+                return True
+            offsets = {tp: found for tp, found in self.processed().items() if tp in change.revoked}
+            commit = self._commit_before = self.commits.commit(offsets, retried=True)
+            self._commit_until_ms = now_ms + min(self._config.default_api_timeout_ms, self._config.max_poll_interval_ms // 2)
+        until_ms = min(deadline_ms, self._commit_until_ms)
+        error: errors.KafkaError | None = None
         try:
-            self.commit(offsets, min(self._config.default_api_timeout_ms, self._config.max_poll_interval_ms // 2))
+            if not self._driver.run(self._advance, lambda: commit.done, max(0, until_ms - now_ms)):
+                if until_ms < self._commit_until_ms:
+                    return False
+                error = commit.error or errors.KafkaTimeoutError("no answer in time")
         except errors.WakeupError:
             raise
-        except errors.KafkaError as error:
+        except errors.KafkaError as cause:
+            error = cause
+        self._drop_commit_before()
+        self.call_back()
+        if (error := error or commit.error) is not None:
             log.warning("group %s: the commit before the rebalance failed, records may come twice: %s", self.group_id, error)
+        return True
+
+    def _drop_commit_before(self) -> None:
+        commit, self._commit_before = self._commit_before, None
+        if commit is not None and not commit.done:
+            self.commits.give_up(commit)
 
     # -- commits ------------------------------------------------------------------------------------------------------------------
 
@@ -430,7 +463,6 @@ class GroupMember:
         self.call_back()
         if commit.error is not None:
             raise commit.error
-        self._note_committed(offsets)
 
     def commit_async(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None) -> None:
         """Commits without waiting; the callback comes with a later poll, commit or close, in the order of the calls."""
@@ -555,6 +587,7 @@ class GroupMember:
 
     def _depart(self, now_ms: int) -> None:
         self.membership.leave(now_ms, self._leaves)
+        self._drop_commit_before()
         self._committed.clear()
         self._stage = 0
         self._carrying = None

@@ -1,0 +1,260 @@
+"""The coordinator's process is stopped (SIGSTOP), or its connections stall in the middle of an answer: a byte of it comes each second.
+
+Every call of a member that waits keeps to its timeout, Ctrl+C ends it, and everything goes on when the broker does.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import GUARD_S, Waits, interrupt
+
+from kafkacore import errors
+from kafkacore.consumer import KafkaConsumer
+from kafkacore.producer import KafkaProducer
+from kafkacore.testing import CLIENTS, EmbeddedCluster
+from kafkacore.types import TopicPartition
+
+TIMEOUT_S = 0.3
+LONG_S = 600
+TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+RECORDS = 100
+
+TIMED: dict[str, Callable[[KafkaConsumer, float], object]] = {
+    "poll": lambda c, s: c.poll(s),
+    "poll_batch": lambda c, s: c.poll_batch(s),
+    "poll after enforce_rebalance": lambda c, s: (c.enforce_rebalance(), c.poll(s)),
+    "poll after subscribe": lambda c, s: (c.subscribe(["t", "u"]), c.poll(s)),
+    "commit": lambda c, s: c.commit({TP: 1}, timeout=s),
+    "committed": lambda c, s: c.committed(OTHER, timeout=s),
+    "position": lambda c, s: (c.seek_to_end(TP), c.position(TP, timeout=s)),
+    "beginning_offsets": lambda c, s: c.beginning_offsets([TP], timeout=s),
+    "end_offsets": lambda c, s: c.end_offsets([TP], timeout=s),
+    "offsets_for_times": lambda c, s: c.offsets_for_times({TP: 1}, timeout=s),
+    "partitions_for": lambda c, s: c.partitions_for("u", timeout=s),
+    "list_topics": lambda c, s: c.list_topics(timeout=s),
+    "unsubscribe": lambda c, s: (c.seek(TP, 3), c.unsubscribe()),
+    "close": lambda c, s: (c.seek(TP, 3), c.close(s)),
+}
+AT_ONCE: dict[str, Callable[[KafkaConsumer], object]] = {
+    "subscribe": lambda c: c.subscribe(["t", "u"]),
+    "pause": lambda c: (c.pause(TP), c.resume(TP)),
+    "seek": lambda c: c.seek(TP, 7),
+    "commit_async": lambda c: c.commit_async({TP: 1}),
+    "assignment": lambda c: (c.assignment(), c.subscription(), c.consumer_group_metadata()),
+    "health": lambda c: (c.health(), c.metrics(detail=True), c.lag(TP), repr(c)),
+}
+NO_ERROR = ("poll", "poll_batch", "poll after enforce_rebalance", "poll after subscribe", "unsubscribe", "close")
+"""What ends without an answer, and says so by its result or not at all."""
+CONDITIONS = ["stopped process", "half an answer"]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+        fill(cluster)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, faults=True) as cluster:
+        fill(cluster)
+        yield cluster
+
+
+def fill(cluster: EmbeddedCluster) -> None:
+    for topic in ("t", "u"):
+        cluster.create_topic(topic, partitions=2)
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send_many("t", [b"v"] * RECORDS, partitions=[0] * RECORDS)
+
+
+@pytest.fixture(params=CONDITIONS)
+def cluster(request: pytest.FixtureRequest) -> EmbeddedCluster:
+    return request.getfixturevalue("processes" if request.param == "stopped process" else "network")
+
+
+@contextmanager
+def stalled(cluster: EmbeddedCluster) -> Iterator[None]:
+    if cluster.processes():
+        cluster.pause_broker(1)
+        status = Path(f"/proc/{cluster.processes()[1].pid}/stat")
+        while status.read_text().rpartition(")")[2].split()[0] != "T":  # the signal takes its time
+            threading.Event().wait(0.001)
+    else:
+        cluster.network.throttle(1, 1, CLIENTS, "from")
+    try:
+        yield
+    finally:
+        if cluster.processes():
+            cluster.resume_broker(1)
+        else:
+            cluster.network.heal()
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator[KafkaConsumer]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "group_id": f"g{abs(hash(request.node.nodeid)) % 10**9}",
+        "group_protocol": request.param,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": LONG_S * 1000,
+        "default_api_timeout_ms": LONG_S * 1000,
+    }
+    consumer = KafkaConsumer("t", **settings)
+    read_all(consumer)
+    yield consumer
+    consumer.close(1)
+
+
+def read_all(consumer: KafkaConsumer) -> None:
+    """Everything from the beginning."""
+    for _ in range(GUARD_S * 20):
+        if {TP, OTHER} <= consumer.assignment():
+            break
+        consumer.poll(0.05, max_records=1)
+    consumer.seek(TP, 0)
+    for _ in range(GUARD_S * 20):
+        if TP in consumer.assignment() and consumer._subscription.state_of(TP).offset == RECORDS:
+            return
+        consumer.poll(0.05)
+    raise AssertionError(consumer.health())
+
+
+@pytest.mark.parametrize("call", TIMED)
+def test_every_call_keeps_to_its_timeout_and_works_again_afterwards(cluster, member, call: str) -> None:
+    if "enforce" in call and member.config.group_protocol == "consumer":
+        pytest.skip("the broker decides when the group rebalances")
+    if call == "unsubscribe":
+        times_out_soon(member)
+    with stalled(cluster):
+        began_s = time.monotonic()
+        if call in NO_ERROR:
+            TIMED[call](member, TIMEOUT_S)
+        else:
+            with pytest.raises(errors.KafkaTimeoutError):
+                TIMED[call](member, TIMEOUT_S)
+        assert time.monotonic() - began_s < GUARD_S, "it waits for no answer"
+    if call == "close":
+        assert member.closed
+        return
+    if call == "unsubscribe":
+        assert not member.assignment()
+        member.subscribe(["t"])
+        read_all(member)
+    else:
+        read_all(member)
+        member.seek(TP, 0)
+        TIMED[call](member, GUARD_S)
+    commits_again(member)
+
+
+def times_out_soon(consumer: KafkaConsumer) -> None:
+    """For what has no timeout of its own."""
+    object.__setattr__(consumer.config, "default_api_timeout_ms", round(TIMEOUT_S * 1000))
+
+
+def commits_again(consumer: KafkaConsumer) -> None:
+    for _ in range(10):  # a rebalance may be going on
+        try:
+            consumer.commit({TP: 5}, timeout=GUARD_S)
+            break
+        except errors.RebalanceInProgress:
+            consumer.poll(1)
+    assert consumer.committed(TP, timeout=GUARD_S).offset == 5
+
+
+@pytest.mark.parametrize("call", AT_ONCE)
+def test_what_needs_no_answer_does_not_wait(cluster, member, call: str) -> None:
+    with stalled(cluster):
+        began_s = time.monotonic()
+        AT_ONCE[call](member)
+        assert time.monotonic() - began_s < GUARD_S
+        member.poll(TIMEOUT_S)
+    read_all(member)
+    commits_again(member)
+
+
+@pytest.mark.parametrize("call", TIMED)
+def test_ctrl_c_ends_each_of_them(cluster, member, monkeypatch, call: str) -> None:
+    if "enforce" in call and member.config.group_protocol == "consumer":
+        pytest.skip("the broker decides when the group rebalances")
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with stalled(cluster):
+            waits = Waits(monkeypatch, lambda: signal.pthread_kill(main, signal.SIGUSR1))
+            with pytest.raises(KeyboardInterrupt):
+                TIMED[call](member, LONG_S)
+            assert waits.took_s() < GUARD_S
+            began_s = time.monotonic()
+            member.close(TIMEOUT_S)
+            assert time.monotonic() - began_s < GUARD_S
+            assert member.closed
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("leader", [False, True])
+def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> None:
+    """One member joins while the broker stands; both have the partitions when it goes on."""
+    second = KafkaConsumer(
+        "t",
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=member.config.group_id,
+        group_protocol=member.config.group_protocol,
+    )
+    with second:
+        if leader:
+            second.poll(0.05)
+        with stalled(cluster):
+            for consumer in (second, member):
+                consumer.poll(TIMEOUT_S)
+        for _ in range(GUARD_S * 10):
+            for consumer in (second, member):
+                consumer.poll(0.05)
+            if len(second.assignment()) == len(member.assignment()) == 1:
+                break
+        assert second.assignment() | member.assignment() == {TP, OTHER}
+
+
+@pytest.mark.parametrize("timeout_s", [0, TIMEOUT_S])
+def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster, timeout_s: float) -> None:
+    """What was read before the stop is committed, so no record comes twice although all partitions were given up."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        group_id=f"h{timeout_s}{bool(cluster.processes())}",
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=LONG_S * 1000,
+        max_poll_records=10,
+    )
+    with consumer:
+        consumer.subscribe(["t"])
+        offsets: list[int] = []
+
+        def read(timeout_s: float) -> int:
+            found = [r.offset for records in consumer.poll(timeout_s).values() for r in records]
+            offsets.extend(found)
+            return len(found)
+
+        while len(offsets) < 20:
+            read(0.1)
+        consumer.enforce_rebalance()
+        with stalled(cluster):
+            assert not any(read(timeout_s) for _ in range(3))
+            assert consumer._group.gives_up
+        for _ in range(GUARD_S * 10):
+            read(0.1)
+            if len(offsets) >= RECORDS:
+                break
+        assert offsets == list(range(RECORDS))
+        assert consumer._group.membership.rebalances == 2
