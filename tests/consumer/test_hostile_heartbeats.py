@@ -166,6 +166,15 @@ def test_a_lie(bend: Bend, version: int, in_group: bool) -> None:
     client.recovers(forgotten=True)
 
 
+@pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
+@pytest.mark.parametrize("topic_id", [b"?" * 16, bytes(16)])
+def test_a_topic_that_nobody_can_name(topic_id: bytes, in_group: bool) -> None:
+    """The coordinator takes its answer for delivered and says nothing more: the member asks for the whole assignment again."""
+    client = LiedTo(in_group=in_group)
+    assert client.lies(given_out((topic_id, [0]))) <= MOST_PER_SECOND
+    client.recovers()
+
+
 @pytest.mark.parametrize("instance_id", [None, "i"], ids=["dynamic", "static"])
 @pytest.mark.parametrize("in_group", [False, True], ids=["new", "in the group"])
 def test_every_error_code(in_group: bool, instance_id: str | None) -> None:

@@ -53,6 +53,7 @@ STATIC_LEAVE_EPOCH = -2
 
 _FIRST_INTERVAL_MS = 5_000  # until the coordinator has named its own
 _FIRST_REGEX_VERSION = 1
+_NAMES_TRIES = 10
 _COORDINATOR = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _NONE: frozenset[TopicPartition] = frozenset()
 
@@ -406,6 +407,8 @@ class ConsumerMembership:
     def _ask_names(self, now_ms: int) -> None:
         self._names_at_ms = now_ms + self._backoff_ms(self._names_tries)
         self._names_tries += 1
+        if self._names_tries % _NAMES_TRIES == 0:
+            self._full = True  # perhaps no topic has this id, or has it any more: the coordinator answers with the whole assignment
         log.debug("group %s: %d topic ids have no name yet", self._settings.group_id, len(self._unknown))
         self._ask_for_names(self._unknown)
 
