@@ -3,8 +3,9 @@
 Rules:
 
 1. `ClusterSnapshot` is immutable. The I/O thread replaces `Metadata.snapshot` as a whole; readers take the reference and need no lock.
-2. A leader epoch never goes back: an answer from a broker that lags behind does not undo what is known (KIP-320). A topic with a new
-   topic id is a new topic, and its epochs start over.
+2. A leader epoch does not go back: an answer from a broker that lags behind does not undo what is known (KIP-320). A topic with a new
+   topic id is a new topic, and its epochs start over. Once all brokers have named older epochs for long, theirs count: what is known was
+   a wrong answer, or is of a cluster that was restored from a backup. Kafka's clients would have to be restarted.
 3. When the next refresh is due is a stored time (`next_update_ms`), so a poll compares two numbers. Whatever changes the need
    recomputes it.
 4. An answer costs as much as it changes. The partitions of a topic stay the bytes that came in until a caller looks at them, and a topic
@@ -35,6 +36,7 @@ ZERO_ID = bytes(16)
 NEVER_MS = 2**62
 """A deadline that is never reached."""
 
+_BEHIND_ANSWERS, _BEHIND_MS = 10, 30_000  # so many answers in a row, and for so long: no broker lags behind like that
 _LAYER_MIN = 32  # topics that a layer may hold however few there are below it
 _LEADER_NOT_AVAILABLE = 5
 _REBOOTSTRAP_REQUIRED = 129
@@ -307,6 +309,7 @@ class Metadata:
         self._new_topics: set[str] = set()  # asked for, not yet answered
         self._incomplete: set[str] = set()  # the last answer about them was no description, so they are asked for again
         self._incomplete_due_ms = NEVER_MS
+        self._behind: dict[str, tuple[int, int]] = {}  # topic -> answers in a row that were older than what is known, and since when
         self._changed_in: dict[str, int] = {}  # topic -> the version that changed it last, oldest first
         self._wanted = False  # an update was asked for
         self._request_version = 0  # counts requests for an update, to see the ones made while an answer is under way
@@ -467,6 +470,7 @@ class Metadata:
         del self._topics[name]
         self._new_topics.discard(name)
         self._incomplete.discard(name)
+        self._behind.pop(name, None)
 
     def _backoff(self, attempts: int) -> int:
         term = self._backoff_ms * 2.0 ** min(attempts, 30) * self._rng.uniform(0.8, 1.2)
@@ -526,7 +530,9 @@ class Metadata:
             name = data.name
             if name is None:
                 continue  # asked by id, and the id is unknown: nothing to file it under
-            info, again = _take_topic(name, data, old.topics.get(name))
+            info, again, behind = _take_topic(name, data, old.topics.get(name))
+            if behind or name in self._behind:
+                info, again = self._take_behind(name, data, info, again, behind, now_ms)
             if again:
                 incomplete.add(name)
             refused = refused or info.error is not None
@@ -562,6 +568,18 @@ class Metadata:
             self._note_incomplete(incomplete, partial, topics, now_ms)
             self._plan()
             self._changed.notify_all()
+
+    def _take_behind(self, name: str, data: Any, info: TopicInfo, again: bool, behind: bool, now_ms: int) -> tuple[TopicInfo, bool]:
+        """A topic of which an answer named older leader epochs than are known, or the one before did."""
+        if not behind:
+            del self._behind[name]
+            return info, again
+        count, since_ms = self._behind.get(name, (0, now_ms))
+        if count + 1 < _BEHIND_ANSWERS or now_ms - since_ms < _BEHIND_MS:
+            self._behind[name] = count + 1, since_ms
+            return info, again
+        self._behind.pop(name, None)
+        return _take_topic(name, data, None)[:2]
 
     def _note_changes(self, old: Mapping[str, TopicInfo], topics: Mapping[str, TopicInfo]) -> None:
         """Files the topics that are another TopicInfo under the newest version, behind all others; the lock is held."""
@@ -698,8 +716,8 @@ class Metadata:
             self._changed.notify_all()
 
 
-def _take_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool]:
-    """Joins a topic of a response with what is known; also returns whether it should be asked for again soon."""
+def _take_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool, bool]:
+    """Joins a topic of a response with what is known; also returns whether it should be asked for again soon, and whether it is older."""
     table = data.partitions
     if type(table) is not PartitionTable or data.error_code:
         return _merge_topic(name, data, data.partitions, old)
@@ -711,15 +729,15 @@ def _take_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo,
                 return _merge_topic(name, data, table.structs(), old)
         elif table.same(known):
             if old.topic_id == topic_id and old.is_internal == data.is_internal:
-                return old, table.incomplete
+                return old, table.incomplete, False
         elif table.is_behind(known):
             return _merge_topic(name, data, table.structs(), old)
     elif old is not None:
         return _merge_topic(name, data, table.structs(), old)
-    return TopicInfo(name, topic_id, table, data.is_internal), table.incomplete
+    return TopicInfo(name, topic_id, table, data.is_internal), table.incomplete, False
 
 
-def _merge_topic(name: str, data: Any, parts: Iterable[Any], old: TopicInfo | None) -> tuple[TopicInfo, bool]:
+def _merge_topic(name: str, data: Any, parts: Iterable[Any], old: TopicInfo | None) -> tuple[TopicInfo, bool, bool]:
     """As `_take_topic`, partition by partition."""
     topic_id = bytes(data.topic_id) if data.topic_id is not None else ZERO_ID
     if old is not None and topic_id != ZERO_ID and old.topic_id not in (ZERO_ID, topic_id):
@@ -728,15 +746,16 @@ def _merge_topic(name: str, data: Any, parts: Iterable[Any], old: TopicInfo | No
         error = errors.from_code(data.error_code, topic=name, api="Metadata")
         again = error.retriable
         if old is not None and again and old.partitions:
-            return old._replace(error=error), True  # a broker that does not know it yet does not unmake it
-        return TopicInfo(name, topic_id, [], bool(data.is_internal), error), again
-    again = False
+            return old._replace(error=error), True, False  # a broker that does not know it yet does not unmake it
+        return TopicInfo(name, topic_id, [], bool(data.is_internal), error), again, False
+    again = behind = False
     partitions = []
     for part in parts:
         known = None if old is None else old.partition(part.partition_index)
         epoch = part.leader_epoch
         if known is not None and epoch >= 0 and known.leader_epoch > epoch:
             partitions.append(known)  # the answer is older than what is known
+            again = behind = True
             continue
         if part.error_code and part.error_code != _REPLICA_NOT_AVAILABLE:
             again = True
@@ -748,7 +767,7 @@ def _merge_topic(name: str, data: Any, parts: Iterable[Any], old: TopicInfo | No
             PartitionInfo(part.partition_index, leader, epoch, part.replica_nodes, part.isr_nodes, part.offline_replicas or ())
         )
     partitions.sort(key=_index)
-    return TopicInfo(name, topic_id, partitions, bool(data.is_internal), None), again
+    return TopicInfo(name, topic_id, partitions, bool(data.is_internal), None), again, behind
 
 
 def _with_leaders(info: TopicInfo, changed: Mapping[int, PartitionInfo]) -> TopicInfo:

@@ -142,6 +142,38 @@ def test_leader_epochs_never_go_back(case: Case) -> None:
     assert case.metadata.snapshot.leader(TP) == Node(2, "h2", 9002, "r2")
 
 
+def test_an_epoch_that_no_broker_knows_any_more_is_given_up(case: Case) -> None:
+    """It was a wrong answer, or the cluster was restored from a backup: the leader refuses it, or there is no such leader."""
+    case.update(topic("t", (1, 5)))
+    case.update(topic("t", (77, 2**31 - 1)))
+    case.update(topic("t", (2, 6)))
+    began_ms, answers = case.clock.now_ms(), 0
+    while case.metadata.snapshot.leader_epoch(TP) != 6:
+        assert case.metadata.snapshot.leader_epoch(TP) == 2**31 - 1
+        case.clock.advance(case.due_ms())
+        case.update(topic("t", (2, 6)))
+        answers += 1
+    assert 30_000 <= case.clock.now_ms() - began_ms <= 40_000
+    assert answers <= 60
+    assert case.metadata.snapshot.leader(TP) == Node(2, "h2", 9002, "r2")
+    case.clock.advance(1)
+    assert case.due_ms() > 1_000
+
+
+def test_a_broker_that_lags_behind_is_not_believed_beside_others(case: Case) -> None:
+    case.update(topic("t", (1, 5)))
+    for _ in range(100):
+        for _ in range(9):
+            case.clock.advance(10_000)
+            case.update(topic("t", (2, 4)))
+        case.update(topic("t", (1, 5)))
+        assert case.metadata.snapshot.leader_epoch(TP) == 5
+    for _ in range(100):
+        case.clock.advance(1)
+        case.update(topic("t", (2, 4)))
+    assert case.metadata.snapshot.leader_epoch(TP) == 5
+
+
 def test_a_broker_without_epochs_is_believed(case: Case) -> None:
     case.update(topic("t", (1, 5)))
     case.update(topic("t", (2, -1)))
