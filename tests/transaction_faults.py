@@ -20,7 +20,7 @@ from kafkacore.testing import CLIENTS, Delay, Disconnect, EmbeddedCluster
 
 BROKERS = (1, 2, 3)
 COORDINATOR_PARTITIONS = 2
-TRANSACTION_TIMEOUT_MS = 20_000
+TRANSACTION_TIMEOUT_MS = 60_000
 FAULT_S = 0.06
 """How long a fault lasts at most, while nothing gets through."""
 DELAY_MS = 8

@@ -26,7 +26,7 @@ from kafkacore.producer.txn_requests import TransactionRequests
 from kafkacore.protocol import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kafkacore.records import PartitionReader
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SEEDS, SEEDS_EACH = 200, 10
 NONE: Collection[str] = ()
@@ -39,6 +39,13 @@ def test_transactions_under_faults_keep_their_promises(first: int) -> None:
         figures = TransactionSoak(seed).run()
         assert figures["findings"] == [], {name: figure for name, figure in figures.items() if name != "examples"}
         assert figures["records"] > 0 and figures["looks"] > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_transactions_while_brokers_read_their_logs_again(seed: int) -> None:
+    """Producers, aborted transactions and high watermarks come from recovery."""
+    figures = TransactionSoak(seed, strikes=5, disk=True, kinds=["kill broker", "kill coordinator", "move leader"]).run()
+    assert figures["findings"] == [], figures
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -95,7 +102,7 @@ def numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def commits_before_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     next_ask = TransactionEngine.next_ask
     monkeypatch.setattr(TransactionEngine, "next_ask", lambda self, has_batches, *rest: next_ask(self, False, *rest))
-    monkeypatch.setattr(TransactionRequests, "_awaits_batches", False)
+    monkeypatch.setattr(TransactionEngine, "awaits_batches", False)
 
 
 def keeps_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +148,7 @@ def takes_no_for_yes(monkeypatch: pytest.MonkeyPatch) -> None:
 def keeps_batches_of_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are sent in the next transaction."""
     commits_before_batches(monkeypatch)
-    monkeypatch.setattr(TransactionRequests, "_fail_records", lambda self: False)
+    monkeypatch.setattr(TransactionRequests, "_fail_records", lambda self, *rest: False)
 
 
 def sends_offsets_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +293,7 @@ PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
     (ignores_aborted_ranges, {"ABORTED_READ"}, {"kinds": NONE}),
     (keeps_aborted_ranges, {"TORN", "LOST", "SKIPPED"}, {"kinds": NONE}),
 ]
-MOST_SEEDS = 8
+MOST_SEEDS = 12
 
 
 @pytest.mark.parametrize(("fault", "expected", "options"), PLANTED, ids=[fault.__name__ for fault, _, _ in PLANTED])
@@ -296,7 +303,7 @@ def test_a_planted_fault_is_found_within_a_few_seeds(
     fault(monkeypatch)
     found: list[str] = []
     for seed in range(MOST_SEEDS):
-        soak = TransactionSoak(seed, network=False, strikes=4, wait_s=1, **options)
+        soak = TransactionSoak(seed, network=False, strikes=4, wait_s=2, **options)
         soak.run()
         found += soak.findings
         if expected & {finding.split(":")[0] for finding in soak.findings}:
