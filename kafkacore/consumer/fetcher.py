@@ -26,6 +26,7 @@ Source: Kafka's Fetcher, FetchCollector and CompletedFetch; KIP-227 (sessions), 
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import logging
@@ -190,8 +191,9 @@ class Fetcher:
         Returns:
             How many were sent.
         """
-        self.wants_fetch = False
-        self._start_waits(now_ms)
+        self._queue.wants_fetch = False
+        if self._backing_off or self._fresh_preferred:
+            self._start_waits(now_ms)
         self._note_changes(now_ms)
         in_flight = self._in_flight
         stale = self._queue.stale
@@ -335,17 +337,12 @@ class Fetcher:
 
     def _send(self, node: Node, session: FetchSession, now_ms: int) -> None:
         plan = session.plan()
-        limits = self._limits
-
-        def answered(response: ClientResponse) -> None:
-            self._answered(node.id, session, plan, response)
-
         request = self._client.new_client_request(
             node.id,
             FetchRequest,
-            lambda version: plan.build(version, limits),
+            functools.partial(plan.build, limits=self._limits),
             now_ms,
-            callback=answered,
+            callback=functools.partial(self._answered, node.id, session, plan),
             max_version=None if plan.by_id else MAX_VERSION_BY_NAME,
             left=PartitionData,
         )
@@ -358,7 +355,7 @@ class Fetcher:
 
     def _answered(self, node_id: int, session: FetchSession, plan: FetchPlan, response: ClientResponse) -> None:
         self._in_flight.discard(node_id)
-        self.wants_fetch = True
+        self._queue.wants_fetch = True
         answer = response.response
         if answer is None:
             session.handle_error()
@@ -739,6 +736,8 @@ class Fetcher:
         if self._backing_off:
             return 0
         retries = self._retries
+        if not retries and not self._unready:
+            return None
         while retries and retries[0][0] != retries[0][2].retry_at_ms:
             heapq.heappop(retries)  # it has moved on since
         waits = [self._client.poll_delay_ms(node, now_ms) for node in self._unready]

@@ -316,9 +316,9 @@ class ReadLoop:
         self._fetcher.begin()
         if self.background is None:
             self.background = BackgroundThread(self._driver, self, group.membership, f"kafkacore-consumer-{group.group_id}")
-        left_over, self._left_over = self._left_over, None
         group.enter_poll(now_ms)
-        if left_over is not None:
+        if self._left_over is not None:
+            left_over, self._left_over = self._left_over, None
             raise left_over
 
     def _take_part(self, group: GroupMember, now_ms: int, deadline_ms: int) -> int:

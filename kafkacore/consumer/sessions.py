@@ -61,10 +61,11 @@ class FetchPlan:
         to_forget: the partitions that the broker shall look at no longer, with their topic ids.
         session_id, epoch: the session it belongs to.
         by_id: topics can be named by id, so versions 13 and up are allowed.
+        is_full: it names all its partitions.
         answered: after `FetchSession.handle_response`, per topic of the answer its id, rows, and in their order what the answer says.
     """
 
-    __slots__ = ("answered", "by_id", "epoch", "names", "rows", "session_id", "to_forget", "topics")
+    __slots__ = ("answered", "by_id", "epoch", "is_full", "names", "rows", "session_id", "to_forget", "topics")
 
     def __init__(
         self,
@@ -81,14 +82,10 @@ class FetchPlan:
         self.to_forget = to_forget
         self.session_id = session_id
         self.epoch = epoch
+        self.is_full = epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self.by_id = by_id
         self.names = names
         self.answered: list[tuple[bytes, list[FetchRow], FetchedPartitions | list[PartitionData]]] = []
-
-    @property
-    def is_full(self) -> bool:
-        """True for a fetch that names all its partitions."""
-        return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
     def build(self, version: int, limits: FetchLimits) -> FetchRequest:
         """The request in one version. Its partitions are rows, which change with the session's next plan."""

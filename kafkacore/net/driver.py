@@ -279,16 +279,13 @@ class CallerDriver:
             errors.KafkaError: an attempt failed for a reason that waiting does not end, for example a wrong password. Raised once per
                 attempt; the next call makes the next attempt when the reconnect back-off has passed.
         """
-        self._poll(timeout_ms, now_ms)
-        if self.metadata.unraised is not None:
-            self.raise_failure()
-
-    def _poll(self, timeout_ms: int, now_ms: int) -> None:
         if self._woken:
             self.check_woken()
         self.client.poll(0 if timeout_ms < 0 else _LONGEST_WAIT_MS if timeout_ms > _LONGEST_WAIT_MS else timeout_ms, now_ms)
         if self._woken:
             self.check_woken()
+        if self.metadata.unraised is not None:
+            self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raises what a failed attempt left for the caller, once."""
@@ -325,7 +322,9 @@ class CallerDriver:
                 if now_ms >= deadline_ms:
                     return False
                 wait_ms = min(wait_ms, deadline_ms - now_ms)
-            self._poll(wait_ms, now_ms)
+            self.check_woken()
+            self.client.poll(max(0, min(wait_ms, _LONGEST_WAIT_MS)), now_ms)
+            self.check_woken()
             if not done():
                 self.raise_failure()
             now_ms = self.clock.now_ms()
