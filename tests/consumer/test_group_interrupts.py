@@ -25,7 +25,7 @@ from kafkacore.types import TopicPartition
 from tests.interrupter import Interrupter
 
 PARTITIONS = 3
-RECORDS = 6_000
+RECORDS = 9_000
 BATCHES = 30  # records of three batches, one for each partition
 
 
@@ -260,7 +260,7 @@ def test_ctrl_c_at_any_line_of_a_call_that_joins_or_leaves(make, observer, call:
             consumer.unsubscribe()
         consumer.subscribe(["t"])
         reading.read_some()
-        if not interrupted or sum(reading.next.values()) > RECORDS * 0.8:
+        if not interrupted or max(reading.next.values()) > RECORDS / PARTITIONS * 0.9:  # they are not read evenly
             break
     assert at >= 30
     reading.check_committed()
