@@ -633,7 +633,7 @@ class Sender(SenderCore):
             self._nap_gate.acquire(timeout=self._nap_s)
             if not self._io.acquire(blocking=False):
                 self._watching = True
-                if self._io.locked():
+                if self._io.locked() and not self._forced:            # then callers leave, and open each other's gates only
                     self._nap_gate.acquire()
                 self._watching = False
                 return -1                                             # nap again: callers come one after the other
