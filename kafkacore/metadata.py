@@ -18,9 +18,10 @@ Source: Kafka's Metadata, MetadataCache, ProducerMetadata; KIP-320, KIP-526, KIP
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import _codec, errors
@@ -304,6 +305,7 @@ class Metadata:
         self._topic_idle_ms = topic_idle_ms
         self._rng = rng or random.Random()
         self._changed = threading.Condition(threading.Lock())
+        self._watchers: list[Callable[[], object]] = []
         self._bootstrap: tuple[Node, ...] = ()
         self._topics: dict[str, int] = {}  # name -> last use
         self._new_topics: set[str] = set()  # asked for, not yet answered
@@ -567,7 +569,7 @@ class Metadata:
             self._note_changes(old.topics, topics)
             self._note_incomplete(incomplete, partial, topics, now_ms)
             self._plan()
-            self._changed.notify_all()
+            self._announce()
 
     def _take_behind(self, name: str, data: Any, info: TopicInfo, again: bool, behind: bool, now_ms: int) -> tuple[TopicInfo, bool]:
         """A topic of which an answer named older leader epochs than are known, or the one before did."""
@@ -617,13 +619,13 @@ class Metadata:
             self._wanted = True
             self._record(error)
             self._plan()
-            self._changed.notify_all()
+            self._announce()
 
     def note_attempt(self, error: KafkaError) -> None:
         """Records why a broker could not be asked (connection refused, unknown host); waiting callers can name it."""
         with self._changed:
             self._record(error)
-            self._changed.notify_all()
+            self._announce()
 
     def _record(self, error: KafkaError) -> None:
         self.last_error = error
@@ -675,7 +677,7 @@ class Metadata:
                 )
                 self.version += 1
                 self._note_changes(old.topics, replaced)
-                self._changed.notify_all()
+                self._announce()
             return updated
 
     # ---- user threads
@@ -709,11 +711,32 @@ class Metadata:
                     return self.version > last_version
             return True
 
+    def watch(self, fn: Callable[[], object]) -> None:
+        """Has `fn` called once, by any thread, when an `await_update` would look again: it must not wait, nor call this object.
+
+        A caller that may not wait asks `await_update` with no time left after this, and again when `fn` was called.
+        """
+        with self._changed:
+            self._watchers.append(fn)
+
+    def unwatch(self, fn: Callable[[], object]) -> None:
+        """Ends `watch`, if `fn` was not called yet."""
+        with self._changed, contextlib.suppress(ValueError):
+            self._watchers.remove(fn)
+
+    def _announce(self) -> None:
+        """Wakes whoever waits for something new; the lock is held."""
+        self._changed.notify_all()
+        if self._watchers:
+            watchers, self._watchers = self._watchers, []
+            for fn in watchers:
+                fn()
+
     def close(self) -> None:
         """Wakes every waiter with ClosedError."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._announce()
 
 
 def _take_topic(name: str, data: Any, old: TopicInfo | None) -> tuple[TopicInfo, bool, bool]:

@@ -269,15 +269,22 @@ class KafkaConsumer:
             errors.MaxPollExceeded: poll was not called for max_poll_interval_ms, so the member left its group; the next poll joins again.
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """
+        limit = self._limit(max_records)
+        return self._loop.hand_over(functools.partial(self._poll_records, limit, timeout))
+
+    def _limit(self, max_records: int | None) -> int:
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
-        return self._loop.hand_over(functools.partial(self._poll_records, limit, timeout))
+        return limit
 
     def _poll_records(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
         if self._unread.chunks:
             self._rewind()
-        records = self._loop.wait(functools.partial(self._fetcher.collect, limit), {}, timeout)
+        return self._handed(self._loop.wait(functools.partial(self._fetcher.collect, limit), {}, timeout))
+
+    def _handed(self, records: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records on their way to the caller."""
         if records and self._deserializes:
             records = self._deserializers.run(records)
         return records if self._interceptors is None else self._interceptors.on_consume(records)
@@ -302,7 +309,9 @@ class KafkaConsumer:
     def _poll_columns(self, timeout: float | None) -> RecordBatches:
         if self._unread:
             self._rewind()
-        columns = self._loop.wait(self._fetcher.collect_columns, [], timeout)
+        return self._handed_columns(self._loop.wait(self._fetcher.collect_columns, [], timeout))
+
+    def _handed_columns(self, columns: list[RecordColumns]) -> RecordBatches:
         return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
@@ -381,13 +390,61 @@ class KafkaConsumer:
                 self._loop.passed_by()
             while found is None:
                 try:
-                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, None)
-                    if polled and self._deserializes:
-                        polled = self._deserializers.run(polled)
-                    given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
-                    chunks = deque([Chunk(tp, records) for tp, records in given.items()])
-                    self._unread.chunks, self._loop.in_hand = chunks, None
-                    self._fetcher.begin()  # the chunks say where the loop stands
+                    self._begin_chunks(self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, None))
+                except BaseException:
+                    self._loop.give_back()
+                    raise
+                found = self._unread.next()
+            return found
+
+    def _begin_chunks(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Gives records to the `for` loop."""
+        if polled and self._deserializes:
+            polled = self._deserializers.run(polled)
+        given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
+        chunks = deque([Chunk(tp, records) for tp, records in given.items()])
+        self._unread.chunks, self._loop.in_hand = chunks, None
+        self._fetcher.begin()  # the chunks say where the loop stands
+
+    # -- reading where no thread may wait (asyncio): what is there already, or None ---------------------------------------------------
+
+    def _await_records(self, timeout: float | None) -> bool:
+        """Waits until there may be something to take; hands out nothing."""
+
+        def wait() -> bool:
+            found = self._loop.wait(self._fetcher.is_ready, False, timeout)
+            self._loop.in_hand = None
+            return found
+
+        return self._loop.hand_over(wait)
+
+    def _take_records(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]] | None:
+        def take() -> dict[TopicPartition, list[ConsumerRecord]] | None:
+            if self._unread.chunks:
+                self._rewind()
+            found = self._loop.at_once(lambda: self._fetcher.collect(limit))
+            return None if found is None else self._handed(found)
+
+        return self._loop.hand_over(take)
+
+    def _take_batch(self) -> RecordBatches | None:
+        def take() -> RecordBatches | None:
+            if self._unread.chunks:
+                self._rewind()
+            found = self._loop.at_once(self._fetcher.collect_columns)
+            return None if found is None else self._handed_columns(found)
+
+        return self._loop.hand_over(take)
+
+    def _take_chunk(self) -> Iterator[ConsumerRecord] | None:
+        with self._driver:
+            found = self._unread.next()
+            if found is None:
+                try:
+                    polled = self._loop.at_once(lambda: self._fetcher.collect(self.config.max_poll_records))
+                    if polled is None:
+                        return None
+                    self._begin_chunks(polled)
                 except BaseException:
                     self._loop.give_back()
                     raise

@@ -609,6 +609,17 @@ class Fetcher:
         finally:
             queue.put_back()
 
+    def is_ready(self) -> bool:
+        """Whether the next `collect` has something to read; it may turn out to hold no records.
+
+        Raises:
+            errors.KafkaError: as `collect`, for what brokers answered.
+        """
+        try:
+            return self._next_fetch() is not None
+        except errors.KafkaError as error:
+            self._raise_located(error)
+
     def give_back(self, taken: Mapping[TopicPartition, Sequence[ConsumerRecord] | RecordColumns]) -> None:
         """Moves positions back before records that will not reach the application after all: Ctrl+C, an error on the way."""
         for tp, records in taken.items():

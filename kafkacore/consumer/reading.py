@@ -181,6 +181,34 @@ class ReadLoop:
         if self._entries + 1 == self._driver.entries:
             self._entries += 1
 
+    def at_once(self, collect: Callable[[], T]) -> T | None:
+        """Collects what is there already, without a step.
+
+        Returns:
+            None when there is nothing, or when something else has to be done first; `wait` does it.
+        """
+        group = self._group
+        now_ms = self._clock.now_ms()
+        if self._topics.owed or self._metadata.unraised is not None or not self._is_settled(now_ms):
+            return None
+        if self._driver.woken or (group is not None and (group.has_news or group.gives_up)):
+            return None
+        undisturbed = self._driver.entries == self._entries + 1
+        if group is not None:
+            self._enter_group(group, now_ms)
+        try:
+            self.in_hand = found = collect()
+        except errors.OffsetOutOfRange:
+            return None  # asked for again: `wait` says which offsets there are
+        if not found:
+            return None
+        self.polls.mark(now_ms)
+        if self._fetcher.wants_fetch:
+            self._send_ahead()
+        if undisturbed:
+            self._left(now_ms)
+        return found
+
     def hand_over(self, call: Callable[[], T]) -> T:
         """Makes a call that returns what `wait` collected. If it ends otherwise, the records come with the next call.
 
@@ -211,7 +239,7 @@ class ReadLoop:
         """Ctrl+C, or a broker that refuses, before records reached the caller: they come with the next poll."""
         self._entries = -1
         found = self.in_hand
-        if found:
+        if found and found is not True:  # which is the answer of is_ready
             if not isinstance(found, dict):
                 found = {TopicPartition(c.topic, c.partition): c for c in found if c is not None}
             self._fetcher.give_back(found)

@@ -134,6 +134,29 @@ cdef class BufferPool:
             self.distribute()
             raise
 
+    def watch(self, Py_ssize_t nbytes, gate not None):
+        """Queues for memory without waiting: what is granted stays with the waiter until `unwatch`, and can be allocated right after it.
+
+        Args:
+            nbytes: how much.
+            gate: its release() is called, on any thread, when so much is granted, or when the pool is closed.
+
+        Returns:
+            What `unwatch` takes.
+        """
+        cdef PoolWaiter waiter = PoolWaiter(min(nbytes, self.total_bytes))
+        waiter.gate = gate
+        if self._closed:
+            gate.release()
+            return waiter
+        self._waiters.append(waiter)
+        self.distribute()
+        return waiter
+
+    def unwatch(self, PoolWaiter waiter not None):
+        """Ends what `watch` began."""
+        self.abandon(waiter)
+
     cdef PooledBuffer wait(self, PoolWaiter waiter, int64_t max_block_ms, before_wait):
         """Until the waiter has its bytes; returns a kept buffer if it was given one."""
         try:

@@ -292,7 +292,7 @@ cdef class ProducerCore:
 
     def _append_many(self, TopicQueue queue, ColumnSource values, ColumnSource keys, headers, const int32_t[::1] partitions,
                      int64_t timestamp_ms, const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms=0):
-        """Appends all records in order; progress says how far it came when this raises.
+        """Appends the records from number `progress.done` on, in order; progress says how far it came when this raises.
 
         headers: None, the encoded headers of every record (bytes), a list with one encoded array or None per record, or a HeaderColumn.
         waited_ms: what the first record has waited for already.
@@ -320,7 +320,7 @@ cdef class ProducerCore:
             self._append_columns(queue, values, keys, now, timestamps, progress, waited_ms)
             return
         run = choose and headers is None and keys is None and values.c.kind == KC_COL_LIST
-        i = -1
+        i = progress.done - 1
         while i + 1 < n:
             i += 1
             if run and queue.sticky.open is not None and queue.sticky.open.count:
@@ -417,7 +417,7 @@ cdef class ProducerCore:
     cdef _append_columns(self, TopicQueue queue, ColumnSource values, ColumnSource keys, int64_t timestamp_ms,
                          const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms):
         """Records for the sticky partition out of columns in memory: whole runs are written by one C loop per batch."""
-        cdef int64_t i = 0, j, n = values.count, started_ms = 0
+        cdef int64_t i = progress.done, j, n = values.count, started_ms = 0
         cdef bint timed = False
         cdef int bad = 0
         cdef int32_t slot, index

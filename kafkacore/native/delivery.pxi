@@ -49,7 +49,7 @@ cdef class Delivery:
     cdef list callbacks                       # flat: future, fn, future, fn
     cdef list done_callbacks
     cdef list waiters                         # locks to release
-    cdef dict loops                           # event loop -> its waiting futures
+    cdef dict loops                           # event loop -> its waiting futures, and (RecordFuture, fn) to call there
     cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave
     cdef int32_t many_slot
 
@@ -200,7 +200,7 @@ cdef class Delivery:
         if loops is not None:
             for loop, futures in loops.items():
                 try:
-                    loop.call_soon_threadsafe(_resolve_loop_futures, futures)
+                    loop.call_soon_threadsafe(_finish_on_loop, futures)
                 except RuntimeError:                       # the loop was closed: nobody can be waiting on it
                     _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
                 except KeyboardInterrupt as stop:
@@ -269,6 +269,9 @@ cdef class Delivery:
         cdef list waiting = []
         self._check_process()
         future = loop.create_future()
+        driver = self.driver
+        if isinstance(driver, SenderCore) and (<SenderCore> driver).awaited is not None:
+            (<SenderCore> driver).awaited(loop)                # first: between the next look and the append nothing may let _publish in
         if self.state == DELIVERY_FINISHED:
             future.set_result(None)
             return future
@@ -277,15 +280,54 @@ cdef class Delivery:
         self.loops.setdefault(loop, waiting).append(future)
         return future
 
+    cdef bint call_on_loop(self, loop, RecordFuture future, fn) except -1:
+        """Has fn(metadata, error) called by an event loop, with all others of this delivery by one call_soon_threadsafe."""
+        cdef dict fresh = {}
+        cdef list waiting = []
+        cdef tuple item = (future, fn)
+        self._check_process()
+        if self.state == DELIVERY_FINISHED:
+            return False
+        if self.loops is None:
+            self.loops = fresh
+        self.loops.setdefault(loop, waiting).append(item)
+        return True
+
     def observe(self, int32_t records):
         """Counts records whose outcome somebody will look at."""
         self.looked_at += records
 
 
-def _resolve_loop_futures(futures):
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def _finish_on_loop(list items):
+    """What an event loop does when a delivery is finished."""
+    for item in items:
+        if type(item) is tuple:
+            _call_on_delivery(<RecordFuture> (<tuple> item)[0], (<tuple> item)[1])
+        elif not item.done():
+            item.set_result(None)
+
+
+cdef _call_on_delivery(RecordFuture future, fn):
+    try:
+        error = future_error(future)
+        fn(None if error is not None else future_metadata(future), error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        _append_log.exception("on_delivery callback failed for a record of %s-%d", future.delivery.queue.topic, future.delivery.queue.index)
+
+
+def on_delivery_in_loop(RecordFuture future not None, loop, fn):
+    """Has an event loop call fn(metadata, error) when a record's outcome is known; with it, its outcome counts as looked at.
+
+    Args:
+        future: of the record.
+        loop: an asyncio event loop; the call comes from its thread.
+        fn: the callback. All callbacks of a batch come with one wake-up of the loop.
+    """
+    future_look(future)
+    if not future.delivery.call_on_loop(loop, future, fn):
+        loop.call_soon_threadsafe(_finish_on_loop, [(future, fn)])
 
 
 cdef _release_quietly(lock):

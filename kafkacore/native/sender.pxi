@@ -332,6 +332,8 @@ cdef class SenderCore:
     cdef public bint _disorder                # a pass was cut short, and `_recover` has not put things in order yet
     cdef public bint _watching                # the Sender thread sleeps until `_io` is free
     cdef Delivery _awaited                    # what the caller that drives waits for
+    cdef public object awaited                # called with an event loop that is about to wait for a delivery
+    cdef readonly int64_t _passes_by          # passes made by event loops
 
     def __cinit__(self, *args, **kwargs):
         self.stats = ProducerStats()
@@ -638,18 +640,55 @@ cdef class SenderCore:
                     return True
                 self.guarded_pass(now_ms, deadline_ms - now_ms if deadline_ms < LOOKING else LOOKING)
         except BaseException as error:
-            self._disorder = True
-            while self._disorder:
-                try:
-                    self._put_in_order(error)
-                    break
-                except KeyboardInterrupt:              # again: things are put in order first, then the first one goes on
-                    pass
+            self.put_in_order(error)
             raise
         finally:
             self._awaited = None
             self._owner = None
         return delivery.state == DELIVERY_FINISHED
+
+    cdef int put_in_order(self, error) except -1:
+        """After an error that goes on to whoever drives."""
+        self._disorder = True
+        while self._disorder:
+            try:
+                self._put_in_order(error)
+                break
+            except KeyboardInterrupt:                  # again: things are put in order first, then the first one goes on
+                pass
+        return 0
+
+    def pass_by(self):
+        """One pass, which waits for nothing, by a thread that may not wait: that of an event loop.
+
+        Returns:
+            False when another thread drives, and no pass was made.
+        """
+        if self._forced or not self._io.acquire(False):
+            return False
+        self._calls += 1
+        self._passes_by += 1
+        self._owner = PyThread_get_thread_ident()
+        try:
+            self.guarded_pass(time_of(self._clock), 0)
+        except BaseException as error:
+            self.put_in_order(error)
+            raise
+        finally:
+            self._owner = None
+            self._io.release()
+        if self._callers or self._watching:
+            self._leave()
+        return True
+
+    def stand_in_line(self, gate not None):
+        """Has gate.release() called when another thread may drive, for a thread that cannot wait for that. It looks at `_io` ONCE MORE after it."""
+        self._calls += 1
+        self._callers.append(gate)
+
+    def leave_line(self, gate not None):
+        """Ends what `stand_in_line` began."""
+        self._callers.remove(gate)
 
     cpdef _leave(self):
         """After `_io` was released (or not needed): sees to it that somebody goes on."""

@@ -258,6 +258,15 @@ class CallerDriver:
         self._woken = True
         self.client.wakeup()
 
+    @property
+    def woken(self) -> bool:
+        """True when the next wait ends at once, with WakeupError."""
+        return self._woken
+
+    def forget_wakeup(self) -> None:
+        """A `wakeup` that nothing has noticed ends no later wait."""
+        self._woken = False
+
     def check_woken(self) -> None:
         """Raises WakeupError once after each `wakeup`, and ClosedError when another thread closed the client."""
         if self._woken:

@@ -566,6 +566,10 @@ class Selector(SelectorCore):
                 del self.closing[id]
                 self._finish(channel, error)
 
+    def descriptor(self) -> int:
+        """What is readable when one of the connections is ready, for an event loop to watch; -1 where there is none."""
+        return self._epoll_fd
+
     def close(self, id: ConnectionId | None = None) -> None:
         """Closes one connection without reporting it, or, without an id, the selector with all its connections."""
         if id is not None:

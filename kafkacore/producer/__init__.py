@@ -6,31 +6,25 @@ accumulator holds the batches; the Sender takes them to the brokers (sender.py s
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from types import TracebackType
 from typing import Any, Literal, Never, Self, overload
 
 import numpy as np
 
 from kafkacore import _codec
-from kafkacore._codec import (
-    ColumnSource,
-    HeaderColumn,
-    ManyProgress,
-    PartitionQueue,
-    ProducerCore,
-    RecordFuture,
-    StickyPartitioner,
-    TopicQueue,
-)
+from kafkacore._codec import PartitionQueue, ProducerCore, RecordFuture, StickyPartitioner, TopicQueue
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import ProducerConfig
 from kafkacore.errors import (
+    BufferFullError,
     ClosedError,
     DeliveryError,
     ForkedClientError,
@@ -50,10 +44,12 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
+from kafkacore.producer.many_call import ManyCall
+from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
 from kafkacore.producer.transaction_calls import Transaction, await_step, checked_group, checked_offsets
-from kafkacore.producer.transactions import CALLS, StepKind, TransactionEngine
+from kafkacore.producer.transactions import CALLS, Step, StepKind, TransactionEngine
 from kafkacore.producer.two_phase import PreparedTransaction
 from kafkacore.producer.txn import TransactionManager
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
@@ -70,6 +66,7 @@ MADE = (
 METADATA_MAX_IDLE_MS = 300_000
 ATEXIT_MAX_S = 10.0
 FORCED_CLOSE_S = 1.0
+BATCH_BYTES_MIN = 125                      # what a batch takes beside its records
 COMPRESSED_MANY_BYTES = 256 * 1024         # compressing more at once lets answers wait; and a codec may make a batch a little larger
 
 _codec._bind_producer_types(RecordMetadata, UsageError)
@@ -170,6 +167,8 @@ class KafkaProducer(ProducerCore):
         _producers.add(self)
         _senders.add(self._sender)
         self._sender.start()
+        self._never_waits = False                         # of an asyncio producer: what would wait raises NotNow
+        self._asked_again: set[tuple[str, int]] = set()
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
 
@@ -197,6 +196,12 @@ class KafkaProducer(ProducerCore):
     ) -> int:
         self._check_sending()
         now_ms = self._clock.now_ms()
+        if self._never_waits:
+            try:
+                self._accumulator.roll(queue, chosen, record_bytes, now_ms, 0, left_bytes)
+            except BufferFullError:
+                raise NotNow(max(self._pool.pooled_bytes, record_bytes + BATCH_BYTES_MIN)) from None
+            return 0
         # In a delivery callback no other thread can free memory: it would wait for itself.
         max_block_ms = 0 if self._sender.in_io_thread else self._left_ms(waited_ms)
         self._accumulator.roll(queue, chosen, record_bytes, now_ms, max_block_ms, left_bytes)
@@ -221,6 +226,21 @@ class KafkaProducer(ProducerCore):
     ) -> RecordFuture:
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
         self._check_sending()
+        record, callback = self._intercept(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        try:
+            queue, metadata_ms = self._queue_of(record.topic)
+            future = self._prepare(queue, record, callback, waited_ms + metadata_ms)()
+        except Exception as error:
+            self._not_queued(error)
+            raise
+        if on_delivery is None and callback is not None:
+            _codec.overlook(future)
+        return future
+
+    def _intercept(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any
+    ) -> tuple[ProducerRecord, Any]:
+        """The record as the interceptors leave it, and the callback that serves them as well."""
         if isinstance(topic, ProducerRecord):
             record = topic
         elif isinstance(topic, str):
@@ -237,26 +257,24 @@ class KafkaProducer(ProducerCore):
                 record = changed
             else:
                 log.error("on_send of %r returned %r, no ProducerRecord; the record goes on as it was", interceptor, changed)
-        callback = on_delivery if not self._interceptors else self._acknowledge(on_delivery)
-        try:
-            queue, metadata_ms = self._queue_of(record.topic)
-            partition = record.partition
-            if partition is None and self._partitioner is not None:
-                partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
-            elif partition is None and self._round_robin:
-                partition = self._next_in_turn(queue)
-            value = _serialize(self._value_serializer, record.topic, record.value)
-            key = _serialize(self._key_serializer, record.topic, record.key)
-            future = self._append_serialized(
-                queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms + metadata_ms
-            )
-        except Exception as error:
-            for interceptor in self._interceptors:
-                _notify(interceptor, None, error)
-            raise
-        if on_delivery is None and callback is not None:
-            _codec.overlook(future)
-        return future
+        return record, on_delivery if not self._interceptors else self._acknowledge(on_delivery)
+
+    def _prepare(self, queue: TopicQueue, record: ProducerRecord, callback: Any, waited_ms: int) -> Callable[[], RecordFuture]:
+        """Chooses the partition and serializes; what it returns appends."""
+        partition = record.partition
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(record.topic, record.key, record.value, self._metadata.snapshot)
+        elif partition is None and self._round_robin:
+            partition = self._next_in_turn(queue)
+        value = _serialize(self._value_serializer, record.topic, record.value)
+        key = _serialize(self._key_serializer, record.topic, record.key)
+        return functools.partial(
+            self._append_serialized, queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms
+        )
+
+    def _not_queued(self, error: Exception) -> None:
+        for interceptor in self._interceptors:
+            _notify(interceptor, None, error)
 
     def _acknowledge(self, on_delivery: Callable[[Any, Any], object] | None) -> Callable[[Any, Any], None]:
         def acknowledged(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -287,24 +305,34 @@ class KafkaProducer(ProducerCore):
         queue = self._topics.get(_checked_name(topic))
         if queue is None:
             start_ms = self._clock.now_ms()
-            info = self._await_topic(topic, self.config.max_block_ms)
+            queue = self._queue_for(topic, self._await_topic(topic, self.config.max_block_ms))
             waited_ms = self._clock.now_ms() - start_ms
-            queue = self._topics.get(topic)
-            if queue is None:
-                queue = TopicQueue(topic)
-                queue.grow(info.partition_count, TopicPartition)
-                queue.topic_id = info.topic_id
-                first = random.randrange(queue.n)
-                queue.sticky = queue.partitions[first]
-                queue = self._topics.setdefault(topic, queue)
-                _follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
         return queue, waited_ms
+
+    def _queue_for(self, topic: str, info: TopicInfo) -> TopicQueue:
+        """The topic's queues, made if need be."""
+        queue = self._topics.get(topic)
+        if queue is None:
+            queue = TopicQueue(topic)
+            queue.grow(info.partition_count, TopicPartition)
+            queue.topic_id = info.topic_id
+            first = random.randrange(queue.n)
+            queue.sticky = queue.partitions[first]
+            queue = self._topics.setdefault(topic, queue)
+            _follow(queue, self._metadata.snapshot.topics.get(topic))  # _update_topics may have been here before the queue was
+        return queue
 
     def _await_partition(self, queue: TopicQueue, partition: int, waited_ms: int) -> int:
         """Asks once more before a partition number is refused: it may have been added since the last answer."""
         metadata = self._metadata
         start_ms = self._clock.now_ms()
-        if not self._sender.in_io_thread:
+        if self._never_waits and (queue.topic, partition) not in self._asked_again:
+            self._asked_again.add((queue.topic, partition))
+            version = metadata.request_update()
+            self._sender.wake(start_ms, True)
+            raise NotNow(version=version)
+        self._asked_again.discard((queue.topic, partition))
+        if not self._sender.in_io_thread and not self._never_waits:
             version = metadata.request_update()
             self._sender.wake(start_ms, True)
             metadata.await_update(version, self._left_ms(waited_ms))
@@ -312,7 +340,22 @@ class KafkaProducer(ProducerCore):
         return self._clock.now_ms() - start_ms
 
     def _await_topic(self, topic: str, max_block_ms: int) -> TopicInfo:
-        """What the cluster says about a topic. Errors known from before belong to earlier calls: only an answer to this one is raised."""
+        """What the cluster says about a topic; waits for it."""
+        looks = self._looks_at_topic(topic, max_block_ms)
+        while True:
+            try:
+                version, left_ms, fatal_count = next(looks)
+            except StopIteration as found:
+                info: TopicInfo = found.value
+                return info
+            self._metadata.await_update(version, left_ms, fatal_count)
+
+    def _looks_at_topic(self, topic: str, max_block_ms: int) -> Generator[tuple[int, int, int], None, TopicInfo]:
+        """What the cluster says about a topic. Errors known from before belong to earlier calls: only an answer to this one is raised.
+
+        Yields:
+            What has to be awaited before it looks again, as `Metadata.await_update` takes it.
+        """
         metadata = self._metadata
         start_ms = now_ms = self._clock.now_ms()
         fatal_count = metadata.fatal_count
@@ -341,7 +384,7 @@ class KafkaProducer(ProducerCore):
                 raise KafkaTimeoutError(f"no metadata of topic {topic} within {max_block_ms} ms", topic=topic, attempts=reasons)
             metadata.request_topic(topic)
             self._sender.wake(now_ms, True)
-            metadata.await_update(version, left_ms, fatal_count)
+            yield version, left_ms, fatal_count
             self._check_open()
             now_ms = self._clock.now_ms()
 
@@ -388,56 +431,41 @@ class KafkaProducer(ProducerCore):
         """
         self._check_sending()
         queue, waited_ms = self._queue_of(topic)
-        column = ColumnSource(values)
-        key_column = None if keys is None else ColumnSource(keys)
-        count = len(column)
-        if key_column is not None and len(key_column) != count:
-            raise ValueError(f"columns differ in length: {count} values, {len(key_column)} keys")
-        numbers = None
-        if partitions is not None:
-            numbers, waited_ms = self._partition_numbers(queue, partitions, count, waited_ms)
-        one_ms, each_ms = -1, None
-        if timestamps_ms is not None:
-            if np.ndim(timestamps_ms) == 0:
-                one_ms = int(timestamps_ms)
-                lowest = one_ms
-            else:
-                each_ms = np.ascontiguousarray(timestamps_ms, np.int64)
-                if len(each_ms) != count:
-                    raise ValueError(f"columns differ in length: {count} values, {len(each_ms)} timestamps")
-                lowest = int(each_ms.min()) if count else 0
-            if lowest < 0:
-                raise ValueError(f"timestamps must not be negative, got {lowest} (topic {topic})")
-        progress = ManyProgress()
-        common, each = _headers_of_many(headers, count)
+        call = self._checked_many(queue, values, keys, headers, partitions, timestamps_ms, waited_ms)
         try:
             if self._plain:
-                if self._round_robin:
-                    numbers = self._next_in_turns(queue, numbers, count)
-                encoded = _encoded_headers(common, each)
-                self._append_many(queue, column, key_column, encoded, numbers, one_ms, each_ms, progress, waited_ms)
+                self._append_call(call)
             else:
-                items, key_items = column.objects or column, None if key_column is None else key_column.objects or key_column
-                for i in range(count):
-                    progress.add(
-                        self._send_general(
-                            topic,
-                            items[i],
-                            None if key_items is None else key_items[i],
-                            common if each is None else each[i],
-                            None if numbers is None or numbers[i] < 0 else int(numbers[i]),
-                            int(each_ms[i]) if each_ms is not None else None if one_ms < 0 else one_ms,
-                            None,
-                            0 if i else waited_ms,
-                        )
-                    )
+                for i in range(call.count):
+                    call.progress.add(self._send_general(*call.record(i)))
         except BaseException as error:
-            error.appended = progress.done  # type: ignore[attr-defined]
-            error.future = BatchFuture(topic, progress)  # type: ignore[attr-defined]
-            if isinstance(error, KafkaError):
-                error.message += f" ({progress.done} of {count} records were queued)"
+            call.cut_short(error)
             raise
-        return BatchFuture(topic, progress)
+        return call.future()
+
+    def _checked_many(
+        self, queue: TopicQueue, values: Any, keys: Any, headers: Any, partitions: Any, timestamps_ms: Any, waited_ms: int
+    ) -> ManyCall:
+        call = ManyCall(queue, values, keys, headers, timestamps_ms, waited_ms)
+        if partitions is not None:
+            call.numbers, call.waited_ms = self._partition_numbers(queue, partitions, call.count, waited_ms)
+        if self._plain and self._round_robin:
+            call.numbers = self._next_in_turns(queue, call.numbers, call.count)
+        return call
+
+    def _append_call(self, call: ManyCall) -> None:
+        """Appends columns as they are, from the first record that is not queued yet."""
+        self._append_many(
+            call.queue,
+            call.column,
+            call.key_column,
+            call.encoded_headers(),
+            call.numbers,
+            call.one_ms,
+            call.each_ms,
+            call.progress,
+            call.waited_ms,
+        )
 
     def _partition_numbers(self, queue: TopicQueue, given: Any, count: int, waited_ms: int) -> tuple[Any, int]:
         """One checked number per record, -1 where the partitioner is to choose, None where it chooses all; and the wait so far, ms."""
@@ -464,13 +492,24 @@ class KafkaProducer(ProducerCore):
         group: ConsumerGroupMetadata | None = None,
     ) -> None:
         began_ns = self._clock.now_ns()
+        step = self._submit(kind, offsets, group)
+        await_step(self._sender, step, self._step_s(timeout))
+        self._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
+
+    def _submit(
+        self,
+        kind: StepKind,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        group: ConsumerGroupMetadata | None = None,
+    ) -> Step:
         self._check_open()
         engine = self._transactional(CALLS[kind])
         if self._sender.in_io_thread:
             raise IllegalStateError(f"a delivery callback cannot call {kind.value}(): the thread that would do it is this one")
-        step = engine.submit(kind, offsets, group)
-        await_step(self._sender, step, self.config.max_block_ms / 1000 if timeout is None else timeout)
-        self._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
+        return engine.submit(kind, offsets, group)
+
+    def _step_s(self, timeout: float | None) -> float:
+        return self.config.max_block_ms / 1000 if timeout is None else timeout
 
     def _transactional(self, call: str) -> TransactionEngine:
         if self._engine is None:
@@ -634,7 +673,7 @@ class KafkaProducer(ProducerCore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, *rest: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         """Closes.
 
         Raises:
@@ -756,33 +795,6 @@ def _notify(interceptor: Any, metadata: RecordMetadata | None, error: BaseExcept
         interceptor.on_acknowledgement(metadata, error)
     except Exception:
         log.exception("on_acknowledgement of %r failed", interceptor)
-
-
-def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
-    """(headers of every record, None), or (None, headers by record)."""
-    if headers is None:
-        return None, None
-    if isinstance(headers, Mapping):
-        return list(headers.items()), None
-    if not isinstance(headers, HeaderColumn):
-        headers = list(headers)
-        if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
-            return headers, None
-    if len(headers) != count:
-        raise ValueError(f"columns differ in length: {count} values, {len(headers)} lists of headers")
-    return None, headers
-
-
-def _encoded_headers(common: Any, each: Any) -> Any:
-    if each is None:
-        return _record_headers(common)
-    return each if isinstance(each, HeaderColumn) else [_record_headers(one) for one in each]
-
-
-def _record_headers(headers: Any) -> bytes | None:
-    if not headers:
-        return None
-    return _codec.record_headers(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 def _update_topics(producer: KafkaProducer | None) -> None:

@@ -16,6 +16,11 @@ Who drives the I/O
     callers came and nothing is unfinished, nap again; else go back into the selector, without any bound but real deadlines. So single
     synchronous sends do not wake it, and neither an idle producer nor one whose caller waits for a broker uses any CPU.
 
+  * An event loop cannot sleep on a gate. It makes passes that do not wait (`pass_by`) when something is awaited in it and when the
+    selector's descriptor is readable, and gives `_io` back after each. If a thread has `_io`, the loop's gate stands in `_callers`: opening
+    it calls the loop. A thread that naps while a loop makes passes naps again; a loop that makes none for the length of a nap, because it
+    is blocked or the broker is slow, has lost its turn. So nothing depends on the loop.
+
 Waking the selector
   The accumulator knows what the driver is doing: `looking` before it looks at the batches, `sleeping(until)` before the poll, `awake`
   after it. A batch added while it looks makes it look again (`sleeping` says no) and costs nothing; only one added while it sleeps
@@ -630,7 +635,10 @@ class Sender(SenderCore):
             if self._callers:                                         # the first of them looks at what is urgent, or `_leave` says it again
                 self._nap_gate.acquire(blocking=False)
             self._leave()
+            by = self._passes_by
             self._nap_gate.acquire(timeout=self._nap_s)
+            if self._passes_by != by and not self._closing:
+                return -1                                             # an event loop drives: nap again
             if not self._io.acquire(blocking=False):
                 self._watching = True
                 if self._io.locked() and not self._forced:            # then callers leave, and open each other's gates only

@@ -46,10 +46,20 @@ def await_step(sender: Sender, step: Step, timeout_s: float) -> None:
     try:
         sender.wait(step.delivery, timeout_s)
     except KafkaTimeoutError:
-        assert sender.transactional is not None
-        raise KafkaTimeoutError(
-            f"{step.kind.value}() did not end within {timeout_s:g} s: {_AGAIN[step.kind]}", attempts=sender.transactional.attempts()
-        ) from None
+        raise late(sender, step, timeout_s) from None
+    check_step(step)
+
+
+def late(sender: Sender, step: Step, timeout_s: float) -> KafkaTimeoutError:
+    """The error of a step that goes on when its caller's time is over."""
+    assert sender.transactional is not None
+    return KafkaTimeoutError(
+        f"{step.kind.value}() did not end within {timeout_s:g} s: {_AGAIN[step.kind]}", attempts=sender.transactional.attempts()
+    )
+
+
+def check_step(step: Step) -> None:
+    """Raises what became of a step that has ended."""
     error = step.delivery.first_error()
     if error is not None:
         raise fresh(error)

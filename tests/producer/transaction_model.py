@@ -108,6 +108,8 @@ class TransactionalBench(Bench):
     """KafkaProducer's calls for transactions over a Bench."""
 
     _step = KafkaProducer._step
+    _submit = KafkaProducer._submit
+    _step_s = KafkaProducer._step_s
     _transactional = KafkaProducer._transactional
     init_transactions = KafkaProducer.init_transactions
     begin_transaction = KafkaProducer.begin_transaction

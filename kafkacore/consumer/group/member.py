@@ -271,6 +271,12 @@ class GroupMember:
                 "do it after poll has returned"
             )
 
+    @property
+    def has_news(self) -> bool:
+        """True when the next step calls the listener, or raises."""
+        membership = self.membership
+        return self.managed and (membership.change is not None or membership.failure is not None or self.link.failure is not None)
+
     def rejoin(self, reason: str) -> None:
         """Makes the group rebalance with the next poll."""
         self.membership.rejoin(reason)

@@ -1,0 +1,115 @@
+"""ManyCall: one call of send_many, its columns checked and brought into the form that the compiled loop takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kafkacore import _codec
+from kafkacore._codec import ColumnSource, HeaderColumn, ManyProgress, TopicQueue
+from kafkacore.errors import KafkaError
+from kafkacore.producer.futures import BatchFuture
+
+
+class ManyCall:
+    """A call under way: what is to be appended, and how far it came.
+
+    Args:
+        queue: of the topic.
+        values, keys, headers, timestamps_ms: as send_many takes them.
+        waited_ms: what the call has waited for the topic's metadata.
+
+    Attributes:
+        count: records of the call.
+        progress: the first `progress.done` records are queued.
+        numbers: one partition per record, -1 where the partitioner is to choose, or None; set by the producer.
+
+    Raises:
+        ValueError: columns differ in length; a time stamp is negative.
+    """
+
+    __slots__ = (
+        "_common", "_each", "_items", "_key_items", "column", "count", "each_ms", "key_column", "numbers", "one_ms", "progress", "queue",
+        "waited_ms",
+    )  # fmt: skip
+
+    def __init__(self, queue: TopicQueue, values: Any, keys: Any, headers: Any, timestamps_ms: Any, waited_ms: int) -> None:
+        self.queue = queue
+        self.column = ColumnSource(values)
+        self.key_column = None if keys is None else ColumnSource(keys)
+        self.count = count = len(self.column)
+        if self.key_column is not None and len(self.key_column) != count:
+            raise ValueError(f"columns differ in length: {count} values, {len(self.key_column)} keys")
+        self.numbers: Any = None
+        self.one_ms, self.each_ms = -1, None
+        if timestamps_ms is not None:
+            if np.ndim(timestamps_ms) == 0:
+                self.one_ms = lowest = int(timestamps_ms)
+            else:
+                self.each_ms = np.ascontiguousarray(timestamps_ms, np.int64)
+                if len(self.each_ms) != count:
+                    raise ValueError(f"columns differ in length: {count} values, {len(self.each_ms)} timestamps")
+                lowest = int(self.each_ms.min()) if count else 0
+            if lowest < 0:
+                raise ValueError(f"timestamps must not be negative, got {lowest} (topic {queue.topic})")
+        self._common, self._each = _headers_of_many(headers, count)
+        self._items: Any = None
+        self._key_items: Any = None
+        self.waited_ms = waited_ms
+        self.progress = ManyProgress()
+
+    def encoded_headers(self) -> Any:
+        """The headers as the compiled loop takes them."""
+        if self._each is None:
+            return _record_headers(self._common)
+        return self._each if isinstance(self._each, HeaderColumn) else [_record_headers(headers) for headers in self._each]
+
+    def record(self, i: int) -> tuple[Any, ...]:
+        """Record number `i`, as the arguments of `_send_general`."""
+        if self._items is None:
+            self._items = self.column.objects or self.column
+            self._key_items = None if self.key_column is None else self.key_column.objects or self.key_column
+        return (
+            self.queue.topic,
+            self._items[i],
+            None if self._key_items is None else self._key_items[i],
+            self._common if self._each is None else self._each[i],
+            None if self.numbers is None or self.numbers[i] < 0 else int(self.numbers[i]),
+            int(self.each_ms[i]) if self.each_ms is not None else None if self.one_ms < 0 else self.one_ms,
+            None,
+            0 if i else self.waited_ms,
+        )
+
+    def future(self) -> BatchFuture:
+        """The outcome of what is queued."""
+        return BatchFuture(self.queue.topic, self.progress)
+
+    def cut_short(self, error: BaseException) -> None:
+        """Says in an error how much of the call is queued."""
+        error.appended = self.progress.done  # type: ignore[attr-defined]
+        error.future = self.future()  # type: ignore[attr-defined]
+        if isinstance(error, KafkaError):
+            error.message += f" ({self.progress.done} of {self.count} records were queued)"
+
+
+def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
+    """(headers of every record, None), or (None, headers by record)."""
+    if headers is None:
+        return None, None
+    if isinstance(headers, Mapping):
+        return list(headers.items()), None
+    if not isinstance(headers, HeaderColumn):
+        headers = list(headers)
+        if all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (str, bytes)) for pair in headers):
+            return headers, None
+    if len(headers) != count:
+        raise ValueError(f"columns differ in length: {count} values, {len(headers)} lists of headers")
+    return None, headers
+
+
+def _record_headers(headers: Any) -> bytes | None:
+    if not headers:
+        return None
+    return _codec.record_headers(headers.items() if isinstance(headers, Mapping) else headers)
