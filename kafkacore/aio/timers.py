@@ -1,7 +1,4 @@
-"""asyncio faces.
-
-WheelTimer   any number of timers on one timer of the loop: adding and cancelling cost the same however many there are
-"""
+"""WheelTimer: any number of timers on one timer of the loop; adding and cancelling cost the same however many there are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,404 @@
+"""How a client's calls that wait come to the loop: a thread of the client makes them, the loop awaits them.
+
+    loop                              the client's thread
+    run(call) -> queued job     ->    takes the job, makes the call
+    awaits                            ...
+    woken once              <-        result or error
+
+Rules
+1. Calls are made one after another, in their order, by one thread; the first call starts it, and it ends with `close`, or when its client
+   has no reference left.
+2. A task that is cancelled while it awaits a call interrupts the call and waits until it has ended: then the client is free again. A call
+   that had not begun never begins. So a call must not return what would be lost with its caller.
+3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
+4. A listener in the loop is called from within a call: meanwhile the thread makes the calls that come from the loop, inside that call.
+5. Only `finish` touches futures, and only in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from kafkacore import errors
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def wake(future: asyncio.Future[None]) -> Callable[[], None]:
+    """What any thread calls to end a wait in the future's loop."""
+    loop = future.get_loop()
+
+    def set_result() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def woken() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nothing waits
+            loop.call_soon_threadsafe(set_result)
+
+    return woken
+
+
+class Gate:
+    """Stands where threads leave a held lock: whoever opens it calls the loop instead.
+
+    Args:
+        opened: what is called, once, by any thread.
+    """
+
+    __slots__ = ("_opened", "_shut")
+
+    def __init__(self, opened: Callable[[], None]) -> None:
+        self._opened = opened
+        self._shut = True
+
+    def locked(self) -> bool:
+        """True until it is opened."""
+        return self._shut
+
+    def release(self) -> None:
+        """Opens it."""
+        if self._shut:
+            self._shut = False
+            self._opened()
+
+
+async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Makes one call on a thread of its own, which goes on if the caller is cancelled and does not keep the process alive."""
+    ended = asyncio.get_running_loop().create_future()
+    woken = wake(ended)
+    outcome: list[Any] = [None, None]
+
+    def run() -> None:
+        try:
+            outcome[0] = call(*args, **kwargs)
+        except BaseException as error:
+            outcome[1] = error
+        woken()
+
+    threading.Thread(target=run, name="kafkacore-call", daemon=True).start()
+    await ended
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]  # type: ignore[no-any-return]
+
+
+class Job:
+    """A call on its way.
+
+    Args:
+        call: without arguments.
+        ended: is called, on the client's thread, when there is an outcome.
+    """
+
+    __slots__ = ("call", "cancelled", "done", "ended", "error", "result")
+
+    def __init__(self, call: Callable[[], Any], ended: Callable[[], None]) -> None:
+        self.call = call
+        self.ended = ended
+        self.cancelled = False
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def make(self) -> None:
+        """Makes the call, unless it was cancelled."""
+        try:
+            if not self.cancelled:
+                self.result = self.call()
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> None:
+        """Reports the outcome."""
+        self.done = True
+        self.ended()
+
+    def has_ended(self) -> bool:
+        """Whether there is an outcome."""
+        return self.done
+
+    def outcome(self) -> Any:
+        """What the call returned or raised."""
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # no cycle of traceback and frame
+        return self.result
+
+
+class CallThread:
+    """The thread of one client.
+
+    Args:
+        name: of the thread.
+        interrupt: ends the wait of the call under way, from any thread: it raises WakeupError. A later wait, if none is under way.
+        settle: takes back an interrupt that nothing has noticed.
+    """
+
+    def __init__(self, name: str, interrupt: Callable[[], None], settle: Callable[[], None]) -> None:
+        self._name = name
+        self._interrupt = interrupt
+        self._settle = settle
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # between the end of a job and an interrupt that is meant for it
+        self._current: Job | None = None
+        self._open: Job | None = None  # the call that lets others be made within it
+        self._yields = False  # and which an interrupt makes do so
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._woken = False
+        self._listening = False
+
+    # ---- in the loop -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """True when no call is under way or queued."""
+        return self._current is None and self._jobs.empty()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which must always be the same.
+
+        Raises:
+            IllegalStateError: the client belongs to another loop.
+        """
+        running = asyncio.get_running_loop()
+        if self._loop is not running:
+            if self._loop is not None and not self._loop.is_closed():
+                raise errors.IllegalStateError("this client belongs to another event loop; make one for each loop")
+            self._loop = running
+        return running
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Has the thread make a call, and awaits its end.
+
+        Args:
+            call: without arguments. It must not return what would be lost with a caller that is cancelled.
+        """
+        loop = self.loop()
+        ended = loop.create_future()
+        job = Job(call, wake(ended))
+        self._submit(job)
+        cancelled: asyncio.CancelledError | None = None
+        while not job.has_ended():
+            try:
+                await ended
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._cancel(job)
+                ended = loop.create_future()
+                job.ended = wake(ended)
+                if job.has_ended():  # before that was set
+                    break
+        if cancelled is None:
+            return job.outcome()  # type: ignore[no-any-return]
+        job.error = None
+        raise cancelled
+
+    def call_now(self, call: Callable[[], T]) -> T:
+        """Makes a call that does not wait, now: on the loop's own thread, or, when a call that can be interrupted is under way, between its
+        halves.
+
+        Raises:
+            IllegalStateError: another call is under way that cannot be interrupted.
+        """
+        if self.idle or threading.current_thread() is self._thread:
+            return call()
+        with self._lock:
+            if self._current is not self._open:
+                raise errors.IllegalStateError("another call of this client is under way: await it first")
+        ended = threading.Event()
+        job = Job(call, ended.set)
+        self._submit(job)
+        ended.wait()
+        return job.outcome()  # type: ignore[no-any-return]
+
+    def _submit(self, job: Job) -> None:
+        if self._closed:
+            raise errors.ClosedError("this client is closed")
+        self._jobs.put(job)
+        with self._lock:
+            if self._yields:
+                self._interrupt()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_work, args=(weakref.ref(self), self._jobs), name=self._name, daemon=True)
+            self._thread.start()
+
+    def _cancel(self, job: Job) -> None:
+        with self._lock:
+            job.cancelled = True
+            if self._current is job and not self._listening:
+                self._interrupt()
+
+    def wakeup(self) -> None:
+        """Ends a poll under way, or else the next one, with WakeupError. Any thread may call it."""
+        with self._lock:
+            self._woken = True
+            if self._yields:
+                self._interrupt()
+
+    def __del__(self) -> None:
+        self._jobs.put(None)
+
+    def close(self) -> None:
+        """Ends the thread once it has made the calls that are queued."""
+        self._closed = True
+        self._jobs.put(None)
+
+    # ---- on the client's thread --------------------------------------------------------------------------------------------------
+
+    def make(self, job: Job) -> None:
+        """Makes one call."""
+        with self._lock:
+            before, self._current = self._current, job
+            yields, self._yields = self._yields, False
+        try:
+            job.make()
+        finally:
+            with self._lock:
+                self._current, self._yields = before, yields
+                self._settle()
+        job.end()  # the client is free before its caller goes on
+
+    def polling(self, poll: Callable[[float | None], T], timeout: float | None, now_s: Callable[[], float]) -> T:
+        """A call that lets others go first.
+
+        Args:
+            poll: waits so many seconds, None without limit; raises WakeupError when it is interrupted.
+            timeout: seconds in all.
+            now_s: the time.
+        """
+        job = self._current
+        assert job is not None
+        end = None if timeout is None else now_s() + timeout
+        self._open = job
+        try:
+            return self._poll_on(job, poll, end, now_s)
+        finally:
+            self._open = None
+
+    def _poll_on(self, job: Job, poll: Callable[[float | None], T], end: float | None, now_s: Callable[[], float]) -> T:
+        while True:
+            self._serve()
+            with self._lock:
+                if self._woken or job.cancelled:
+                    self._woken = False
+                    raise errors.WakeupError
+                self._yields = True
+            try:
+                if self._jobs.empty():
+                    return poll(None if end is None else max(0.0, end - now_s()))
+            except errors.WakeupError:
+                pass  # for another call, or for the look above
+            finally:
+                with self._lock:
+                    self._yields = False
+                    self._settle()
+
+    def _serve(self) -> None:
+        """Makes the calls that wait."""
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is None:
+                self._jobs.put(None)
+                return
+            if job is not _LISTENER_ENDED:
+                self.make(job)
+
+    def in_loop(self, call: Callable[[], Any]) -> Any:
+        """Calls something in the loop and awaits it if it can be awaited; meanwhile makes the calls that come from there.
+
+        Raises:
+            Exception: what it raised.
+        """
+        loop, asking = self._loop, self._current
+        assert loop is not None
+        closing = False
+        outcome: list[Any] = []
+        ended: list[BaseException | None] = []
+
+        async def run() -> None:
+            try:
+                found = call()
+                outcome.append(await found if asyncio.iscoroutine(found) else found)
+                ended.append(None)
+            except BaseException as error:
+                ended.append(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                self._jobs.put(_LISTENER_ENDED)
+
+        with self._lock:
+            opened, self._open = self._open, asking
+            before, self._listening = self._listening, True
+            yields, self._yields = self._yields, False
+        try:
+            asyncio.run_coroutine_threadsafe(run(), loop)
+            while not ended:
+                job = self._jobs.get()
+                if job is None:
+                    closing = True  # the thread ends after this
+                elif job is not _LISTENER_ENDED:
+                    self.make(job)
+        finally:
+            with self._lock:
+                self._listening, self._yields, self._open = before, yields, opened
+                if asking is not None and asking.cancelled:
+                    self._interrupt()
+            if closing:
+                self._jobs.put(None)
+        if ended[0] is not None:
+            raise ended[0]
+        return outcome[0]
+
+
+_LISTENER_ENDED = Job(lambda: None, lambda: None)
+
+
+def _work(thread: weakref.ref[CallThread], jobs: queue.SimpleQueue[Job | None]) -> None:
+    while True:
+        job = jobs.get()
+        owner = thread()
+        if job is None or owner is None:
+            return
+        if job is not _LISTENER_ENDED:
+            owner.make(job)
+        del job, owner
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of a synchronous client as a coroutine of its asyncio face: made by the client's thread."""
+
+    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._calls.run(lambda: method(self._client, *args, **kwargs))  # type: ignore[no-any-return]
+
+    return _described(call, method)  # type: ignore[no-any-return]
+
+
+def immediate(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method of a synchronous client that never waits, as a plain call of its asyncio face."""
+
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._calls.call_now(lambda: method(self._client, *args, **kwargs))  # type: ignore[no-any-return]
+
+    return _described(call, method)  # type: ignore[no-any-return]
+
+
+def _described(call: Any, method: Any) -> Any:
+    call.__name__, call.__qualname__, call.__doc__ = method.__name__, method.__qualname__, method.__doc__
+    call.__wrapped__ = method
+    return call

@@ -1,0 +1,336 @@
+"""KafkaConsumer for asyncio: what is there already is handed out in the loop; a thread of the consumer waits for the rest.
+
+    poll()   records there already? ----------------------- yes -> handed out, no task switch
+                       | no
+             thread: steps, network, rebalances, until there is something to take; the loop is woken once
+                       |
+             handed out by the loop's own thread, behind the last await
+
+Rules
+1. Records are handed out, and positions move, only on the loop's thread, after the last await: a poll that is cancelled has handed out
+   nothing, and one that returned has handed out its records once.
+2. The thread drives the network while a call waits, the member's background thread between two calls. Neither needs the loop: a consumer
+   whose loop is blocked for longer than the session keeps its partitions, until max_poll_interval_ms has passed.
+3. The listener and commit callbacks run in the loop; deserializers and interceptors, which are plain functions, run where records are
+   handed out.
+4. Tasks share a consumer as long as only one of them reads: other calls go first, and the wait for records goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import warnings
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+
+from kafkacore import errors
+from kafkacore.aio.calls import CallThread, awaited, immediate
+from kafkacore.clock import Clock
+from kafkacore.config import ConsumerConfig
+from kafkacore.consumer import KafkaConsumer as Consumer
+from kafkacore.consumer import RebalanceListener as SyncListener
+from kafkacore.consumer import RecordBatches
+from kafkacore.net.measure import Measured
+from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord, RecordColumns
+
+T = TypeVar("T")
+
+_TURN_S = 0.01
+"""A task that always finds records lets others run this often."""
+
+
+class RebalanceListener:
+    """Hears of partitions that come and go; subclass it. Methods may be coroutines; they run in the loop, within a poll or close that waits
+    for them. They may await the consumer's calls (commit, seek, pause, ...), but not poll.
+
+    Source: Kafka's ConsumerRebalanceListener.
+    """
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Coroutine[Any, Any, None] | None:
+        """Partitions were added; their positions are not looked up yet."""
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Coroutine[Any, Any, None] | None:
+        """Partitions will go to other members: commit what was processed."""
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Coroutine[Any, Any, None] | None:
+        """Partitions may be other members' already; by default `on_partitions_revoked`."""
+        return self.on_partitions_revoked(partitions)
+
+
+class _Heard(SyncListener):
+    """What the member calls: passes it on to the loop."""
+
+    def __init__(self, listener: Any, calls: CallThread) -> None:
+        self._listener = listener
+        self._calls = calls
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._calls.in_loop(lambda: self._listener.on_partitions_assigned(partitions))
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._calls.in_loop(lambda: self._listener.on_partitions_revoked(partitions))
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._calls.in_loop(lambda: self._listener.on_partitions_lost(partitions))
+
+
+class KafkaConsumer:
+    """Reads records from Kafka in an event loop.
+
+    Args:
+        *topics: topics to read; as for `kafkacore.KafkaConsumer`.
+        **settings: see `ConsumerConfig`; a mapping with dotted names may be passed as the first argument.
+
+    Raises:
+        errors.ConfigError: an unknown or wrong setting.
+
+    Source: Kafka's KafkaConsumer.
+    """
+
+    def __init__(self, *topics: str | Mapping[str, Any], clock: Clock | None = None, **settings: Any) -> None:
+        self._client = consumer = Consumer(*topics, clock=clock, **settings)
+        self.config: ConsumerConfig = consumer.config
+        driver = consumer._driver
+        self._now_s: Callable[[], float] = lambda: driver.clock.now_ms() / 1000
+        self._calls = CallThread("kafkacore-consumer", driver.wakeup, driver.forget_wakeup)
+        self._reads = False
+        self._turn_s = 0.0
+
+    # -- what to read -------------------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Reads these topics; as `kafkacore.KafkaConsumer.subscribe`. Does not wait; to read nothing any more, await `unsubscribe`.
+
+        Args:
+            topics, pattern: as there.
+            listener: a `RebalanceListener`; its methods may be coroutines.
+
+        Raises:
+            errors.UsageError: neither topics nor a pattern.
+        """
+        names = None if topics is None else topics if isinstance(topics, str) else list(topics)
+        if not names and pattern is None:
+            raise errors.UsageError("subscribe to topics or to a pattern; await unsubscribe() to read nothing any more")
+        heard = None if listener is None else _Heard(listener, self._calls)
+        self._calls.call_now(lambda: self._client.subscribe(names, pattern, heard))
+
+    def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Reads exactly these partitions; as `kafkacore.KafkaConsumer.assign`.
+
+        Raises:
+            errors.UsageError: no partitions; await `unsubscribe` to read nothing any more.
+        """
+        tps = list(partitions)
+        if not tps:
+            raise errors.UsageError("assign at least one partition; await unsubscribe() to read nothing any more")
+        self._calls.call_now(lambda: self._client.assign(tps))
+
+    unsubscribe = awaited(Consumer.unsubscribe)
+    pause = immediate(Consumer.pause)
+    resume = immediate(Consumer.resume)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read."""
+        return self._client.assignment()
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; empty with `assign`."""
+        return self._client.subscription()
+
+    def paused(self) -> set[TopicPartition]:
+        """The paused partitions."""
+        return self._client.paused()
+
+    # -- reading ------------------------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The next records; as `kafkacore.KafkaConsumer.poll`. Cancelling it loses nothing.
+
+        Args:
+            timeout: seconds to wait when there is nothing to hand out; None waits until there is.
+            max_records: at most so many; `max_poll_records` when None.
+        """
+        limit = self._client._limit(max_records)
+        found = await self._read(lambda: self._client._take_records(limit), timeout)
+        return {} if found is None else found
+
+    async def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
+        """Everything fetched so far, as columns; as `kafkacore.KafkaConsumer.poll_batch`. Cancelling it loses nothing.
+
+        Args:
+            timeout: seconds to wait when there is nothing to hand out; None waits until there is.
+        """
+        if self._client._interceptors is not None:
+            self._client._interceptors.check_columns()
+        found = await self._read(self._client._take_batch, timeout)
+        return RecordBatches([]) if found is None else found
+
+    async def _read(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
+        """Takes what is there, or waits until something is."""
+        calls = self._calls
+        if self._reads:
+            raise errors.IllegalStateError("another task is reading from this consumer")
+        self._reads = True
+        try:
+            now_s = self._now_s()
+            if now_s - self._turn_s >= _TURN_S:
+                await asyncio.sleep(0)
+                self._turn_s = now_s
+            end_s = None if timeout is None else now_s + timeout
+            while True:
+                if calls.idle and (found := take()) is not None:
+                    return found
+                left_s = None if end_s is None else max(0.0, end_s - self._now_s())
+                ready = await calls.run(lambda left_s=left_s: calls.polling(self._client._await_records, left_s, self._now_s))  # type: ignore[misc]
+                self._turn_s = self._now_s()
+                if not ready:
+                    return None
+        finally:
+            self._reads = False
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Every record from here on, waiting for new ones; ends when the consumer is closed.
+
+        The position follows the loop record by record: leaving the loop and reading on loses and repeats nothing.
+        """
+        while True:
+            try:
+                chunk: Iterator[ConsumerRecord] | None = await self._read(self._client._take_chunk, None)
+            except errors.ClosedError:
+                if self.closed:
+                    return
+                raise
+            for record in chunk or ():
+                yield record
+            if self.closed:
+                return
+
+    async def read_range(
+        self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None
+    ) -> AsyncIterator[RecordColumns]:
+        """A stretch of one partition, as columns; as `kafkacore.KafkaConsumer.read_range`."""
+        columns = self._client.read_range(partition, start, end, timeout)
+        try:
+            while (found := await self._calls.run(lambda: next(columns, None))) is not None:
+                yield found
+        finally:
+            self._calls.call_now(columns.close)  # type: ignore[attr-defined]
+
+    # -- positions ----------------------------------------------------------------------------------------------------------------
+
+    seek = immediate(Consumer.seek)
+    seek_to_beginning = immediate(Consumer.seek_to_beginning)
+    seek_to_end = immediate(Consumer.seek_to_end)
+    position = awaited(Consumer.position)
+    beginning_offsets = awaited(Consumer.beginning_offsets)
+    end_offsets = awaited(Consumer.end_offsets)
+    offsets_for_times = awaited(Consumer.offsets_for_times)
+    partitions_for = awaited(Consumer.partitions_for)
+    partition_infos = awaited(Consumer.partition_infos)
+    list_topics = awaited(Consumer.list_topics)
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """Records between the position and the end; as `kafkacore.KafkaConsumer.lag`."""
+        return self._client.lag(partition)
+
+    # -- commits ------------------------------------------------------------------------------------------------------------------
+
+    commit = awaited(Consumer.commit)
+    committed = awaited(Consumer.committed)
+    consumer_group_metadata = immediate(Consumer.consumer_group_metadata)
+    enforce_rebalance = immediate(Consumer.enforce_rebalance)
+
+    def commit_async(
+        self,
+        offsets: Mapping[tuple[str, int], OffsetAndMetadata | int] | None = None,
+        callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], errors.KafkaError | None], object] | None = None,
+    ) -> None:
+        """Commits offsets for the group without waiting; as `kafkacore.KafkaConsumer.commit_async`.
+
+        Args:
+            offsets: as for `commit`.
+            callback: `callback(offsets, error)`, called in the loop.
+        """
+        called = callback
+        if callback is not None:
+            loop = self._calls.loop()
+
+            def called(found: Mapping[TopicPartition, OffsetAndMetadata], error: errors.KafkaError | None) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(callback, found, error)
+
+        self._calls.call_now(lambda: self._client.commit_async(offsets, called))
+
+    # -- life ---------------------------------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Ends a running or the next poll with WakeupError. Any thread may call it."""
+        self._calls.wakeup()
+
+    health = immediate(Consumer.health)
+
+    @overload
+    def metrics(self, *, detail: Literal[False] = False) -> dict[str, float]: ...
+    @overload
+    def metrics(self, *, detail: Literal[True]) -> dict[str, dict[str, float]]: ...
+    def metrics(self, *, detail: bool = False) -> dict[str, float] | dict[str, dict[str, float]]:
+        """As `kafkacore.KafkaConsumer.metrics`."""
+        return self._client.metrics(detail=True) if detail else self._client.metrics()
+
+    def measured(self) -> list[Measured]:
+        """As `kafkacore.KafkaConsumer.measured`."""
+        return self._client.measured()
+
+    def statistics(self) -> dict[str, Any]:
+        """As `kafkacore.KafkaConsumer.statistics`."""
+        return self._client.statistics()
+
+    @property
+    def closed(self) -> bool:
+        """True once the consumer is closed."""
+        return self._client.closed
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """As `kafkacore.KafkaConsumer.close`: commits what was processed, if that is automatic, and leaves the group. A read under way in
+        another task ends with ClosedError, an `async for` just ends.
+
+        Args:
+            timeout: seconds.
+        """
+        await self._end(lambda: self._client.close(timeout))
+
+    async def _end(self, close: Callable[[], None]) -> None:
+        if not self.closed:
+            try:
+                await self._calls.run(close)
+            finally:
+                self._end_calls()
+
+    def _end_calls(self) -> None:
+        if self.closed:
+            self._calls.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        """Closes. After an error, what the last poll returned is not committed automatically."""
+        await self._end(lambda: self._client.__exit__(kind, value, traceback))
+
+    def __del__(self) -> None:
+        client = self.__dict__.get("_client")
+        if client is not None and not client.closed:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"aio.{self._client!r}"

@@ -1,0 +1,444 @@
+"""KafkaProducer for asyncio: send() fills batches on the loop's thread, the Sender thread takes them to the brokers.
+
+How the pieces hang together: the compiled append path never waits, so a record that finds its topic known and memory free is queued
+without a task switch. What would wait raises `NotNow` instead, and is awaited here: for metadata, or in line for memory. The Sender thread
+wakes the loop once per finished batch, and only if something in the loop waits for it.
+
+Rules
+1. A record is queued by one call that runs on the loop's thread after the last await. So a send that is cancelled has queued nothing, and
+   one that returned has queued its record once.
+2. Who waits for memory stands in line, first come, first served; only the first asks the pool. A send that finds a line joins it.
+3. While something in the loop awaits a delivery, the loop makes the Sender's passes itself, as a thread that waits in a synchronous send
+   does: that saves two thread switches. It need not: where it is blocked, or slow, the Sender thread goes on (see producer/sender.py).
+4. The Sender thread never runs code of the application but interceptors: callbacks and awaiting tasks run in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, overload
+
+from kafkacore._codec import Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook
+from kafkacore.aio.calls import Gate, in_thread, wake
+from kafkacore.aio.driving import LoopDriver
+from kafkacore.clock import Clock
+from kafkacore.config import ProducerConfig
+from kafkacore.errors import BufferFullError, KafkaError
+from kafkacore.metadata import TopicInfo
+from kafkacore.net.measure import Measured
+from kafkacore.producer import BatchFuture
+from kafkacore.producer import KafkaProducer as Producer
+from kafkacore.producer.not_now import NotNow
+from kafkacore.producer.transaction_calls import check_step, checked_group, checked_offsets, late
+from kafkacore.producer.transactions import CALLS, Phase, Step, StepKind
+from kafkacore.producer.two_phase import PreparedTransaction
+from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
+
+T = TypeVar("T")
+
+log = logging.getLogger("kafkacore.producer")
+
+_SLICE = 1000  # records that the slow way of send_many queues before other tasks have a turn
+
+
+class KafkaProducer:
+    """Sends records to Kafka from an event loop. The tasks of one loop may share a producer.
+
+    Usable as an asynchronous context manager: leaving it closes the producer, and so delivers what was sent.
+
+    Source: org.apache.kafka.clients.producer.KafkaProducer.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None, /, *, clock: Clock | None = None, **settings: Any) -> None:
+        """Connects in the background; a wrong address shows at the first send. No loop need run yet.
+
+        Args:
+            config: settings under Kafka's dotted names.
+            clock: time; the system's by default.
+            **settings: the same with underscores, as in `kafkacore.config.ProducerConfig`.
+
+        Raises:
+            ConfigError: a setting is unknown or out of range.
+        """
+        producer = self._producer = Producer(config, clock=clock, **settings)
+        producer._never_waits = True
+        self.config: ProducerConfig = producer.config
+        self._clock = producer._clock
+        self._topics = producer._topics
+        self._send = producer.send
+        self._line = asyncio.Lock()
+        self._driver = LoopDriver(producer._sender)
+
+    # ---- sending -----------------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: Callable[[RecordMetadata | None, KafkaError | None], object] | None = None,
+    ) -> RecordFuture:
+        """Queues one record; waits only for the topic's metadata and for buffer memory. Awaiting what it returns waits for the delivery.
+
+        Args:
+            topic, value, key, headers, partition, timestamp_ms: as for `kafkacore.KafkaProducer.send`.
+            on_delivery: on_delivery(metadata, error), called in the loop: RecordMetadata or None, KafkaError or None.
+
+        Returns:
+            RecordFuture; `await future` gives RecordMetadata or raises why the record failed.
+
+        Raises:
+            BufferFullError: buffer_memory was not free within max_block_ms.
+            KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
+            KafkaError: as `kafkacore.KafkaProducer.send`.
+        """
+        producer = self._producer
+        if producer._fast and type(topic) is str and topic in self._topics and not self._line.locked():
+            try:
+                future = self._send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            except NotNow:
+                pass
+            else:
+                if on_delivery is not None:
+                    on_delivery_in_loop(future, asyncio.get_running_loop(), on_delivery)
+                return future
+        return await self._send_general(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    async def _send_general(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Any,
+        _waited_ms: int = 0,
+    ) -> RecordFuture:
+        """send() off the fast path: what waits, interceptors, a partitioner."""
+        producer = self._producer
+        producer._check_sending()
+        deadline_ms = self._clock.now_ms() + self.config.max_block_ms
+        record, acknowledged = producer._intercept(topic, value, key, headers, partition, timestamp_ms, None)
+        try:
+            queue = await self._queue_of(record.topic)
+            producer._check_sending()
+            append = producer._prepare(queue, record, acknowledged, 0)
+            future: RecordFuture = await self._append(append, record.topic, deadline_ms)
+        except Exception as error:
+            producer._not_queued(error)
+            raise
+        if on_delivery is not None:
+            on_delivery_in_loop(future, asyncio.get_running_loop(), on_delivery)
+        elif acknowledged is not None:
+            overlook(future)
+        return future
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partitions: Any = None,
+        timestamps_ms: Any = None,
+    ) -> BatchFuture:
+        """Queues many records, in order, with one call. Where buffer_memory is full it waits, and other tasks run.
+
+        Args:
+            topic, values, keys, headers, partitions, timestamps_ms: as for `kafkacore.KafkaProducer.send_many`. They must not change before
+                the call returns.
+
+        Returns:
+            BatchFuture; `await future` gives a BatchMetadata.
+
+        Raises:
+            BufferFullError and what else send() raises, asyncio.CancelledError: the records before stay queued; `error.appended` says how
+                many, and `error.future` is their BatchFuture.
+            ValueError: columns differ in length.
+        """
+        producer = self._producer
+        producer._check_sending()
+        deadline_ms = self._clock.now_ms() + self.config.max_block_ms
+        queue = await self._queue_of(topic)
+        call = await self._append(
+            lambda: producer._checked_many(queue, values, keys, headers, partitions, timestamps_ms, 0), topic, deadline_ms
+        )
+        try:
+            if producer._plain:
+                await self._append(lambda: producer._append_call(call), topic, deadline_ms, lambda: call.progress.done)
+            else:
+                for i in range(call.count):
+                    call.progress.add(await self._send_general(*call.record(i)))
+                    if i % _SLICE == _SLICE - 1:
+                        await asyncio.sleep(0)
+        except BaseException as error:
+            call.cut_short(error)
+            raise
+        return call.future()
+
+    # ---- waiting to send ---------------------------------------------------------------------------------------------------------
+
+    async def _queue_of(self, topic: str) -> TopicQueue:
+        queue = self._topics.get(topic) if isinstance(topic, str) else None
+        return self._producer._queue_for(topic, await self._topic(topic)) if queue is None else queue
+
+    async def _topic(self, topic: str) -> TopicInfo:
+        looks = self._producer._looks_at_topic(topic, self.config.max_block_ms)
+        while True:
+            try:
+                version, left_ms, fatal_count = next(looks)
+            except StopIteration as found:
+                info: TopicInfo = found.value
+                return info
+            await self._newer_metadata(version, self._clock.now_ms() + left_ms, fatal_count)
+
+    async def _newer_metadata(self, version: int, deadline_ms: int, fatal_count: int | None = None) -> None:
+        """Until the metadata is newer than `version`, or the time is over."""
+        metadata = self._producer._metadata
+        if fatal_count is None:
+            fatal_count = metadata.fatal_count
+        while (left_ms := deadline_ms - self._clock.now_ms()) > 0:
+            changed = asyncio.get_running_loop().create_future()
+            called = wake(changed)
+            metadata.watch(called)
+            try:
+                if metadata.await_update(version, 0, fatal_count):
+                    return
+                await asyncio.wait((changed,), timeout=left_ms / 1000)
+            finally:
+                metadata.unwatch(called)
+
+    async def _append(self, append: Callable[[], T], topic: str, deadline_ms: int, done: Callable[[], int] | None = None) -> T:
+        """Calls `append` until it does not raise NotNow; in between waits for what was missing.
+
+        Args:
+            append: goes on where it was.
+            topic: for the error.
+            deadline_ms: when to give up.
+            done: how far it came; each step forward begins max_block_ms again.
+        """
+        if not self._line.locked():
+            with contextlib.suppress(NotNow):
+                return append()
+        before = 0 if done is None else done()
+        try:
+            async with asyncio.timeout(max(0, deadline_ms - self._clock.now_ms()) / 1000):
+                await self._line.acquire()
+        except TimeoutError:
+            raise self._full(topic) from None
+        try:
+            while True:
+                try:
+                    return append()
+                except NotNow as missing:
+                    now_ms = self._clock.now_ms()
+                    if done is not None and done() > before:
+                        before, deadline_ms = done(), now_ms + self.config.max_block_ms
+                    if missing.version >= 0:
+                        await self._newer_metadata(missing.version, deadline_ms)
+                    elif now_ms >= deadline_ms:
+                        raise self._full(topic) from None
+                    else:
+                        await self._memory(missing.nbytes, deadline_ms - now_ms)
+        finally:
+            self._line.release()
+
+    def _full(self, topic: str) -> BufferFullError:
+        return BufferFullError(
+            f"buffer_memory stayed full for max_block_ms ({self.config.max_block_ms} ms): {self._producer._pool.total_bytes} bytes in all,"
+            " and the brokers take them slower than they come",
+            topic=topic,
+        )
+
+    async def _memory(self, nbytes: int, left_ms: int) -> None:
+        """Until so much memory is free, the producer is closed, or the time is over."""
+        producer = self._producer
+        freed = asyncio.get_running_loop().create_future()
+        waiter = producer._pool.watch(nbytes, Gate(wake(freed)))
+        try:
+            producer._sender.wake(-1, True)
+            await asyncio.wait((freed,), timeout=left_ms / 1000)
+        finally:
+            producer._pool.unwatch(waiter)
+
+    # ---- transactions ------------------------------------------------------------------------------------------------------------
+
+    async def _step(
+        self,
+        kind: StepKind,
+        timeout: float | None,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        group: ConsumerGroupMetadata | None = None,
+    ) -> None:
+        producer = self._producer
+        began_ns = self._clock.now_ns()
+        step: Step = producer._submit(kind, offsets, group)
+        timeout_s = producer._step_s(timeout)
+        producer._sender.wake(-1, True)
+        if not await self._delivered(step.delivery, timeout_s):
+            raise late(producer._sender, step, timeout_s)
+        check_step(step)
+        producer._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
+
+    async def _delivered(self, delivery: Delivery, timeout_s: float | None) -> bool:
+        """Waits for an outcome; False when the time is over."""
+        if delivery.finished:
+            return True
+        known = delivery.loop_future(asyncio.get_running_loop())
+        await asyncio.wait((known,), timeout=timeout_s)
+        return delivery.finished
+
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """As `kafkacore.KafkaProducer.init_transactions`."""
+        await self._step(StepKind.INIT, timeout)
+
+    def begin_transaction(self) -> None:
+        """As `kafkacore.KafkaProducer.begin_transaction`."""
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group_metadata: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """As `kafkacore.KafkaProducer.send_offsets_to_transaction`."""
+        group, found = checked_group(group_metadata), checked_offsets(offsets)
+        await self._step(StepKind.OFFSETS, timeout, found, group)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """As `kafkacore.KafkaProducer.commit_transaction`. Cancelling it does not undo it: call it again to learn how it ends."""
+        await self._step(StepKind.COMMIT, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """As `kafkacore.KafkaProducer.abort_transaction`."""
+        await self._step(StepKind.ABORT, timeout)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """As `kafkacore.KafkaProducer.prepare_transaction`."""
+        await self._step(StepKind.PREPARE, timeout)
+        engine = self._producer._transactional("prepare_transaction")
+        return PreparedTransaction.of(str(self.config.transactional_id), engine.at)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction as a block: `async with producer.transaction():` begins it, its end commits it. When the block raises, cancellation
+        included, it is aborted and the exception goes on.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            await self._abort()
+            raise
+        try:
+            await self.commit_transaction()
+        except KafkaError as failed:
+            if failed.txn_requires_abort:
+                await self._abort()
+            raise
+
+    async def _abort(self) -> None:
+        """Aborts what is still open; the error that made it necessary is the one to raise."""
+        if self._producer._transactional("transaction").at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
+            return  # fatal, or ended within the block
+        try:
+            await self.abort_transaction()
+        except KafkaError as failed:
+            log.error("the transaction could not be aborted: %s", failed)
+
+    # ---- waiting -----------------------------------------------------------------------------------------------------------------
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends everything queued now and waits for the outcome.
+
+        Args:
+            timeout: seconds, None = no limit (every record has an outcome after delivery_timeout_ms).
+
+        Raises:
+            DeliveryError: records failed since the last flush and nobody looked at their futures; counts and first causes.
+            KafkaTimeoutError: the time is over.
+        """
+        producer = self._producer
+        producer._check_open()
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else loop.time() + timeout
+        producer._accumulator.begin_flush()
+        try:
+            producer._sender.wake(-1, True)
+            for delivery in dict.fromkeys(batch.delivery.root for batch in producer._accumulator.incomplete()):
+                if not await self._delivered(delivery, None if end is None else max(0.0, end - loop.time())):
+                    producer._sender.wait(delivery, 0.0)  # words the error
+        finally:
+            producer._accumulator.end_flush()
+        if (lost := producer._unobserved()) is not None:
+            raise lost
+
+    async def close(self, timeout: float | None = 30) -> None:
+        """Delivers what is queued, then closes the connections; calling it again does nothing. If it is cancelled, that goes on.
+
+        Args:
+            timeout: seconds for a graceful end, None = delivery_timeout_ms; then the rest fails with ClosedError.
+        """
+        self._driver.close()
+        if not self._producer.closed:
+            await in_thread(self._producer.close, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        """Closes.
+
+        Raises:
+            DeliveryError: as `flush`, unless the block itself raised something.
+        """
+        self._driver.close()
+        if not self._producer.closed:
+            await in_thread(self._producer.__exit__, kind, value, traceback)
+
+    def __del__(self) -> None:
+        producer = self.__dict__.get("_producer")
+        if producer is not None and not producer.closed:
+            warnings.warn(f"{self!r} was never closed: what it still held is delivered in the background", ResourceWarning, stacklevel=2)
+
+    # ---- looking in --------------------------------------------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partition numbers of a topic; as `kafkacore.KafkaProducer.partitions_for`."""
+        self._producer._check_open()
+        return {partition.index for partition in (await self._topic(topic)).partitions}
+
+    @overload
+    def metrics(self, *, detail: Literal[False] = False) -> dict[str, int]: ...
+    @overload
+    def metrics(self, *, detail: Literal[True]) -> dict[str, dict[str, float]]: ...
+    def metrics(self, *, detail: bool = False) -> dict[str, int] | dict[str, dict[str, float]]:
+        """As `kafkacore.KafkaProducer.metrics`."""
+        return self._producer.metrics(detail=True) if detail else self._producer.metrics()
+
+    def measured(self) -> list[Measured]:
+        """As `kafkacore.KafkaProducer.measured`."""
+        return self._producer.measured()
+
+    @property
+    def closed(self) -> bool:
+        """True once the producer is closed."""
+        return self._producer.closed
+
+    def statistics(self) -> dict[str, Any]:
+        """As `kafkacore.KafkaProducer.statistics`."""
+        return self._producer.statistics()
+
+    def __repr__(self) -> str:
+        return f"<aio.KafkaProducer {', '.join(self.config.bootstrap_servers)}{'; closed' if self.closed else ''}>"

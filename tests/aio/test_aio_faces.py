@@ -1,0 +1,64 @@
+"""The asyncio clients have the methods, arguments and settings of the synchronous ones."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import kafkacore
+from kafkacore import aio
+
+FACES = [
+    (kafkacore.KafkaProducer, aio.KafkaProducer),
+    (kafkacore.KafkaConsumer, aio.KafkaConsumer),
+    (kafkacore.KafkaAdminClient, aio.KafkaAdminClient),
+]
+OTHER_DUNDERS = {"__iter__": "__aiter__", "__enter__": "__aenter__", "__exit__": "__aexit__"}
+NEVER_WAIT = {
+    "KafkaProducer": {"begin_transaction", "measured", "metrics", "statistics", "transaction"},
+    "KafkaConsumer": {
+        "assign", "assignment", "commit_async", "consumer_group_metadata", "enforce_rebalance", "health", "lag", "measured", "metrics",
+        "pause", "paused", "read_range", "resume", "seek", "seek_to_beginning", "seek_to_end", "statistics", "subscribe", "subscription",
+        "wakeup",
+    },
+    "KafkaAdminClient": set(),
+}  # fmt: skip
+
+
+def public(client: type) -> list[str]:
+    return [name for name in dir(client) if not name.startswith("_") or name in OTHER_DUNDERS]
+
+
+def arguments(method: Any) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(method).parameters.values() if p.name != "self"]
+
+
+@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+def test_every_method_is_there(sync: type, face: type) -> None:
+    for name in public(sync):
+        assert hasattr(face, OTHER_DUNDERS.get(name, name)), f"{face.__name__} lacks {name}"
+
+
+@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+def test_the_methods_take_the_same_arguments(sync: type, face: type) -> None:
+    for name in public(sync):
+        method = getattr(sync, name)
+        if callable(method):
+            assert arguments(getattr(face, OTHER_DUNDERS.get(name, name))) == arguments(method), name
+
+
+@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+def test_what_can_wait_is_a_coroutine(sync: type, face: type) -> None:
+    plain = {
+        name
+        for name in public(sync)
+        if name not in OTHER_DUNDERS and callable(getattr(sync, name)) and not inspect.iscoroutinefunction(getattr(face, name))
+    }
+    assert plain == NEVER_WAIT[sync.__name__]
+
+
+@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+def test_they_are_made_alike(sync: type, face: type) -> None:
+    assert arguments(face.__init__) == arguments(sync.__init__)  # type: ignore[misc]
