@@ -273,6 +273,57 @@ def test_what_came_after_it(versioned: tuple[Any, int]) -> None:
     assert ours(servers, topic, 2) == [b"first", b"heir"]
 
 
+def test_its_producer_ends_it_after_another_process(versioned: tuple[Any, int]) -> None:
+    """The other way, EndTxn is INVALID_TXN_STATE and not PRODUCER_FENCED, though its epoch is one behind: an abort goes on from there."""
+    from kafkacore import KafkaProducer
+
+    server, version = versioned
+    servers = server.bootstrap_servers
+    topic = topic_on(servers)
+    with (
+        KafkaProducer(bootstrap_servers=servers, transactional_id=fresh("tx")) as producer,
+        TwoPhaseClient(bootstrap_servers=servers) as client,
+    ):
+        producer.init_transactions()
+
+        def prepared(value: str) -> PreparedTransaction:
+            producer.begin_transaction()
+            producer.send(topic, value, partition=0)
+            return producer.prepare_transaction()
+
+        assert client.commit(prepared("committed"))
+        producer.commit_transaction()
+        assert client.abort(prepared("aborted"))
+        producer.abort_transaction()
+        dropped = prepared("dropped")
+        assert client.abort(dropped)
+        request = p.EndTxnRequest(
+            transactional_id=dropped.transactional_id,
+            producer_id=dropped.producer_id,
+            producer_epoch=dropped.producer_epoch,
+            committed=True,
+        )
+        codes: list[int] = []
+        with Wire(servers) as wire:
+
+            def refused() -> bool:
+                codes.append(wire.ask(request, 5 if version == 2 else 4).error_code)
+                return codes[-1] != Code.CONCURRENT_TRANSACTIONS
+
+            until(refused, "the markers of the abort are written")
+        assert codes[-1] == Code.INVALID_TXN_STATE
+        with pytest.raises(errors.KafkaError) as lost:
+            producer.commit_transaction()
+        assert lost.value.txn_requires_abort
+        producer.abort_transaction()
+        assert client.commit(prepared("kept"))
+        with pytest.raises(errors.PreparedTransactionCommitted):
+            producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, "last", partition=0)
+    assert ours(servers, topic, 3) == [b"committed", b"kept", b"last"]
+
+
 def test_its_end_by_version(versioned: tuple[Any, int]) -> None:
     servers = versioned[0].bootstrap_servers
     topic = topic_on(servers)
