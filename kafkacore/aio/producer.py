@@ -72,6 +72,7 @@ class KafkaProducer:
         self._topics = producer._topics
         self._send = producer.send
         self._line = asyncio.Lock()
+        self._in_line = 0  # tasks that wait for memory
         self._driver = LoopDriver(producer._sender)
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
@@ -101,10 +102,12 @@ class KafkaProducer:
             KafkaTimeoutError: the topic's metadata did not come within max_block_ms; `.attempts` says why.
             KafkaError: as `kafkacore.KafkaProducer.send`.
         """
-        producer = self._producer
-        if producer._fast and type(topic) is str and topic in self._topics and not self._line.locked():
+        if not self._in_line:
             try:
-                future = self._send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+                if headers is None and partition is None and timestamp_ms is None:
+                    future = self._send(topic, value, key)
+                else:
+                    future = self._send(topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             except NotNow:
                 pass
             else:
@@ -227,31 +230,35 @@ class KafkaProducer:
             deadline_ms: when to give up.
             done: how far it came; each step forward begins max_block_ms again.
         """
-        if not self._line.locked():
+        if not self._in_line:
             with contextlib.suppress(NotNow):
                 return append()
         before = 0 if done is None else done()
+        self._in_line += 1
         try:
-            async with asyncio.timeout(max(0, deadline_ms - self._clock.now_ms()) / 1000):
-                await self._line.acquire()
-        except TimeoutError:
-            raise self._full(topic) from None
-        try:
-            while True:
-                try:
-                    return append()
-                except NotNow as missing:
-                    now_ms = self._clock.now_ms()
-                    if done is not None and done() > before:
-                        before, deadline_ms = done(), now_ms + self.config.max_block_ms
-                    if missing.version >= 0:
-                        await self._newer_metadata(missing.version, deadline_ms)
-                    elif now_ms >= deadline_ms:
-                        raise self._full(topic) from None
-                    else:
-                        await self._memory(missing.nbytes, deadline_ms - now_ms)
+            try:
+                async with asyncio.timeout(max(0, deadline_ms - self._clock.now_ms()) / 1000):
+                    await self._line.acquire()
+            except TimeoutError:
+                raise self._full(topic) from None
+            try:
+                while True:
+                    try:
+                        return append()
+                    except NotNow as missing:
+                        now_ms = self._clock.now_ms()
+                        if done is not None and done() > before:
+                            before, deadline_ms = done(), now_ms + self.config.max_block_ms
+                        if missing.version >= 0:
+                            await self._newer_metadata(missing.version, deadline_ms)
+                        elif now_ms >= deadline_ms:
+                            raise self._full(topic) from None
+                        else:
+                            await self._memory(missing.nbytes, deadline_ms - now_ms)
+            finally:
+                self._line.release()
         finally:
-            self._line.release()
+            self._in_line -= 1
 
     def _full(self, topic: str) -> BufferFullError:
         return BufferFullError(

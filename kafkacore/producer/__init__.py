@@ -225,6 +225,8 @@ class KafkaProducer(ProducerCore):
         waited_ms: int = 0,
     ) -> RecordFuture:
         """send() off the fast path: a topic's first record, a ProducerRecord, interceptors, a partitioner, a closed producer."""
+        if self._never_waits:
+            raise NotNow                                  # its caller has a general way of its own
         self._check_sending()
         record, callback = self._intercept(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         try:

@@ -637,8 +637,9 @@ class Sender(SenderCore):
             self._leave()
             by = self._passes_by
             self._nap_gate.acquire(timeout=self._nap_s)
-            if self._passes_by != by and not self._closing:
-                return -1                                             # an event loop drives: nap again
+            while self._passes_by != by and not self._closing:        # an event loop drives: nap again
+                by = self._passes_by
+                self._nap_gate.acquire(timeout=self._nap_s)
             if not self._io.acquire(blocking=False):
                 self._watching = True
                 if self._io.locked() and not self._forced:            # then callers leave, and open each other's gates only
