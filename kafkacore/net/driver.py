@@ -90,7 +90,6 @@ class CallerDriver:
             transports=transports,
             authenticator=self._authenticators,
         )
-        selector.quiet = True  # of a large answer all parts come in one call
         return NetworkClient(selector, self.metadata, config, self.clock)
 
     def _renew(self) -> None:

@@ -161,16 +161,3 @@ def test_heartbeats_are_sent_when_due_by_polls_that_take_no_step(broker, clock):
             clock.advance(3_000)
             while member._group.membership.heartbeats == beats:
                 member.poll(0)
-
-
-def test_all_parts_of_a_large_answer_come_in_one_round(broker):
-    for _ in range(8):
-        produce(broker.address, "t", 0, [b"x" * 900_000])
-    with KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest", max_partition_fetch_bytes=1 << 24) as consumer:
-        consumer.assign([A])
-        assert consumer.position(A) == 0
-        rounds = []
-        poll = consumer._driver.poll
-        consumer._driver.poll = lambda timeout_ms, now_ms: (rounds.append(now_ms), poll(timeout_ms, now_ms))
-        assert consumer.poll_batch(30).record_count == 8
-        assert len(rounds) <= 2
