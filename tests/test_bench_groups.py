@@ -87,19 +87,21 @@ def test_latency_is_measured_for_every_pair_of_clients() -> None:
 
 @pytest.mark.slow
 def test_transactions_are_measured_beside_plain_records_for_both_clients(tmp_path: Path) -> None:
-    cpu, wall, commit, record = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
-    clients, sizes = ["kafkacore send()", "kafkacore send_many()", "confluent produce()"], ["1 record", "100 records", "10,000 records"]
+    cpu, wall, commit, record, alone = quick("transactions", "--plot", str(tmp_path / "transactions.png"))
+    clients = ["kafkacore send()", "kafkacore send_many()", "confluent produce()"]
+    sizes = ["1 record", "100 records", "10,000 records", "100,000 records"]
     for table in (cpu, wall):
         assert list(table["rows"]) == sizes
     assert list(commit["rows"]) == [f"{size}, {rank}" for size in sizes for rank in ("p50", "p99")]
-    assert [list(goals) for goals in commit["goals"].values()] == [clients[:2]] * 3
+    assert [list(goals) for goals in commit["goals"].values()] == [clients[:2]] * len(sizes)
+    assert list(alone["rows"]) == ["over kafkacore's connection"]
     for table in (cpu, wall, commit):
         assert all(list(row) == clients for row in table["rows"].values())
         assert all(timing["median_ns"] >= timing["best_ns"] > 0 for row in table["rows"].values() for timing in row.values())
     assert {label: list(row) for label, row in record["rows"].items()} == {
         f"{size}, {client}": ["plain", "transactions"] for size in sizes for client in clients
     }
-    assert list(record["goals"]) == [f"10,000 records, {client}" for client in clients[:2]]
+    assert list(record["goals"]) == [f"{size}, {client}" for size in sizes[2:] for client in clients[:2]]
     assert (tmp_path / "transactions.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -149,7 +151,7 @@ def test_goals_of_transactions_compare_the_figures_they_name(bench: Any) -> None
         ours = {"plain": figures(1e6, 1e3), "transactions": figures(transactional_cpu_ns, end_ns)}
         theirs = {"plain": figures(1e6, 1e3), "transactions": figures(1e6, 2e6)}
         clients = {name: theirs if name == transactions.THEIRS else ours for name in transactions.CLIENTS}
-        _, _, commit, record = transactions.tables_of("a broker", {10_000: clients})
+        _, _, commit, record, _ = transactions.tables_of("a broker", {10_000: clients}, [1e4])
         goals = [{verdict.held for row in table.goals.values() for verdict in row.values()} for table in (commit, record)]
         return goals[0], goals[1]
 

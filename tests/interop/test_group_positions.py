@@ -104,7 +104,7 @@ def test_a_topic_that_is_created_again_is_read_from_its_start(
 
         def created() -> bool:
             result = admin.create_topics([NewTopic(topic, 1, 1)])
-            return not result.errors or not isinstance(result.errors[topic], errors.TopicAlreadyExists)
+            return not result.errors or not isinstance(result.errors[topic], errors.TopicExists)
 
         until(created, "the topic is there again")
     fill(bootstrap_servers, topic, numbered(15, b"new"))
