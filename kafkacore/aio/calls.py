@@ -9,9 +9,9 @@ Rules
 1. Calls are made one after another, in their order, by one thread; the first call starts it, and it ends with `close`, or when its client
    has no reference left.
 2. A task that is cancelled while it awaits a call interrupts the call and waits until it has ended: then the client is free again. A call
-   that had not begun never begins. So a call must not return what would be lost with its caller.
+   that had not started never starts. So a call must not return what would be lost with its caller.
 3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
-4. A listener in the loop is called from within a call: meanwhile the thread makes the calls that come from the loop, inside that call.
+4. A listener in the loop is called from within a call: while it runs, the thread makes the calls that come from the loop, inside that call.
 5. Only `finish` touches futures, and only in the loop.
 """
 
@@ -47,7 +47,7 @@ def wake(future: asyncio.Future[None]) -> Callable[[], None]:
 
 
 class Gate:
-    """Stands where threads leave a held lock: whoever opens it calls the loop instead.
+    """Takes the place of a held lock that another thread releases: releasing it calls the loop.
 
     Args:
         opened: what is called, once, by any thread.
@@ -319,7 +319,7 @@ class CallThread:
                 self.make(job)
 
     def in_loop(self, call: Callable[[], Any]) -> Any:
-        """Calls something in the loop and awaits it if it can be awaited; meanwhile makes the calls that come from there.
+        """Calls something in the loop and awaits it if it can be awaited; until it ends, makes the calls that come from there.
 
         Raises:
             Exception: what it raised.

@@ -59,7 +59,7 @@ class LoopDriver:
         self.ready()
 
     def ready(self) -> None:
-        """Makes a pass; where a thread drives, stands in line."""
+        """Makes a pass; where a thread drives, joins the line behind it."""
         sender, loop = self._sender, self._loop
         if loop is None or self._fd < 0:
             return

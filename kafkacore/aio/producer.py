@@ -7,7 +7,7 @@ wakes the loop once per finished batch, and only if something in the loop waits 
 Rules
 1. A record is queued by one call that runs on the loop's thread after the last await. So a send that is cancelled has queued nothing, and
    one that returned has queued its record once.
-2. Who waits for memory stands in line, first come, first served; only the first asks the pool. A send that finds a line joins it.
+2. Tasks that wait for memory form a line, first come, first served; only the first asks the pool. A send that finds a line joins it.
 3. While something in the loop awaits a delivery, the loop makes the Sender's passes itself, as a thread that waits in a synchronous send
    does: that saves two thread switches. It need not: where it is blocked, or slow, the Sender thread goes on (see producer/sender.py).
 4. The Sender thread never runs code of the application but interceptors: callbacks and awaiting tasks run in the loop.
@@ -28,7 +28,7 @@ from kafkacore.aio.calls import Gate, in_thread, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
-from kafkacore.errors import BufferFullError, KafkaError
+from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
 from kafkacore.metadata import TopicInfo
 from kafkacore.net.measure import Measured
 from kafkacore.producer import BatchFuture
@@ -73,6 +73,7 @@ class KafkaProducer:
         self._send = producer.send
         self._line = asyncio.Lock()
         self._in_line = 0  # tasks that wait for memory
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._driver = LoopDriver(producer._sender)
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class KafkaProducer:
     ) -> RecordFuture:
         """send() off the fast path: what waits, interceptors, a partitioner."""
         producer = self._producer
+        self._bind()
         producer._check_sending()
         deadline_ms = self._clock.now_ms() + self.config.max_block_ms
         record, acknowledged = producer._intercept(topic, value, key, headers, partition, timestamp_ms, None)
@@ -170,6 +172,7 @@ class KafkaProducer:
             ValueError: columns differ in length.
         """
         producer = self._producer
+        self._bind()
         producer._check_sending()
         deadline_ms = self._clock.now_ms() + self.config.max_block_ms
         queue = await self._queue_of(topic)
@@ -189,6 +192,20 @@ class KafkaProducer:
             raise
         return call.future()
 
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which must be the same wherever a call may wait.
+
+        Raises:
+            IllegalStateError: the producer belongs to another loop.
+        """
+        running = asyncio.get_running_loop()
+        if self._loop is not running:
+            if self._loop is not None and not self._loop.is_closed():
+                raise IllegalStateError("this producer belongs to another event loop; make one for each loop")
+            self._loop = running
+            self._line = asyncio.Lock()
+        return running
+
     # ---- waiting to send ---------------------------------------------------------------------------------------------------------
 
     async def _queue_of(self, topic: str) -> TopicQueue:
@@ -206,7 +223,7 @@ class KafkaProducer:
             await self._newer_metadata(version, self._clock.now_ms() + left_ms, fatal_count)
 
     async def _newer_metadata(self, version: int, deadline_ms: int, fatal_count: int | None = None) -> None:
-        """Until the metadata is newer than `version`, or the time is over."""
+        """Waits until the metadata is newer than `version`, until `deadline_ms` at most."""
         metadata = self._producer._metadata
         if fatal_count is None:
             fatal_count = metadata.fatal_count
@@ -268,7 +285,7 @@ class KafkaProducer:
         )
 
     async def _memory(self, nbytes: int, left_ms: int) -> None:
-        """Until so much memory is free, the producer is closed, or the time is over."""
+        """Waits until so much memory is free or the producer is closed, `left_ms` at most."""
         producer = self._producer
         freed = asyncio.get_running_loop().create_future()
         waiter = producer._pool.watch(nbytes, Gate(wake(freed)))
@@ -288,6 +305,7 @@ class KafkaProducer:
         group: ConsumerGroupMetadata | None = None,
     ) -> None:
         producer = self._producer
+        self._bind()
         began_ns = self._clock.now_ns()
         step: Step = producer._submit(kind, offsets, group)
         timeout_s = producer._step_s(timeout)
@@ -298,7 +316,7 @@ class KafkaProducer:
         producer._transaction_stats.ended(CALLS[kind], self._clock.now_ns() - began_ns)
 
     async def _delivered(self, delivery: Delivery, timeout_s: float | None) -> bool:
-        """Waits for an outcome; False when the time is over."""
+        """Waits for an outcome; False when there is none within `timeout_s`."""
         if delivery.finished:
             return True
         known = delivery.loop_future(asyncio.get_running_loop())
@@ -373,12 +391,12 @@ class KafkaProducer:
             timeout: seconds, None = no limit (every record has an outcome after delivery_timeout_ms).
 
         Raises:
-            DeliveryError: records failed since the last flush and nobody looked at their futures; counts and first causes.
-            KafkaTimeoutError: the time is over.
+            DeliveryError: records failed since the last flush and their futures were not looked at; counts and first causes.
+            KafkaTimeoutError: not all outcomes are known within `timeout`.
         """
         producer = self._producer
         producer._check_open()
-        loop = asyncio.get_running_loop()
+        loop = self._bind()
         end = None if timeout is None else loop.time() + timeout
         producer._accumulator.begin_flush()
         try:

@@ -292,3 +292,34 @@ async def test_administration(servers: str, topic: str) -> None:
         await admin.delete_topics([topic])
     with pytest.raises(errors.ClosedError):
         await admin.list_topics()
+
+
+def test_a_producer_belongs_to_one_loop(servers: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=servers)
+
+    async def use() -> None:
+        await producer.send(topic, b"x")
+        await producer.flush()
+
+    async def use_beside() -> None:
+        await use()
+        other = asyncio.new_event_loop()
+        try:
+            with pytest.raises(errors.IllegalStateError, match="another event loop"):
+                await asyncio.to_thread(other.run_until_complete, producer.flush())
+        finally:
+            other.close()
+
+    async def end() -> None:
+        await use()  # the loop before is closed
+        await producer.close()
+
+    asyncio.run(use_beside())
+    asyncio.run(end())
+
+
+@in_loop
+async def test_offsets_of_a_transaction_are_a_mapping(servers: str, topic: str) -> None:
+    async with KafkaProducer(bootstrap_servers=servers, transactional_id=topic) as producer:
+        with pytest.raises(TypeError, match="offsets must be a mapping"):
+            await producer.send_offsets_to_transaction([(topic, 0, 7)], "copy")  # type: ignore[arg-type]
