@@ -95,7 +95,7 @@ def confirm(question: str) -> None:
         if sys.stdin.isatty():
             raise
         typer.echo()  # the question's line has no end yet
-        raise Failure("nothing deleted: not confirmed; --yes does not ask") from None
+        raise Failure("nothing was done: not confirmed; --yes does not ask") from None
 
 
 def told(done: str, names: list[str], json: bool) -> None:

@@ -88,6 +88,8 @@ def checked_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -
     Raises:
         UsageError: a negative offset.
     """
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets must be a mapping of (topic, partition) to the next offset to read, not {type(offsets).__name__}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for partition, offset in offsets.items():
         note = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(int(offset))
