@@ -45,12 +45,13 @@ class LoopDriver:
 
     def _awaited(self, loop: asyncio.AbstractEventLoop) -> None:
         """Something in a loop is about to wait for a delivery."""
-        if self._scheduled:
-            return
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 return  # the producer belongs to another loop: the thread wakes this one
-            self._loop, self._watches = loop, False
+            self._leave_line()  # what a closed loop had begun
+            self._loop, self._watches, self._scheduled = loop, False, False
+        if self._scheduled:
+            return
         self._scheduled = True
         loop.call_soon(self._gathered)
 
@@ -78,11 +79,20 @@ class LoopDriver:
 
     def _my_turn(self) -> None:
         """No thread drives now."""
-        gate, self._in_line = self._in_line, None
-        if gate is not None:
-            self._sender.leave_line(gate)
-            if self._sender.accumulator.has_incomplete or self._sender.has_transaction_work():
+        sender = self._sender
+        if self._leave_line():
+            if sender.accumulator.has_incomplete or sender.has_transaction_work():
                 self.ready()
+            else:
+                sender._leave()  # to the next in line
+
+    def _leave_line(self) -> bool:
+        """Returns False when it was not in line."""
+        gate, self._in_line = self._in_line, None
+        if gate is None:
+            return False
+        self._sender.leave_line(gate)
+        return True
 
     def _unwatch(self) -> None:
         if self._watches and self._loop is not None:
@@ -92,9 +102,7 @@ class LoopDriver:
     def close(self) -> None:
         """Leaves the passes to the thread, for good."""
         self._sender.awaited = None
-        gate, self._in_line = self._in_line, None
-        if gate is not None:
-            self._sender.leave_line(gate)
+        self._leave_line()
         fd, self._fd = self._fd, -1
         if fd < 0:
             return

@@ -323,3 +323,19 @@ async def test_offsets_of_a_transaction_are_a_mapping(servers: str, topic: str) 
     async with KafkaProducer(bootstrap_servers=servers, transactional_id=topic) as producer:
         with pytest.raises(TypeError, match="offsets must be a mapping"):
             await producer.send_offsets_to_transaction([(topic, 0, 7)], "copy")  # type: ignore[arg-type]
+
+
+def test_a_loop_that_is_closed_before_its_pass_spoils_nothing(servers: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=servers, linger_ms=0)
+    closed = asyncio.new_event_loop()
+    producer._driver._awaited(closed)
+    closed.close()
+
+    async def use() -> None:
+        passes = producer._producer._sender._passes_by
+        for _ in range(50):
+            await (await producer.send(topic, b"x"))
+        assert producer._producer._sender._passes_by > passes
+        await producer.close()
+
+    asyncio.run(use())
