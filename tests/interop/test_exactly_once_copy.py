@@ -33,6 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "exactly_once.py"
 ALL = os.environ.get("KAFKACORE_ALL_FLIGHTS") == "1"
 LIMIT, BATCH = (None, 500) if ALL else (20_000, 100)
 PARTITIONS, KILLS, GUARD_S = 4, 10, 1200 if ALL else 240
+AHEAD = 8  # transactions that the copier has before it
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(3 * GUARD_S if ALL else 600)]
 CONFIG = {"min.insync.replicas": 2, "replica.lag.time.max.ms": 1000, "replica.fetch.wait.max.ms": 50, "replica.fetch.backoff.ms": 50}
@@ -82,6 +83,30 @@ def by_carrier(flights: Flights, change: Callable[[bytes], bytes]) -> ByKey:
     return found
 
 
+class Source:
+    """A topic that the flights come into little by little, so that the copier has some before it at every moment and never all."""
+
+    def __init__(self, servers: str, flights: Flights) -> None:
+        self.topic = new_topic(servers)
+        self._flights = flights
+        self._begin = 0
+        self._producer = KafkaProducer(bootstrap_servers=servers)
+
+    def more(self, transactions: int) -> None:
+        self._write(min(self._begin + transactions * BATCH, len(self._flights.documents)))
+
+    def rest(self) -> None:
+        assert self._begin < len(self._flights.documents), "some come after the last kill"
+        self._write(len(self._flights.documents))
+        self._producer.close()
+
+    def _write(self, end: int) -> None:
+        columns = self._flights.documents, self._flights.carriers, self._flights.timestamps_ms
+        values, keys, timestamps_ms = (column[self._begin : end] for column in columns)
+        self._producer.send_many(self.topic, values, keys=keys, timestamps_ms=timestamps_ms)
+        self._begin = end
+
+
 class Copier:
     """The copying process."""
 
@@ -96,13 +121,15 @@ class Copier:
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
 
-    def progress(self, transactions: int) -> None:
-        """Returns when so many more are committed."""
+    def progress(self, transactions: int, source: Source) -> None:
+        """Returns when so many more are committed; for each, as many records come into the source."""
         assert self._process is not None and self._process.stdout is not None
         while transactions:
             line = self._process.stdout.readline()
             assert line, f"the copier ended with {self._process.wait()}"
-            transactions -= line.startswith("committed")
+            if line.startswith("committed"):
+                transactions -= 1
+                source.more(1)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -127,18 +154,19 @@ class Copier:
         self._process = None
 
 
-def kill_often(copier: Copier, rng: random.Random, cluster: EmbeddedCluster | None, topics: list[str]) -> None:
+def kill_often(copier: Copier, source: Source, rng: random.Random, cluster: EmbeddedCluster | None, topics: list[str]) -> None:
     """Ends the copying process at random moments, and every other time a broker while it copies."""
     longest = 50 if ALL else 10
     for turn in range(KILLS):
+        source.more(AHEAD)  # a killed copier may have had all that was there
         copier.start()
         broker = rng.choice([1, 2, 3]) if cluster is not None and turn % 2 else 0
         if turn % 5 != 4:  # else it dies somewhere in its start
-            copier.progress(rng.randint(1, longest))
+            copier.progress(rng.randint(1, longest), source)
         if cluster is not None and broker:
             cluster.kill_broker(broker)
             if rng.random() < 0.5:
-                copier.progress(2)
+                copier.progress(2, source)
         threading.Event().wait(rng.uniform(0, 0.05 if turn % 5 != 4 else 0.8))  # no event tells a random moment
         copier.kill()
         if cluster is not None and broker:
@@ -196,11 +224,12 @@ def assert_exact(java: JavaTools, servers: str, topic: str, expected: ByKey) -> 
 
 
 def copy_and_check(servers: str, flights: Flights, rng: random.Random, java: JavaTools, cluster: EmbeddedCluster | None) -> None:
-    source, target = write(servers, flights), new_topic(servers)
-    copier = Copier(servers, source, target)
+    source, target = Source(servers, flights), new_topic(servers)
+    copier = Copier(servers, source.topic, target)
     try:
-        kill_often(copier, rng, cluster, [source, target])
-        assert 0 < copier.copied() < len(flights.documents), "the kills have to meet a copier that copies"
+        kill_often(copier, source, rng, cluster, [source.topic, target])
+        assert copier.copied(), "the kills have to meet a copier that copies"
+        source.rest()
         copier.start()
         copier.finish(len(flights.documents))
     finally:

@@ -94,7 +94,9 @@ def test_a_topic_that_is_created_again_is_read_from_its_start(
     bootstrap_servers: str, make_topic: MakeTopic, member: Make, reset: str
 ) -> None:
     topic, group = make_topic(), fresh("g")
-    reader = member(topic, group, auto_offset_reset=reset, metadata_max_age_ms=200, auto_commit_interval_ms=50)
+    settings = {"metadata_max_age_ms": 200, "auto_commit_interval_ms": 50}
+    settings["allow_auto_create_topics"] = False  # the reader must not create it before the test does
+    reader = member(topic, group, auto_offset_reset=reset, **settings)
     until(lambda: reader.poll(0.05) or reader.assignment(), "it has joined")
     reader.position((topic, 0))
     fill(bootstrap_servers, topic, numbered(10, b"old"))
