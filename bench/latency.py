@@ -38,7 +38,15 @@ LINGERS_MS = (0, 5)
 """Without, and with the default of both clients."""
 PARTITIONS = 4
 RANKS = {"p50": 0.5, "p99": 0.99}
+WARM_UP_TURNS = 4
+"""A young JVM answers late, by tens of milliseconds: its first turns would be on the bill of the client that is first."""
 BROKERS = {"own": "kafkacore's broker", "kafka": "Kafka 4.3.1"}
+
+
+def rotated(pairs: list[tuple[str, tuple[str, str]]], by: int) -> list[tuple[str, tuple[str, str]]]:
+    """No pair is always the first."""
+    by %= len(pairs)
+    return pairs[by:] + pairs[:by]
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -104,9 +112,12 @@ def main() -> None:
         table = Table(f"produced to consumed at {options.rate:,} records per second, {BROKERS[kind]}", "us")
         found: dict[int, dict[str, list[int]]] = {linger_ms: {pair: [] for pair in PAIRS} for linger_ms in LINGERS_MS}
         with OwnBroker() if kind == "own" else RealKafka() as broker:
+            for number in range(0 if options.quick else WARM_UP_TURNS):
+                progress(f"{kind}, warm-up {number + 1}/{WARM_UP_TURNS}")
+                latencies(broker, PAIRS[(OURS, THEIRS)[number % 2]], 0, options.rate, int(options.rate * options.seconds))
             for number in range(options.rounds):
                 for linger_ms, by_pair in found.items():
-                    for pair, clients in PAIRS.items():
+                    for pair, clients in rotated(list(PAIRS.items()), number):
                         progress(f"{kind}, round {number + 1}/{options.rounds}, linger {linger_ms} ms: {pair}")
                         by_pair[pair] += latencies(broker, clients, linger_ms, options.rate, int(options.rate * options.seconds))
         for linger_ms, by_pair in found.items():
