@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, TopicPartition, errors
+from kafkacore.cli.pipe_end import PipeEnd, descriptor_of
 from kafkacore.cli.terminal import messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import RebalanceListener
@@ -77,18 +78,14 @@ class Output:
     Args:
         stream: what is written to.
         stop: ends the writing.
-
-    Attributes:
-        broken: the error of writing to a pipe whose reader has left; None before.
+        end: the other end of the stream; `write` finds out, too, that it is closed.
     """
 
-    def __init__(self, stream: BinaryIO, stop: Stop) -> None:
+    def __init__(self, stream: BinaryIO, stop: Stop, end: PipeEnd) -> None:
         self._raw: Any = getattr(stream, "raw", stream)
         self._stop = stop
-        self._descriptor: int | None = None
-        self.broken: BrokenPipeError | None = None
-        with contextlib.suppress(OSError):
-            self._descriptor = self._raw.fileno()
+        self._descriptor = descriptor_of(self._raw)
+        self._end = end
 
     def write(self, lines: list[bytes]) -> int:
         """Writes lines.
@@ -110,8 +107,8 @@ class Output:
                 if done == end or not writable:
                     break
                 done += self._raw.write(data[done : min(done + _PIPE_BUF, end)]) or 0
-        except BrokenPipeError as error:
-            self.broken = error
+        except BrokenPipeError:
+            self._end.closed = True
         return sum(each <= done for each in ends)
 
 
@@ -121,6 +118,7 @@ class GroupReader(RebalanceListener):
     Args:
         consumer: with a group and without automatic commits.
         output: where records go.
+        end: its other end.
         line_of: a record as it is printed.
         start: the offset that a partition begins at for which the group has committed none; None leaves that to auto.offset.reset.
         commits: False only reads.
@@ -129,12 +127,14 @@ class GroupReader(RebalanceListener):
     Attributes:
         count: records printed.
         failed: what was printed last could not be committed.
+        cut_off: the reader of the output left before everything was printed.
     """
 
     def __init__(
         self,
         consumer: KafkaConsumer,
         output: Output,
+        end: PipeEnd,
         line_of: Callable[[ConsumerRecord], bytes],
         *,
         start: int | None,
@@ -143,12 +143,13 @@ class GroupReader(RebalanceListener):
     ) -> None:
         self._consumer = consumer
         self._output = output
+        self._end = end
         self._line_of = line_of
         self._start = start
         self._commits = commits
         self._ends: dict[TopicPartition, int] | None = {} if exit_at_end else None
         self._assigned = False
-        self.failed = False
+        self.failed = self.cut_off = False
         self._commit_at = 0.0
         self.count = 0
 
@@ -193,15 +194,18 @@ class GroupReader(RebalanceListener):
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
     def read(self, stop: Stop, most: int | None, bar: Any) -> None:
-        """Prints until a signal, `most` records or the end."""
+        """Prints until a signal, `most` records or the end, or until the reader of the output has left."""
         consumer = self._consumer
         interval_s = consumer.config.auto_commit_interval_ms / 1000
         self._commit_at = time.monotonic() + interval_s
-        while not stop.signal and self._output.broken is None and (most is None or self.count < most) and not self._at_end():
+        while not stop.signal and (most is None or self.count < most) and not self._at_end():
+            if self._end.closed:
+                self.cut_off = True
+                return
             polled: dict[TopicPartition, list[ConsumerRecord]] = {}
-            stop.woken = consumer.wakeup
+            stop.woken = self._end.notify = consumer.wakeup
             try:
-                if not stop.signal:
+                if not stop.signal and not self._end.closed:
                     left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - self.count)
                     polled = consumer.poll(min(interval_s, 1.0), left)
             except errors.WakeupError:
@@ -209,7 +213,7 @@ class GroupReader(RebalanceListener):
             except errors.MaxPollExceeded as error:  # the reader took nothing for so long; the next poll joins again
                 messages.print(f"kafkacore: warning: {error}")
             finally:
-                stop.woken = None
+                stop.woken = self._end.notify = None
             self._print(polled)
             bar.update(bar.task_ids[0], completed=self.count)
             if self._commits and (now := time.monotonic()) >= self._commit_at:
@@ -294,16 +298,16 @@ def consume_as_member(
     commits = config.enable_auto_commit
     settings = {name: getattr(config, name) for name in config.given} | {"enable_auto_commit": False}
     sys.stdout.flush()
-    with Stop().on_signals() as stop:
-        output = Output(sys.stdout.buffer, stop)
+    with Stop().on_signals() as stop, PipeEnd().watched(sys.stdout.buffer) as end:
+        output = Output(sys.stdout.buffer, stop, end)
         with KafkaConsumer(settings) as consumer, record_progress(", ".join(topics), most, visible=not sys.stdout.isatty()) as bar:
             for topic in topics:
                 consumer.partitions_for(topic)  # one that is not there is an error, not a long wait
-            reader = GroupReader(consumer, output, line_of, start=start, commits=commits, exit_at_end=exit_at_end)
+            reader = GroupReader(consumer, output, end, line_of, start=start, commits=commits, exit_at_end=exit_at_end)
             consumer.subscribe(topics, listener=reader)
             reader.read(stop, most, bar)
-        if output.broken is not None:
-            raise output.broken
+        if reader.cut_off:
+            raise BrokenPipeError
         if reader.failed and not stop.signal:
             raise typer.Exit(1)
     committed = commits and not reader.failed

@@ -12,9 +12,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import ConsumerRecord, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafkacore.cli.member import MOST_AT_ONCE, consume_as_member, describe, seek_to
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Failure, Json, Settings, client_settings, json_line, print_json
+from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
 
@@ -224,7 +225,7 @@ def _consume_alone(
 ) -> int:
     """Prints all partitions, or `partition`, of topics. Returns how many records."""
     out = sys.stdout.buffer
-    with KafkaConsumer(settings) as consumer:
+    with KafkaConsumer(settings) as consumer, PipeEnd().watched(out) as end:
         where = []
         for topic in topics:
             there = consumer.partitions_for(topic)
@@ -243,7 +244,14 @@ def _consume_alone(
                 if exit_at_end and all(consumer.position(tp) >= ends[tp] for tp in where):
                     break
                 left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - count)
-                polled = consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left)
+                end.notify = consumer.wakeup
+                try:
+                    polled = {} if end.closed else consumer.poll(timeout=1.0 if exit_at_end else None, max_records=left)
+                except errors.WakeupError:
+                    polled = {}
+                end.notify = None
+                if end.closed:
+                    raise BrokenPipeError
                 for tp, records in polled.items():
                     mine = [r for r in records if r.offset < ends[tp]] if exit_at_end else records
                     out.write(b"".join(map(line_of, mine)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, TopicPartition
 from kafkacore.cli.app import run
+from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.testing import EmbeddedCluster
 
 COMMAND = [sys.executable, "-m", "kafkacore", "consume"]
@@ -143,6 +145,36 @@ def test_a_reader_that_leaves_gets_no_record_committed_that_was_not_written(at: 
     assert member.stderr.read() == b""
     member.stderr.close()
     assert 0 < sum(committed(at, topic).values()) < 2000  # a pipe holds 64 KiB: what was in it counts as written
+
+
+@pytest.mark.parametrize("as_member", [True, False])
+def test_a_reader_that_leaves_while_nothing_comes(at: str, topic: str, as_member: bool) -> None:
+    """As `consume | head` does, once head has what it wants and the rest fits into the pipe."""
+    fill(at, topic, 25)
+    member = started(topic, "--from", "earliest", "-X", "auto.commit.interval.ms=600000", *(["-g", topic] if as_member else []))
+    assert member.stdout is not None and member.stderr is not None
+    lines = b"".join(member.stdout.readline() for _ in range(100))
+    assert offsets_behind(lines) == dict.fromkeys(range(4), 25)
+    assert member.poll() is None  # it waits for more
+    member.stdout.close()
+    assert member.wait(60) == 1
+    assert member.stderr.read() == b""
+    member.stderr.close()
+    assert committed(at, topic) == (dict.fromkeys(range(4), 25) if as_member else {})
+
+
+def test_the_wait_for_the_reader_ends_with_the_block() -> None:
+    """And it finds a reader that left before it began."""
+    read, write = os.pipe()
+    woken = threading.Event()
+    with open(write, "wb") as stream:
+        with PipeEnd().watched(stream) as end:
+            end.notify = woken.set
+            (waiting,) = (thread for thread in threading.enumerate() if thread.name == "kafkacore-pipe-end")
+        assert not waiting.is_alive() and not end.closed and not woken.is_set()
+        os.close(read)
+        with PipeEnd().watched(stream) as end:
+            until(lambda: end.closed, bool)
 
 
 def test_from_counts_only_where_nothing_is_committed(at: str, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
