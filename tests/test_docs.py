@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore.testing.plugin import kafka_cluster, kafka_topic  # noqa: F401 - what an installed kafkacore gives pytest
+from kafkacore.testing.plugin import aio_kafka_cluster, kafka_cluster, kafka_topic  # noqa: F401 - what an installed kafkacore gives pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +39,9 @@ def test_an_example_runs_as_it_stands(
     exec(compile(code, where, "exec"), names)
     for name, function in list(names.items()):
         if name.startswith("test_") and callable(function):  # as pytest calls it
-            function(**{fixture: request.getfixturevalue(fixture) for fixture in inspect.signature(function).parameters})
+            ended = function(**{fixture: request.getfixturevalue(fixture) for fixture in inspect.signature(function).parameters})
+            if inspect.iscoroutine(ended):
+                asyncio.run(ended)
 
 
 def test_an_example_has_no_gaps() -> None:

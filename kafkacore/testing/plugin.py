@@ -1,4 +1,8 @@
-"""Fixtures for pytest: `kafka_cluster`, one embedded broker for the session, and `kafka_topic`, a fresh topic in it."""
+"""Fixtures for pytest: `kafka_cluster`, one embedded broker for the session, and `kafka_topic`, a fresh topic in it.
+
+`aio_kafka_cluster` is the broker of `kafka_cluster` for tests that are coroutines. None of the three is a coroutine itself, so they need no
+plugin that runs coroutines, and work with each.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from kafkacore.aio.testing import EmbeddedCluster as AioCluster
     from kafkacore.testing import EmbeddedCluster
 
 _serial = itertools.count(1)
@@ -21,6 +26,14 @@ def kafka_cluster() -> Iterator[EmbeddedCluster]:
 
     with EmbeddedCluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def aio_kafka_cluster(kafka_cluster: EmbeddedCluster) -> AioCluster:
+    """The `kafka_cluster` of the session as a `kafkacore.aio.testing.EmbeddedCluster`, whose calls are coroutines."""
+    from kafkacore.aio.testing import EmbeddedCluster
+
+    return EmbeddedCluster.of(kafka_cluster)
 
 
 @pytest.fixture

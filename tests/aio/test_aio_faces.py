@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 import kafkacore
-from kafkacore import aio
+from kafkacore import aio, testing
+from kafkacore.aio import testing as aio_testing
 
 FACES = [
     (kafkacore.KafkaProducer, aio.KafkaProducer),
     (kafkacore.KafkaConsumer, aio.KafkaConsumer),
     (kafkacore.KafkaAdminClient, aio.KafkaAdminClient),
+    (testing.EmbeddedCluster, aio_testing.EmbeddedCluster),
+    (testing.Network, aio_testing.Network),
 ]
 OTHER_DUNDERS = {"__iter__": "__aiter__", "__enter__": "__aenter__", "__exit__": "__aexit__"}
 NEVER_WAIT = {
@@ -24,11 +27,16 @@ NEVER_WAIT = {
         "wakeup",
     },
     "KafkaAdminClient": set(),
+    "EmbeddedCluster": {"processes"},
+    "Network": set(),
 }  # fmt: skip
+OF_THE_CLUSTER = {"Network": {"close", "connect", "is_cut", "is_from_broker", "join", "listens", "transports"}}
+"""Methods that are not for users."""
 
 
 def public(client: type) -> list[str]:
-    return [name for name in dir(client) if not name.startswith("_") or name in OTHER_DUNDERS]
+    inner = OF_THE_CLUSTER.get(client.__name__, set())
+    return [name for name in dir(client) if (not name.startswith("_") and name not in inner) or name in OTHER_DUNDERS]
 
 
 def arguments(method: Any) -> list[tuple[str, Any, Any]]:
@@ -59,6 +67,12 @@ def test_what_can_wait_is_a_coroutine(sync: type, face: type) -> None:
     assert plain == NEVER_WAIT[sync.__name__]
 
 
-@pytest.mark.parametrize(("sync", "face"), FACES, ids=lambda client: client.__name__)
+@pytest.mark.parametrize(("sync", "face"), FACES[:-1], ids=lambda client: client.__name__)
 def test_they_are_made_alike(sync: type, face: type) -> None:
     assert arguments(face.__init__) == arguments(sync.__init__)  # type: ignore[misc]
+
+
+def test_the_modules_for_tests_have_the_same_names() -> None:
+    assert aio_testing.__all__ == testing.__all__
+    for name in ("CLIENTS", "CONTROLLER", "Delay", "Disconnect", "Drop"):
+        assert getattr(aio_testing, name) is getattr(testing, name)
