@@ -455,7 +455,7 @@ class DeliveryError(KafkaError):
         self.failed = failed
         self.causes = tuple(causes)
         if not message:
-            message = f"{failed} record{'' if failed == 1 else 's'} not delivered"
+            message = f"{failed} record{' was' if failed == 1 else 's were'} not delivered"
             if self.causes:
                 message += f"; first cause: {self.causes[0]}"
         super().__init__(message, **where)

@@ -125,8 +125,8 @@ def test_delivery_error_counts_and_names_the_first_cause():
     cause = errors.from_code(10, topic="t", partition=0)
     error = errors.DeliveryError(failed=3, causes=[cause], topic="t")
     assert (error.failed, error.causes) == (3, (cause,))
-    assert "3 records not delivered; first cause: MESSAGE_TOO_LARGE" in str(error)
-    assert "1 record not delivered" in str(errors.DeliveryError(failed=1))
+    assert "3 records were not delivered; first cause: MESSAGE_TOO_LARGE" in str(error)
+    assert "1 record was not delivered" in str(errors.DeliveryError(failed=1))
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)

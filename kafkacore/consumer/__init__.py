@@ -36,6 +36,7 @@ from kafkacore.consumer.subscription import EARLIEST, LATEST, Mode, ResetStrateg
 from kafkacore.consumer.topics import TopicWatch
 from kafkacore.consumer.weakly import weakly
 from kafkacore.metadata import PartitionInfo
+from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
@@ -796,14 +797,14 @@ class KafkaConsumer:
             "partitions": dict(describe_partitions(self._subscription, self._read_committed)),
         }
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = CLOSE_S) -> None:
         """Ends fetch sessions and closes all connections; a `for` loop over the consumer ends. A second close does nothing.
 
         A member commits what was processed, if it does so automatically, and leaves its group. Another thread may call it: the call that
         is running ends with ClosedError first.
 
         Args:
-            timeout: seconds; never waited longer than for the answers that are due.
+            timeout: seconds; never waited longer than for the answers that are due. With the brokers gone they are all waited.
 
         Raises:
             errors.KafkaTimeoutError: another thread was inside a call for all that time; the consumer is not closed.
@@ -869,10 +870,11 @@ class KafkaConsumer:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         """Closes. After an error, what the last poll returned is not committed automatically: it is not known how far it was processed.
 
-        The block's error goes on, with one of the close at the end of its chain.
+        The block's error goes on, with one of the close at the end of its chain. With the brokers gone this takes 30 s, as `close()`, and
+        5 s after an error or Ctrl+C.
         """
         try:
-            self._close(30.0, processed=kind is None)
+            self._close(close_timeout_s(kind), processed=kind is None)
         except Exception as error:
             if value is None:
                 raise

@@ -37,6 +37,7 @@ from kafkacore.errors import (
 from kafkacore.metadata import Metadata, TopicInfo
 from kafkacore.net.at_exit import AtExit
 from kafkacore.net.authentication import authenticators
+from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
 from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.net.measure import Measured, NetworkStats, grouped
@@ -77,7 +78,8 @@ _producers: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 class KafkaProducer(ProducerCore):
     """Sends records to Kafka. Threads may share one producer; a forked child makes its own.
 
-    Usable as a context manager: leaving it closes the producer, and so delivers what was sent.
+    Usable as a context manager: leaving it closes the producer, and so delivers what was sent. With the brokers gone that is tried for
+    30 s, and for 5 s when the block was left by an error or Ctrl+C; what was not delivered is said in one line.
 
     Source: org.apache.kafka.clients.producer.KafkaProducer.
     """
@@ -649,7 +651,7 @@ class KafkaProducer(ProducerCore):
         failed, causes = self._sender.unobserved_failures()
         return DeliveryError(failed=failed, causes=causes) if failed else None
 
-    def close(self, timeout: float | None = 30) -> None:
+    def close(self, timeout: float | None = CLOSE_S) -> None:
         """Delivers what is queued, then closes the connections. Never hangs; calling it again does nothing.
 
         Failed records whose futures were not looked at are logged as a warning, with their number and causes; the end of a `with` block
@@ -682,8 +684,8 @@ class KafkaProducer(ProducerCore):
             DeliveryError: as `flush`, unless the block itself raised something.
         """
         if kind is not None:
-            self.close()
-        elif self._close(30) and (lost := self._unobserved()) is not None:
+            self.close(close_timeout_s(kind))
+        elif self._close(CLOSE_S) and (lost := self._unobserved()) is not None:
             raise lost
 
     def __del__(self) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from kafkacore.config import ProducerConfig
 from kafkacore.errors import KafkaError, KafkaTimeoutError, UsageError
+from kafkacore.net import block_end
 from kafkacore.producer.transactions import Phase, Step, StepKind, TransactionEngine, fresh
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -100,11 +102,13 @@ def checked_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -
 
 
 class Calls(Protocol):
-    """The calls of a producer that a block makes."""
+    """What a block needs of a producer."""
+
+    config: ProducerConfig
 
     def begin_transaction(self) -> None: ...
     def commit_transaction(self) -> None: ...
-    def abort_transaction(self) -> None: ...
+    def abort_transaction(self, timeout: float | None = None) -> None: ...
 
 
 P = TypeVar("P", bound=Calls)
@@ -112,7 +116,10 @@ P = TypeVar("P", bound=Calls)
 
 class Transaction(Generic[P]):
     """The block of `with producer.transaction():`. Its end commits; an exception aborts and goes on. A transaction that was prepared in the
-    block stays open."""
+    block stays open.
+
+    An abort takes max_block_ms at most, after Ctrl+C 5 s: what is left open then, the next `init_transactions` or the coordinator aborts.
+    """
 
     def __init__(self, producer: P, engine: TransactionEngine) -> None:
         """Nothing has begun.
@@ -130,15 +137,15 @@ class Transaction(Generic[P]):
         try:
             self._producer.begin_transaction()
             return self._producer
-        except BaseException:
+        except BaseException as error:
             if before.phase is Phase.READY and self._engine.at.phase is Phase.OPEN:   # Ctrl+C came behind it
-                self._abort()
+                self._abort(type(error))
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Commits, or aborts when the block raised."""
         if kind is not None:
-            self._abort()
+            self._abort(kind)
             return
         if self._engine.at.phase is Phase.PREPARED:
             return                                            # its end is the affair of the process it is handed to
@@ -146,15 +153,18 @@ class Transaction(Generic[P]):
             self._producer.commit_transaction()
         except KafkaError as failed:
             if failed.txn_requires_abort:
-                self._abort()
+                self._abort(type(failed))
             raise
 
-    def _abort(self) -> None:
+    def _abort(self, reason: type[BaseException]) -> None:
         if self._engine.at.phase not in (Phase.OPEN, Phase.ABORTABLE, Phase.ABORTING):
             return                                            # fatal, or ended or prepared within the block
+        timeout_s = self._producer.config.max_block_ms / 1000
+        if issubclass(reason, KeyboardInterrupt):
+            timeout_s = min(timeout_s, block_end.FAILED_BLOCK_S)
         with contextlib.suppress(KafkaError):
             try:
-                self._producer.abort_transaction()
+                self._producer.abort_transaction(timeout_s)
             except KafkaError as failed:
                 log.error("the transaction could not be aborted: %s", failed)
                 raise

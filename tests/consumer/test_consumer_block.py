@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from kafkacore.consumer import KafkaConsumer, RebalanceListener
+from kafkacore.net import block_end
+from kafkacore.producer import KafkaProducer
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import TopicPartition
 
@@ -168,3 +171,25 @@ def test_ctrl_c_while_the_block_closes_ends_it(make, topic) -> None:
         raise Bug
     assert consumer.closed
     assert [type(error) for error in chain(caught.value)] == [KeyboardInterrupt, Bug]
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, Bug, SystemExit])
+def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(reason: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
+    if reason is SystemExit:
+        monkeypatch.setattr(block_end, "CLOSE_S", 1.0)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"a").result(10)
+        with (
+            pytest.raises(reason),
+            KafkaConsumer("t", bootstrap_servers=cluster.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer,
+        ):
+            read(consumer)
+            cluster.pause_broker(1)
+            began_s = time.monotonic()
+            raise reason
+        took_s = time.monotonic() - began_s
+        assert took_s >= 1 if reason is SystemExit else took_s < 25
+        assert consumer.closed

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from kafkacore.errors import ClosedError
+from kafkacore.net import block_end
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import Drop, EmbeddedCluster
 
@@ -55,6 +57,49 @@ def small(cluster: Any, **settings: Any) -> KafkaProducer:
     return KafkaProducer(
         **({"bootstrap_servers": cluster.bootstrap_servers, "linger_ms": 1, "batch_size": 1_024, "buffer_memory": 8_192} | settings)
     )
+
+
+@pytest.mark.parametrize(("reason", "waits"), [(KeyboardInterrupt, False), (ValueError, False), (SystemExit, True)])
+def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(
+    reason: type[BaseException], waits: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What that costs is said in one line. The end of the program is no error."""
+    monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
+    if waits:
+        monkeypatch.setattr(block_end, "CLOSE_S", 1.0)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with pytest.raises(reason), KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"a").result(10)
+            cluster.pause_broker(1)
+            producer.send("t", b"b")
+            producer.send("t", b"c")
+            began_s = time.monotonic()
+            raise reason
+        took_s = time.monotonic() - began_s
+        assert took_s >= 1 if waits else took_s < 25
+        said = [record.getMessage() for record in caplog.records if "not delivered" in record.getMessage()]
+        assert [line.split(";")[0] for line in said] == ["2 records were not delivered"]
+
+
+@pytest.mark.parametrize(("reason", "max_block_ms"), [(KeyboardInterrupt, 60_000), (ValueError, 1_000)])
+def test_ctrl_c_in_a_transaction_does_not_wait_long_for_a_coordinator_that_is_gone(
+    reason: type[BaseException], max_block_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error of the application, which may go on, the abort takes max_block_ms as any other call."""
+    monkeypatch.setattr(block_end, "FAILED_BLOCK_S", 0.1)
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x", max_block_ms=max_block_ms)
+        producer.init_transactions()
+        with pytest.raises(reason), producer.transaction():
+            producer.send("t", b"a").result(10)
+            cluster.pause_broker(1)
+            began_s = time.monotonic()
+            raise reason
+        took_s = time.monotonic() - began_s
+        assert took_s < 50 if reason is KeyboardInterrupt else took_s >= 1
+        producer.close(0)
 
 
 def test_flushes_and_a_close_among_senders(cluster: Any) -> None:
