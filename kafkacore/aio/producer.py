@@ -26,6 +26,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from kafkacore._codec import Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook
 from kafkacore.aio.calls import Gate, in_thread, wake
 from kafkacore.aio.driving import LoopDriver
+from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
 from kafkacore.config import ProducerConfig
 from kafkacore.errors import BufferFullError, IllegalStateError, KafkaError
@@ -71,9 +72,10 @@ class KafkaProducer:
         self._clock = producer._clock
         self._topics = producer._topics
         self._send = producer.send
-        self._line = asyncio.Lock()
+        self._line = Line()
         self._in_line = 0  # tasks that wait for memory
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: WheelTimer  # of the loop, for deadlines; since `_bind`
         self._driver = LoopDriver(producer._sender)
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
@@ -203,7 +205,8 @@ class KafkaProducer:
             if self._loop is not None and not self._loop.is_closed():
                 raise IllegalStateError("this producer belongs to another event loop; make one for each loop")
             self._loop = running
-            self._line = asyncio.Lock()
+            self._line = Line()
+            self._timer = shared_timer(running)
         return running
 
     # ---- waiting to send ---------------------------------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ class KafkaProducer:
             try:
                 if metadata.await_update(version, 0, fatal_count):
                     return
-                await asyncio.wait((changed,), timeout=left_ms / 1000)
+                await ended_within(changed, left_ms / 1000, self._timer)
             finally:
                 metadata.unwatch(called)
 
@@ -252,12 +255,10 @@ class KafkaProducer:
                 return append()
         before = 0 if done is None else done()
         self._in_line += 1
+        line = self._line
         try:
-            try:
-                async with asyncio.timeout(max(0, deadline_ms - self._clock.now_ms()) / 1000):
-                    await self._line.acquire()
-            except TimeoutError:
-                raise self._full(topic) from None
+            if not await line.enter(max(0, deadline_ms - self._clock.now_ms()) / 1000, self._timer):
+                raise self._full(topic)
             try:
                 while True:
                     try:
@@ -273,7 +274,7 @@ class KafkaProducer:
                         else:
                             await self._memory(missing.nbytes, deadline_ms - now_ms)
             finally:
-                self._line.release()
+                line.leave()
         finally:
             self._in_line -= 1
 
@@ -291,7 +292,7 @@ class KafkaProducer:
         waiter = producer._pool.watch(nbytes, Gate(wake(freed)))
         try:
             producer._sender.wake(-1, True)
-            await asyncio.wait((freed,), timeout=left_ms / 1000)
+            await ended_within(freed, left_ms / 1000, self._timer)
         finally:
             producer._pool.unwatch(waiter)
 
@@ -320,7 +321,7 @@ class KafkaProducer:
         if delivery.finished:
             return True
         known = delivery.loop_future(asyncio.get_running_loop())
-        await asyncio.wait((known,), timeout=timeout_s)
+        await ended_within(known, timeout_s, self._timer)
         return delivery.finished
 
     async def init_transactions(self, timeout: float | None = None) -> None:
@@ -442,6 +443,7 @@ class KafkaProducer:
     async def partitions_for(self, topic: str) -> set[int]:
         """The partition numbers of a topic; as `kafkacore.KafkaProducer.partitions_for`."""
         self._producer._check_open()
+        self._bind()
         return {partition.index for partition in (await self._topic(topic)).partitions}
 
     @overload

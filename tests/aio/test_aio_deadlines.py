@@ -1,0 +1,198 @@
+"""Deadlines of the asyncio clients: kept, on one timer of the loop however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from kafkacore import errors
+from kafkacore.aio import KafkaConsumer, KafkaProducer, WheelTimer
+from kafkacore.aio.testing import EmbeddedCluster
+from kafkacore.aio.timers import Line, ended_within, shared_timer
+
+GUARD_S = 60
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts the timers it is asked for."""
+
+    timers = 0
+
+    def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers += 1
+        return super().call_at(*args, **options)
+
+
+def run(test: Any, loop_factory: Any = CountingLoop) -> None:
+    async def guarded() -> None:
+        async with asyncio.timeout(GUARD_S):
+            await test()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(guarded())
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_ten_thousand_awaits_with_deadlines_make_one_timer_of_the_loop() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            await (await producer.send("t", b"known"))
+            await cluster.pause_broker(1)
+            future = await producer.send("t", b"x")
+            before = loop.timers  # type: ignore[attr-defined]
+            waiting = [asyncio.create_task(producer.flush(timeout=GUARD_S + i % 100)) for i in range(10_000)]
+            await turns(3)
+            assert sum(not task.done() for task in waiting) == 10_000
+            assert len(shared_timer(loop)) == 10_000
+            assert loop.timers - before <= 1  # type: ignore[attr-defined]
+            await cluster.resume_broker(1)
+            await asyncio.gather(*waiting)
+            assert (await future).offset == 1
+            assert len(shared_timer(loop)) == 0
+
+    run(test)
+
+
+def test_a_line_for_memory_makes_one_timer_and_keeps_its_order() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        settings = {"buffer_memory": 32 * 1024, "batch_size": 16 * 1024, "linger_ms": 0, "max_block_ms": GUARD_S * 1000}
+        async with EmbeddedCluster() as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+            await (await producer.send("t", b"known"))
+            await cluster.stop_broker(1)
+            before = loop.timers  # type: ignore[attr-defined]
+            sends = [asyncio.create_task(producer.send("t", b"%d" % i + bytes(1000))) for i in range(1000)]
+            await turns(3)
+            in_line = [task for task in sends if not task.done()]
+            assert len(in_line) > 900
+            assert loop.timers - before <= 1  # type: ignore[attr-defined]
+            for task in in_line[::2]:
+                task.cancel()
+            await cluster.start_broker(1)
+            await asyncio.wait(sends)
+            await producer.flush()
+            kept = [i for i, task in enumerate(sends) if not task.cancelled()]
+            assert [sends[i].result().result().offset for i in kept] == list(range(1, len(kept) + 1))
+            async with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+                consumer.assign([("t", 0)])
+                consumer.seek(("t", 0), 1)
+                found: list[int] = []
+                while len(found) < len(kept):
+                    for records in (await consumer.poll(None)).values():
+                        found += [int(record.value[:-1000]) for record in records]
+            assert found == kept
+
+    run(test)
+
+
+def test_deadlines_are_kept() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        settings = {"buffer_memory": 16 * 1024, "batch_size": 16 * 1024, "linger_ms": 0}
+        async with EmbeddedCluster() as cluster, KafkaProducer(cluster_settings(cluster), max_block_ms=300, **settings) as producer:
+            await (await producer.send("t", b"known"))
+            await cluster.stop_broker(1)
+            await producer.send("t", bytes(15_000))
+            start_s = loop.time()
+            sends = await asyncio.gather(*(producer.send("t", bytes(15_000)) for _ in range(20)), return_exceptions=True)
+            assert {type(error) for error in sends} == {errors.BufferFullError}
+            assert loop.time() - start_s >= 0.298  # clocks are read in whole milliseconds
+            with pytest.raises(errors.KafkaTimeoutError):
+                await producer.flush(timeout=0.05)
+            with pytest.raises(errors.KafkaTimeoutError):
+                await producer.partitions_for("unknown")
+            await cluster.start_broker(1)
+
+    run(test)
+
+
+def cluster_settings(cluster: EmbeddedCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap_servers}
+
+
+def test_a_loop_has_one_timer_that_is_forgotten_with_its_clients() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with (
+            EmbeddedCluster() as cluster,
+            KafkaProducer(cluster_settings(cluster)) as one,
+            KafkaProducer(cluster_settings(cluster)) as other,
+        ):
+            await one.partitions_for("t")
+            await other.partitions_for("t")
+            assert one._timer is other._timer is shared_timer(loop)
+        timers.append(weakref.ref(one._timer))
+        loops.append(weakref.ref(loop))
+
+    timers: list[weakref.ref[WheelTimer]] = []
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+    run(test)
+    run(test)
+    gc.collect()
+    assert [ref() for ref in timers + loops] == [None] * 4
+
+
+def test_loops_have_timers_of_their_own() -> None:
+    one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        assert shared_timer(one) is not shared_timer(other)
+    finally:
+        one.close()
+        other.close()
+
+
+@pytest.mark.parametrize("uvloop", [False, True], ids=["asyncio", "uvloop"])
+def test_a_wait_ends_with_its_future_or_in_time(uvloop: bool) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        timer = shared_timer(loop)
+        future = loop.create_future()
+        loop.call_soon(future.set_result, "done")
+        await ended_within(future, GUARD_S, timer)
+        assert (future.result(), len(timer)) == ("done", 0)
+        future = loop.create_future()
+        start_s = loop.time()
+        await ended_within(future, 0.02, timer)
+        assert future.result() is None
+        assert loop.time() - start_s >= 0.0199
+        future = loop.create_future()
+        waiting = asyncio.create_task(ended_within(future, GUARD_S, timer))
+        await turns(2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (future.cancelled(), len(timer)) == (True, 0)
+
+    run(test, pytest.importorskip("uvloop").new_event_loop if uvloop else None)
+
+
+def test_a_turn_that_comes_with_a_cancellation_goes_to_the_next() -> None:
+    async def test() -> None:
+        timer = shared_timer(asyncio.get_running_loop())
+        line = Line()
+        assert await line.enter(GUARD_S, timer)
+        first, second, third = (asyncio.create_task(line.enter(GUARD_S, timer)) for _ in range(3))
+        await turns(1)
+        line.leave()
+        first.cancel()  # its turn has come, and it has not run yet
+        assert await second
+        assert first.cancelled()
+        assert not third.done()
+        late = asyncio.create_task(line.enter(0, timer))
+        assert not await late
+        line.leave()
+        assert await third
+        line.leave()
+        assert await line.enter(0, timer)
+        assert len(timer) == 0
+
+    run(test)
