@@ -1,4 +1,4 @@
-"""Kafka's byte-level pieces for other producers: checksum, key hash, varints. All of it is compiled; this module only names it."""
+"""Kafka's byte-level pieces for other producers: checksum, key hashes, varints. All of it is compiled; this module only names it."""
 
 from kafkacore._codec import (
     crc32c,
@@ -10,6 +10,7 @@ from kafkacore._codec import (
     encode_unsigned_varints,
     encode_varint,
     encode_varints,
+    fnv1a,
     murmur2,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "encode_unsigned_varints",
     "encode_varint",
     "encode_varints",
+    "fnv1a",
     "murmur2",
 ]

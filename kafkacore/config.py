@@ -58,6 +58,10 @@ class TopicDeserializer(typing.Protocol):
         """Turns bytes into a key or value."""
 
 
+PartitionerName = Literal[
+    "murmur2", "round_robin", "consistent_random", "consistent", "murmur2_random", "murmur2_null_too", "fnv1a_random", "fnv1a"
+]
+
 Partitioner = Callable[[str, Any, Any, Any], int]
 """`partitioner(topic, key, value, cluster) -> partition`: key and value as given to send, the cluster as a ClusterSnapshot."""
 
@@ -397,8 +401,13 @@ class ProducerConfig(ClientConfig):
         delivery_timeout_ms: from send to success or failure; at least linger_ms + request_timeout_ms, which it follows unless set.
         compression_type: none, gzip, snappy, lz4 or zstd.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: None for the codec's default.
-        partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", or a callable.
+        partitioner: "murmur2" (keyed by Kafka's hash, unkeyed sticky), "round_robin", a callable, or one of librdkafka's, whose keys go
+            where it sends them: "consistent_random", its default (CRC-32; an empty key counts as none), "murmur2_random" (what "murmur2"
+            is here), "fnv1a_random"; or one that treats no key as an empty key, which is one partition for all: "consistent" (CRC-32),
+            "fnv1a", and for librdkafka's "murmur2" "murmur2_null_too".
         partitioner_ignore_keys: keyed records are spread like unkeyed ones.
+        partitioner_rack_aware: unkeyed records go to partitions whose leader is in client_rack, as long as there are any (KIP-1123).
+        client_rack: the rack of this client.
         partitioner_adaptive_partitioning_enable: unkeyed records favour brokers with short queues (KIP-794).
         partitioner_availability_timeout_ms: brokers that took no batch for so long get no unkeyed records; 0 turns this off.
         key_serializer, value_serializer: `f(value) -> bytes`, or an object with `serialize(topic, value)`; None takes bytes-like and
@@ -428,8 +437,10 @@ class ProducerConfig(ClientConfig):
     compression_gzip_level: int | None = _between(None, 1, 9)
     compression_lz4_level: int | None = _between(None, 1, 17)
     compression_zstd_level: int | None = _between(None, -131_072, 22)
-    partitioner: Literal["murmur2", "round_robin"] | Partitioner = "murmur2"
+    partitioner: PartitionerName | Partitioner = "murmur2"
     partitioner_ignore_keys: bool = False
+    partitioner_rack_aware: bool = False
+    client_rack: str = ""
     partitioner_adaptive_partitioning_enable: bool = True
     partitioner_availability_timeout_ms: int = _between(0, 0)
     key_serializer: Serializer | TopicSerializer | None = None
@@ -470,6 +481,8 @@ class ProducerConfig(ClientConfig):
             object.__setattr__(self, "enable_idempotence", False)
         elif obstacles and self.enable_idempotence:
             raise ConfigError(f"enable_idempotence needs {' and '.join(obstacles)}")
+        if self.partitioner_rack_aware and not self.client_rack.strip():
+            raise ConfigError("partitioner_rack_aware needs client_rack")
 
     def _check(self) -> None:
         super()._check()

@@ -304,3 +304,12 @@ def test_every_example_is_in_the_list_and_says_what_it_shows() -> None:
     assert all(f"python examples/{name}" in (text or "") for name, text in there.items())
     tests = Path(__file__).read_text()
     assert all(f'"{name}"' in tests for name in there)
+
+
+def test_hot_keys_have_a_partition_for_themselves(start: Start) -> None:
+    process = start("hot_keys.py", "--hot", "busy", "busy-1", "busy-2", *(f"calm-{i}" for i in range(20)))
+    out, _ = process.communicate(timeout=60)
+    went = dict(line.split(": partition ") for line in out.splitlines())
+    assert {went.pop("busy-1"), went.pop("busy-2")} == {str(PARTITIONS - 1)}
+    assert len(went) == 20
+    assert str(PARTITIONS - 1) not in went.values()

@@ -24,6 +24,9 @@ cdef enum:
     APPEND_OVERHEAD_USUAL = 11                         # of a small record far down in a batch
     RUN_AHEAD = 6                                      # items of a list that are fetched into the cache ahead of the one that is written
 
+cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
+
 cdef extern from *:
     """
     static inline void kc_prefetch(const void *p) {        /* a bytes object of some 100 bytes */
@@ -77,6 +80,24 @@ cdef inline serialized(serializer, item):
     return item if serializer is None or item is None else serializer(item)
 
 
+cdef enum:
+    KEY_MURMUR2 = 0                                    # Java's
+    KEY_CRC32 = 1                                      # librdkafka's default
+    KEY_FNV1A = 2
+
+# How keys choose partitions, by the name of the partitioner: the hash, and the bytes of the shortest key that it is for (-1: a null key is
+# hashed as an empty one). Records with shorter keys go to the sticky partition.
+KEY_PLACES = {
+    "murmur2": (KEY_MURMUR2, 0),
+    "murmur2_random": (KEY_MURMUR2, 0),
+    "murmur2_null_too": (KEY_MURMUR2, -1),
+    "consistent_random": (KEY_CRC32, 1),
+    "consistent": (KEY_CRC32, -1),
+    "fnv1a_random": (KEY_FNV1A, 0),
+    "fnv1a": (KEY_FNV1A, -1),
+}
+
+
 cdef object NO_NAME = object()                # is no topic's name
 
 
@@ -90,11 +111,11 @@ cdef class ProducerCore:
     cdef public bint _fast
     cdef public object _key_serializer
     cdef public object _value_serializer
-    cdef public bint _ignore_keys
     cdef readonly dict _topics
     cdef object _last_name
     cdef TopicQueue _last_topic
-    cdef public object _keyed_partitioner     # None: murmur2; else hash(key bytes) -> int >= 0
+    cdef int _key_hash
+    cdef Py_ssize_t _least_key                # see KEY_PLACES
     cdef public TransactionGate _gate         # None: not transactional
     cdef public AccumulatorCore _accumulator  # None: `_roll` and `_begun` see to everything
     cdef public object _clock
@@ -102,6 +123,12 @@ cdef class ProducerCore:
     def __cinit__(self, *args, **kwargs):
         self._topics = {}
         self._last_name = NO_NAME
+
+    def _place_by(self, str partitioner, bint ignore_keys):
+        """Lets keys choose partitions as the partitioner of this name has it ("murmur2" when it has no say in keys), or not at all."""
+        self._key_hash, self._least_key = KEY_PLACES.get(partitioner, KEY_PLACES["murmur2"])
+        if ignore_keys:
+            self._least_key = PY_SSIZE_T_MAX
 
     def _add_topic(self, TopicQueue topic):
         self._topics[topic.topic] = topic
@@ -210,7 +237,7 @@ cdef class ProducerCore:
             if not 0 <= wanted < queue.n:
                 raise _usage_error(f"partition {wanted} of topic {queue.topic} does not exist: it has {queue.n}")
             chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, wanted)
-        elif k.n >= 0 and not self._ignore_keys:
+        elif k.n >= self._least_key:
             chosen = self._of_key(queue, k)
         if headers is not None:
             h = <const uint8_t *> PyBytes_AS_STRING(headers)
@@ -283,12 +310,15 @@ cdef class ProducerCore:
 
     @cython.final
     cdef PartitionQueue _of_key(self, TopicQueue queue, Slice *k):
-        cdef int64_t h
-        if self._keyed_partitioner is None:
-            h = kc_murmur2(k.p, <size_t> k.n) & 0x7fffffff
+        cdef size_t n = <size_t> max(k.n, 0)
+        cdef uint32_t h
+        if self._key_hash == KEY_MURMUR2:
+            h = <uint32_t> kc_murmur2(k.p, n) & 0x7fffffff
+        elif self._key_hash == KEY_CRC32:
+            h = kc_crc32(k.p, n)
         else:
-            h = self._keyed_partitioner(k.p[:k.n])
-        return <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, h % queue.n)
+            h = kc_fnv1a(k.p, n)
+        return <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, h % <uint32_t> queue.n)
 
     def _append_many(self, TopicQueue queue, ColumnSource values, ColumnSource keys, headers, const int32_t[::1] partitions,
                      int64_t timestamp_ms, const int64_t[::1] timestamps, ManyProgress progress, int64_t waited_ms=0):
@@ -299,7 +329,7 @@ cdef class ProducerCore:
         """
         cdef int64_t i, taken, n = values.count
         cdef bint run                                          # of plain items, for one batch: written by one loop
-        cdef bint choose = partitions is None and (keys is None or self._ignore_keys)
+        cdef bint choose = partitions is None and (self._least_key == PY_SSIZE_T_MAX or (keys is None and self._least_key >= 0))
         cdef Slice v, k
         cdef PartitionQueue chosen
         cdef PartitionQueue target
@@ -336,7 +366,7 @@ cdef class ProducerCore:
             chosen = None
             if partitions is not None and partitions[i] >= 0:
                 chosen = <PartitionQueue> PyList_GET_ITEM(<PyObject *> queue.partitions, partitions[i])
-            elif k.n >= 0 and not self._ignore_keys:
+            elif k.n >= self._least_key:
                 chosen = self._of_key(queue, &k)
             if timestamps is not None:
                 now = timestamps[i]

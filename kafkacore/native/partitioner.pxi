@@ -1,6 +1,6 @@
 # Which partition comes next for records that name none and have no key.
 #
-# Keyed records (murmur2 of the key bytes & 0x7fffffff, modulo the partition count) are placed in append.pxi. Records without a key stick
+# Keyed records (the hash of the key bytes, modulo the partition count) are placed in append.pxi. Records without a key stick
 # to one partition until it has had batch.size bytes, so that batches fill; then StickyPartitioner is asked for the next partition.
 #
 # Rules
@@ -22,21 +22,24 @@ cdef class StickyPartitioner:
         snapshot: gives the cluster as known now.
         adaptive: weigh partitions by the length of their queues.
         unavailable: gives the ids of brokers that take no batches for partitioner_availability_timeout_ms; None = there are never any.
+        rack: partitions whose leader is in this rack come first; None = they are all alike.
         rng: source of randomness.
 
-    Source: KIP-480, KIP-794; org.apache.kafka.clients.producer.internals.BuiltInPartitioner.
+    Source: KIP-480, KIP-794, KIP-1123; org.apache.kafka.clients.producer.internals.BuiltInPartitioner.
     """
 
     cdef object _snapshot
     cdef bint _adaptive
     cdef object _unavailable
+    cdef str _rack
     cdef object _random
 
-    def __init__(self, snapshot, *, bint adaptive, unavailable=None, rng=None):
+    def __init__(self, snapshot, *, bint adaptive, unavailable=None, str rack=None, rng=None):
         from random import Random
         self._snapshot = snapshot
         self._adaptive = adaptive
         self._unavailable = unavailable
+        self._rack = rack
         self._random = (rng or Random()).random
 
     def __call__(self, TopicQueue topic not None):
@@ -73,9 +76,11 @@ cdef class StickyPartitioner:
         return <PartitionQueue> queues[i]
 
     cpdef list candidates(self, TopicQueue topic):
-        """Partitions with a leader that takes batches; failing that with a leader; failing that all. Not to be changed."""
+        """Partitions with a leader that takes batches; failing that with a leader; failing that all. Of these the ones in the rack, if there
+        are any. Not to be changed."""
         cdef AvailablePartitions available = topic.available_in(self._snapshot())
-        if self._unavailable is None:
-            return available.queues
-        slow = self._unavailable()
-        return available.without(slow) if slow else available.queues
+        cdef AvailablePartitions near = available if self._rack is None else available.in_rack(self._rack)
+        slow = None if self._unavailable is None else self._unavailable()
+        if not slow:
+            return near.queues
+        return near.without(slow) or available.without(slow) or near.queues

@@ -362,15 +362,31 @@ cdef class AvailablePartitions:
     cdef list queues
     cdef list leaders                         # the node id of each, empty when no partition has a leader
     cdef tuple taking                         # (brokers that take nothing, the queues that others lead)
+    cdef AvailablePartitions nearby           # those with a leader in the client's rack, or all; made when it is asked for
     cdef object numbers                       # the partitions' numbers as an array, made when it is asked for
 
+    cdef AvailablePartitions in_rack(self, rack):
+        """The partitions whose leader is in the rack; all when there is none. Always asked for the same rack."""
+        cdef AvailablePartitions near = self.nearby
+        if near is None:
+            near = AvailablePartitions.__new__(AvailablePartitions)
+            near.queues, near.leaders = [], []
+            for queue, leader in zip(self.queues, self.leaders):
+                if self.nodes[leader].rack == rack:
+                    near.queues.append(queue)
+                    near.leaders.append(leader)
+            if not near.queues:
+                near = self
+            self.nearby = near
+        return near
+
     cdef list without(self, slow):
-        """The partitions whose leader is not in `slow`; all when there is none."""
+        """The partitions whose leader is not in `slow`."""
         cdef tuple known = self.taking
         if known is None or known[0] != slow:
             known = (slow, [queue for queue, leader in zip(self.queues, self.leaders) if leader not in slow])
             self.taking = known
-        return <list> known[1] or self.queues
+        return <list> known[1]
 
 
 @cython.final

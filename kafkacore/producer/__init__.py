@@ -126,6 +126,7 @@ class KafkaProducer(ProducerCore):
                 lambda: metadata.snapshot,
                 adaptive=settings_.partitioner_adaptive_partitioning_enable,
                 unavailable=(lambda: sender.unavailable_nodes()) if settings_.partitioner_availability_timeout_ms else None,
+                rack=settings_.client_rack if settings_.partitioner_rack_aware else None,
                 rng=rng,
             ),
             many_bytes=min(settings_.send_many_batch_size, COMPRESSED_MANY_BYTES)
@@ -158,7 +159,8 @@ class KafkaProducer(ProducerCore):
         self._topics_version = -1  # of the metadata that _update_topics has taken in
         self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
         self._round_robin = settings_.partitioner == "round_robin"
-        self._ignore_keys = settings_.partitioner_ignore_keys
+        by_name = settings_.partitioner if isinstance(settings_.partitioner, str) else "murmur2"
+        self._place_by(by_name, settings_.partitioner_ignore_keys)
         self._key_serializer, key_plain = _serializer(settings_.key_serializer)
         self._value_serializer, value_plain = _serializer(settings_.value_serializer)
         plain_choice = self._partitioner is None and not self._round_robin

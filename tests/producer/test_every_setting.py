@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import random
 import socket
@@ -15,9 +16,10 @@ import pytest
 import trustme
 from producer_support import Bench, response
 
-from kafkacore import compress, protocol
+from kafkacore import KafkaAdminClient, NewTopic, compress, protocol
 from kafkacore._codec import ColumnSource, ManyProgress
 from kafkacore.clock import ManualClock, SystemClock
+from kafkacore.codec import murmur2
 from kafkacore.config import ProducerConfig
 from kafkacore.config_security import sasl_listener
 from kafkacore.errors import (
@@ -486,6 +488,32 @@ def partitioner(cluster: Any) -> None:
         assert sorted(p.send("t", b"x").result(10).partition for _ in range(4)) == [0, 1, 2, 3]
     with producer(cluster, partitioner=lambda topic, key, value, snapshot: 2) as p:
         assert {p.send("t", b"x", key=b"%d" % i).result(10).partition for i in range(4)} == {2}
+
+
+    for name, hash_of_nothing in (("consistent", 0), ("fnv1a", 0x7EE3623B), ("murmur2_null_too", 0x106E08D9)):
+        with producer(cluster, partitioner=name) as p:
+            assert {p.send("t", b"x", key=key).result(10).partition for key in (None, b"")} == {hash_of_nothing % 4}
+    with producer(cluster, partitioner="consistent_random") as p:
+        assert {p.send("t", b"x", key=b"kafka").result(10).partition} == {binascii.crc32(b"kafka") % 4}
+
+
+@check("partitioner_rack_aware", "client_rack")
+def rack_aware(cluster: Any) -> None:
+    with EmbeddedCluster(brokers=3, racks=("a", "b", "b")) as racked:
+        with KafkaAdminClient(bootstrap_servers=racked.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", replica_assignments={index: [index % 3 + 1] for index in range(6)})]).check()
+        for settings, found in (
+            ({}, {0, 1, 2, 3, 4, 5}),
+            ({"client_rack": "b"}, {0, 1, 2, 3, 4, 5}),
+            ({"partitioner_rack_aware": True, "client_rack": "b"}, {1, 2, 4, 5}),
+            ({"partitioner_rack_aware": True, "client_rack": "elsewhere"}, {0, 1, 2, 3, 4, 5}),
+        ):
+            with producer(racked, **settings) as p:
+                p.partitions_for("t")
+                queue, _ = p._queue_of("t")
+                assert {p._accumulator._choose_sticky(queue).index for _ in range(300)} == found  # type: ignore[misc]
+                assert p.send("t", b"x").result(10).partition in found
+                assert p.send("t", b"x", key=b"5").result(10).partition == murmur2(b"5") % 6 == 0  # keys go where they belong
 
 
 @check("partitioner_ignore_keys")
