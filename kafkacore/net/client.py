@@ -230,7 +230,7 @@ class NetworkClient(ClientCore):
             return None
         low, high = versions.ranges[api_key]
         high = min(high, api.max_version)
-        return high if high >= max(low, api.min_version) else None
+        return high if high >= max(low, api.oldest_served) else None
 
     def api_versions(self, node_id: int) -> NodeApiVersions | None:
         """Returns what the node said it speaks, with its finalized features; None when not connected."""
@@ -318,7 +318,7 @@ class NetworkClient(ClientCore):
             expect_response: False when the broker will not answer (Produce with acks=0).
             timeout_ms: Time the answer may take; request.timeout.ms by default.
             callback: Called with the ClientResponse, last in the poll that has it.
-            min_version: Lowest version that can express the request.
+            min_version: Lowest version that can express the request; the oldest that Kafka 4 serves by default.
             max_version: Highest version to use.
             left: A struct of the answer whose arrays are checked and left as bytes: PartitionData, as `FetchedPartitions`.
         """
@@ -330,7 +330,7 @@ class NetworkClient(ClientCore):
             expect_response,
             self._request_timeout_ms if timeout_ms is None else timeout_ms,
             callback,
-            api.MIN_VERSION if min_version is None else min_version,
+            api.OLDEST_SERVED if min_version is None else min_version,
             api.MAX_VERSION if max_version is None else max_version,
             left,
         )

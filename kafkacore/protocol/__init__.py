@@ -5,6 +5,9 @@
 
 A frame is an int32 size, a header and a message. Request headers: v1, and v2 (with tagged fields) in flexible versions; response headers
 v0 and v1 likewise, but ApiVersions responses always use v0, since the client cannot know yet which versions the broker speaks.
+
+What clients and brokers exchange begins with version 0 also where Kafka 4 does not serve it (KIP-896): for older peers, and so that
+such a frame can be refused by name. What a broker serves is said in broker/handlers.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class RequestHeader(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One API: its messages and the versions that the tables describe (a broker may serve fewer)."""
+    """One API: its messages, the versions that the tables describe, and the oldest of them that Kafka 4 serves."""
 
     key: int
     name: str
@@ -51,6 +54,7 @@ class Api(NamedTuple):
     response: type[Response]
     min_version: int
     max_version: int
+    oldest_served: int
 
 
 def _registry(*modules: object) -> dict[int, Api]:
@@ -68,7 +72,8 @@ def _registry(*modules: object) -> dict[int, Api]:
             raise InternalError(f"{request.__name__} and {response.__name__} differ in versions")
         request.RESPONSE, response.REQUEST = response, request
         name = request.__name__.removesuffix("Request")
-        apis[request.API_KEY] = Api(request.API_KEY, name, request, response, request.MIN_VERSION, request.MAX_VERSION)
+        versions = request.MIN_VERSION, request.MAX_VERSION, request.OLDEST_SERVED
+        apis[request.API_KEY] = Api(request.API_KEY, name, request, response, *versions)
     return dict(sorted(apis.items()))
 
 

@@ -57,7 +57,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = F([CreatableTopicConfig])
 
 
-class CreateTopicsRequest(Request, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Request, api_key=19, versions="0-7", flexible="5+", dropped="0-1"):
     topics: list[CreatableTopic] = F([CreatableTopic])
     timeout_ms: int = F(INT32, default=60000)
     validate_only: bool = F(BOOL, "1+")
@@ -84,7 +84,7 @@ class CreatableTopicResult(Struct):
     configs: list[CreatableTopicConfigs] | None = F([CreatableTopicConfigs], "5+", nullable="5+", ignorable=True)
 
 
-class CreateTopicsResponse(Response, api_key=19, versions="2-7", flexible="5+"):
+class CreateTopicsResponse(Response, api_key=19, versions="0-7", flexible="5+"):
     throttle_time_ms: int = F(INT32, "2+", ignorable=True)
     topics: list[CreatableTopicResult] = F([CreatableTopicResult])
 
@@ -96,7 +96,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = F(UUID, "6+")
 
 
-class DeleteTopicsRequest(Request, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Request, api_key=20, versions="0-6", flexible="4+", dropped="0"):
     """topic_names up to version 5, topics from version 6 on."""
 
     topics: list[DeleteTopicState] = F([DeleteTopicState], "6+")
@@ -111,7 +111,7 @@ class DeletableTopicResult(Struct):
     error_message: str | None = F(STRING, "5+", nullable="5+", default=None, ignorable=True)
 
 
-class DeleteTopicsResponse(Response, api_key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsResponse(Response, api_key=20, versions="0-6", flexible="4+"):
     throttle_time_ms: int = F(INT32, "1+", ignorable=True)
     responses: list[DeletableTopicResult] = F([DeletableTopicResult])
 
@@ -235,7 +235,7 @@ class DescribeConfigsResource(Struct):
     configuration_keys: list[str] | None = F([STRING], nullable="0+")
 
 
-class DescribeConfigsRequest(Request, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsRequest(Request, api_key=32, versions="0-4", flexible="4+", dropped="0"):
     resources: list[DescribeConfigsResource] = F([DescribeConfigsResource])
     include_synonyms: bool = F(BOOL, "1+")
     include_documentation: bool = F(BOOL, "3+")
@@ -254,6 +254,7 @@ class DescribeConfigsResourceResult(Struct):
     value: str | None = F(STRING, nullable="0+")
     read_only: bool = F(BOOL)
     config_source: int = F(INT8, "1+", default=-1, ignorable=True)
+    is_default: bool = F(BOOL, "0")
     is_sensitive: bool = F(BOOL)
     synonyms: list[DescribeConfigsSynonym] = F([DescribeConfigsSynonym], "1+", ignorable=True)
     config_type: int = F(INT8, "3+", ignorable=True)
@@ -268,7 +269,7 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = F([DescribeConfigsResourceResult])
 
 
-class DescribeConfigsResponse(Response, api_key=32, versions="1-4", flexible="4+"):
+class DescribeConfigsResponse(Response, api_key=32, versions="0-4", flexible="4+"):
     throttle_time_ms: int = F(INT32)
     results: list[DescribeConfigsResult] = F([DescribeConfigsResult])
 
@@ -482,7 +483,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = F([INT32])
 
 
-class DescribeLogDirsRequest(Request, api_key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsRequest(Request, api_key=35, versions="0-5", flexible="2+", dropped="0"):
     """topics: None for all."""
 
     topics: list[DescribableLogDirTopic] | None = F([DescribableLogDirTopic], nullable="0+")
@@ -509,7 +510,7 @@ class DescribeLogDirsResult(Struct):
     is_cordoned: bool = F(BOOL, "5+", ignorable=True)
 
 
-class DescribeLogDirsResponse(Response, api_key=35, versions="1-5", flexible="2+"):
+class DescribeLogDirsResponse(Response, api_key=35, versions="0-5", flexible="2+"):
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16, "3+", ignorable=True)
     results: list[DescribeLogDirsResult] = F([DescribeLogDirsResult])
@@ -518,7 +519,7 @@ class DescribeLogDirsResponse(Response, api_key=35, versions="1-5", flexible="2+
 # ACLs. resource_type: 2 topic, 3 group, 4 cluster, 5 transactional id. permission_type: 2 deny, 3 allow.
 
 
-class DescribeAclsRequest(Request, api_key=29, versions="1-3", flexible="2+"):
+class DescribeAclsRequest(Request, api_key=29, versions="0-3", flexible="2+", dropped="0"):
     """Filters: None matches any name; types and operations: 1 matches any. pattern_type_filter: 3 literal, 4 prefixed, 1 any, 2 match."""
 
     resource_type_filter: int = F(INT8)
@@ -544,7 +545,7 @@ class DescribeAclsResource(Struct):
     acls: list[AclDescription] = F([AclDescription])
 
 
-class DescribeAclsResponse(Response, api_key=29, versions="1-3", flexible="2+"):
+class DescribeAclsResponse(Response, api_key=29, versions="0-3", flexible="2+"):
     throttle_time_ms: int = F(INT32)
     error_code: int = F(INT16)
     error_message: str | None = F(STRING, nullable="0+")
@@ -561,7 +562,7 @@ class AclCreation(Struct):
     permission_type: int = F(INT8)
 
 
-class CreateAclsRequest(Request, api_key=30, versions="1-3", flexible="2+"):
+class CreateAclsRequest(Request, api_key=30, versions="0-3", flexible="2+", dropped="0"):
     creations: list[AclCreation] = F([AclCreation])
 
 
@@ -570,7 +571,7 @@ class AclCreationResult(Struct):
     error_message: str | None = F(STRING, nullable="0+")
 
 
-class CreateAclsResponse(Response, api_key=30, versions="1-3", flexible="2+"):
+class CreateAclsResponse(Response, api_key=30, versions="0-3", flexible="2+"):
     throttle_time_ms: int = F(INT32)
     results: list[AclCreationResult] = F([AclCreationResult])
 
@@ -585,7 +586,7 @@ class DeleteAclsFilter(Struct):
     permission_type: int = F(INT8)
 
 
-class DeleteAclsRequest(Request, api_key=31, versions="1-3", flexible="2+"):
+class DeleteAclsRequest(Request, api_key=31, versions="0-3", flexible="2+", dropped="0"):
     filters: list[DeleteAclsFilter] = F([DeleteAclsFilter])
 
 
@@ -607,6 +608,6 @@ class DeleteAclsFilterResult(Struct):
     matching_acls: list[DeleteAclsMatchingAcl] = F([DeleteAclsMatchingAcl])
 
 
-class DeleteAclsResponse(Response, api_key=31, versions="1-3", flexible="2+"):
+class DeleteAclsResponse(Response, api_key=31, versions="0-3", flexible="2+"):
     throttle_time_ms: int = F(INT32)
     filter_results: list[DeleteAclsFilterResult] = F([DeleteAclsFilterResult])

@@ -20,7 +20,7 @@ class AlterReplicaLogDir(Struct):
     topics: list[AlterReplicaLogDirTopic] = F([AlterReplicaLogDirTopic])
 
 
-class AlterReplicaLogDirsRequest(Request, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(Request, api_key=34, versions="0-2", flexible="2+", dropped="0"):
     """Moves partitions of this broker into other directories of it."""
 
     dirs: list[AlterReplicaLogDir] = F([AlterReplicaLogDir])
@@ -36,7 +36,7 @@ class AlterReplicaLogDirTopicResult(Struct):
     partitions: list[AlterReplicaLogDirPartitionResult] = F([AlterReplicaLogDirPartitionResult])
 
 
-class AlterReplicaLogDirsResponse(Response, api_key=34, versions="1-2", flexible="2+"):
+class AlterReplicaLogDirsResponse(Response, api_key=34, versions="0-2", flexible="2+"):
     throttle_time_ms: int = F(INT32)
     results: list[AlterReplicaLogDirTopicResult] = F([AlterReplicaLogDirTopicResult])
 

@@ -1,6 +1,5 @@
 """The data path: Produce, Fetch, ListOffsets, Metadata, ApiVersions, OffsetForLeaderEpoch.
 
-Kafka 4 dropped Produce 0-2, Fetch 0-3 and ListOffsets 0; they are here for older peers.
 Source: Kafka's message definitions (clients/src/main/resources/common/message).
 """
 
@@ -42,7 +41,7 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = F([PartitionProduceData])
 
 
-class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+"):
+class ProduceRequest(Request, api_key=0, versions="0-13", flexible="9+", dropped="0-2"):
     """Appends record batches. Up to version 1 message format 0, in version 2 format 1, then batches (format 2)."""
 
     transactional_id: str | None = F(STRING, "3+", nullable="3+", default=None)
@@ -119,7 +118,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = F([INT32], "7+")
 
 
-class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+"):
+class FetchRequest(Request, api_key=1, versions="0-18", flexible="12+", dropped="0-3"):
     """Reads record batches. From version 7 on inside a fetch session: session id 0 with epoch 0 opens one, epoch -1 goes without."""
 
     cluster_id: str | None = F(STRING, "12+", nullable="12+", default=None, tag=0, ignorable=True)
@@ -203,7 +202,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = F([ListOffsetsPartition])
 
 
-class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+"):
+class ListOffsetsRequest(Request, api_key=2, versions="0-11", flexible="6+", dropped="0"):
     """Looks offsets up by time. replica_id is -1 for consumers."""
 
     replica_id: int = F(INT32)
@@ -343,7 +342,7 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = F([OffsetForLeaderPartition])
 
 
-class OffsetForLeaderEpochRequest(Request, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(Request, api_key=23, versions="0-4", flexible="4+", dropped="0-1"):
     """Asks where a leader epoch ended, to find a truncated log (KIP-320). replica_id -1 means a consumer."""
 
     replica_id: int = F(INT32, "3+", default=-2, ignorable=True)
@@ -364,6 +363,6 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = F([EpochEndOffset])
 
 
-class OffsetForLeaderEpochResponse(Response, api_key=23, versions="2-4", flexible="4+"):
+class OffsetForLeaderEpochResponse(Response, api_key=23, versions="0-4", flexible="4+"):
     throttle_time_ms: int = F(INT32, "2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = F([OffsetForLeaderTopicResult])

@@ -160,6 +160,7 @@ class OffsetCommitRequestPartition(Struct):
     partition_index: int = F(INT32)
     committed_offset: int = F(INT64)
     committed_leader_epoch: int = F(INT32, "6+", default=-1, ignorable=True)
+    commit_timestamp: int = F(INT64, "1", default=-1)
     committed_metadata: str | None = F(STRING, nullable="0+")
 
 
@@ -169,7 +170,7 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = F([OffsetCommitRequestPartition])
 
 
-class OffsetCommitRequest(Request, api_key=8, versions="2-10", flexible="8+"):
+class OffsetCommitRequest(Request, api_key=8, versions="0-10", flexible="8+", dropped="0-1"):
     """Stores positions of a group. generation -1 with an empty member id commits without membership."""
 
     group_id: str = F(STRING)
@@ -191,7 +192,7 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = F([OffsetCommitResponsePartition])
 
 
-class OffsetCommitResponse(Response, api_key=8, versions="2-10", flexible="8+"):
+class OffsetCommitResponse(Response, api_key=8, versions="0-10", flexible="8+"):
     throttle_time_ms: int = F(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = F([OffsetCommitResponseTopic])
 
@@ -216,7 +217,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = F([OffsetFetchRequestTopics], "8+", nullable="8+")
 
 
-class OffsetFetchRequest(Request, api_key=9, versions="1-10", flexible="6+"):
+class OffsetFetchRequest(Request, api_key=9, versions="0-10", flexible="6+", dropped="0"):
     """Positions of one group up to version 7, of several from version 8 on. require_stable waits for open transactions."""
 
     group_id: str = F(STRING, "0-7")
@@ -262,7 +263,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = F(INT16, "8+")
 
 
-class OffsetFetchResponse(Response, api_key=9, versions="1-10", flexible="6+"):
+class OffsetFetchResponse(Response, api_key=9, versions="0-10", flexible="6+"):
     throttle_time_ms: int = F(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = F([OffsetFetchResponseTopic], "0-7")
     error_code: int = F(INT16, "2-7", ignorable=True)

@@ -219,18 +219,21 @@ class Message(Struct):
         versions: Versions that exist, like "0-13".
         flexible: Versions with compact lengths and tagged fields, like "9+"; "" for none.
         api_key: The API's number, for requests and responses.
+        dropped: Versions of a request that Kafka 4 does not serve (KIP-896), like "0-2"; "" for none. Our clients do not speak them.
     """
 
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = -1
     FLEXIBLE_VERSION: ClassVar[int | None] = None
+    OLDEST_SERVED: ClassVar[int] = 0
 
-    def __init_subclass__(cls, *, api_key: int | None = None, versions: str = "", flexible: str = "") -> None:
+    def __init_subclass__(cls, *, api_key: int | None = None, versions: str = "", flexible: str = "", dropped: str = "") -> None:
         super().__init_subclass__()
         if versions:
             cls.MIN_VERSION, cls.MAX_VERSION = Versions.parse(versions)
             cls.FLEXIBLE_VERSION = Versions.parse(flexible).first if flexible else None
+            cls.OLDEST_SERVED = Versions.parse(dropped).last + 1 if dropped else cls.MIN_VERSION
         if api_key is not None:
             cls.API_KEY = api_key
 

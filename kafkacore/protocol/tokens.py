@@ -15,7 +15,7 @@ class DelegationTokenPrincipal(Struct):
     principal_name: str = F(STRING)
 
 
-class CreateDelegationTokenRequest(Request, api_key=38, versions="1-3", flexible="2+"):
+class CreateDelegationTokenRequest(Request, api_key=38, versions="0-3", flexible="2+", dropped="0"):
     """owner: the requester itself if left out. max_lifetime_ms: -1 for the broker's."""
 
     owner_principal_type: str | None = F(STRING, "3+", nullable="3+")
@@ -24,7 +24,7 @@ class CreateDelegationTokenRequest(Request, api_key=38, versions="1-3", flexible
     max_lifetime_ms: int = F(INT64)
 
 
-class CreateDelegationTokenResponse(Response, api_key=38, versions="1-3", flexible="2+"):
+class CreateDelegationTokenResponse(Response, api_key=38, versions="0-3", flexible="2+"):
     error_code: int = F(INT16)
     principal_type: str = F(STRING)
     principal_name: str = F(STRING)
@@ -38,29 +38,29 @@ class CreateDelegationTokenResponse(Response, api_key=38, versions="1-3", flexib
     throttle_time_ms: int = F(INT32)
 
 
-class RenewDelegationTokenRequest(Request, api_key=39, versions="1-2", flexible="2+"):
+class RenewDelegationTokenRequest(Request, api_key=39, versions="0-2", flexible="2+", dropped="0"):
     hmac: bytes = F(BYTES)
     renew_period_ms: int = F(INT64)
 
 
-class RenewDelegationTokenResponse(Response, api_key=39, versions="1-2", flexible="2+"):
+class RenewDelegationTokenResponse(Response, api_key=39, versions="0-2", flexible="2+"):
     error_code: int = F(INT16)
     expiry_timestamp_ms: int = F(INT64)
     throttle_time_ms: int = F(INT32)
 
 
-class ExpireDelegationTokenRequest(Request, api_key=40, versions="1-2", flexible="2+"):
+class ExpireDelegationTokenRequest(Request, api_key=40, versions="0-2", flexible="2+", dropped="0"):
     hmac: bytes = F(BYTES)
     expiry_time_period_ms: int = F(INT64)
 
 
-class ExpireDelegationTokenResponse(Response, api_key=40, versions="1-2", flexible="2+"):
+class ExpireDelegationTokenResponse(Response, api_key=40, versions="0-2", flexible="2+"):
     error_code: int = F(INT16)
     expiry_timestamp_ms: int = F(INT64)
     throttle_time_ms: int = F(INT32)
 
 
-class DescribeDelegationTokenRequest(Request, api_key=41, versions="1-3", flexible="2+"):
+class DescribeDelegationTokenRequest(Request, api_key=41, versions="0-3", flexible="2+", dropped="0"):
     """owners: None for the tokens of all."""
 
     owners: list[DelegationTokenPrincipal] | None = F([DelegationTokenPrincipal], nullable="0+")
@@ -79,7 +79,7 @@ class DescribedDelegationToken(Struct):
     renewers: list[DelegationTokenPrincipal] = F([DelegationTokenPrincipal])
 
 
-class DescribeDelegationTokenResponse(Response, api_key=41, versions="1-3", flexible="2+"):
+class DescribeDelegationTokenResponse(Response, api_key=41, versions="0-3", flexible="2+"):
     error_code: int = F(INT16)
     tokens: list[DescribedDelegationToken] = F([DescribedDelegationToken])
     throttle_time_ms: int = F(INT32)

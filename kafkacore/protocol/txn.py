@@ -167,7 +167,7 @@ class WritableTxnMarker(Struct):
     transaction_version: int = F(INT8, "2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Request, api_key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(Request, api_key=27, versions="0-2", flexible="1+", dropped="0"):
     """From the transaction coordinator to the leaders of the partitions, or from an administrator to end a hanging transaction."""
 
     markers: list[WritableTxnMarker] = F([WritableTxnMarker])
@@ -188,7 +188,7 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = F([WritableTxnMarkerTopicResult])
 
 
-class WriteTxnMarkersResponse(Response, api_key=27, versions="1-2", flexible="1+"):
+class WriteTxnMarkersResponse(Response, api_key=27, versions="0-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult] = F([WritableTxnMarkerResult])
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_kit import struct_strategy, versions_of, whole
 
+import kafkacore.consumer.sessions  # noqa: F401 - binds the rows to their struct
 from kafkacore import errors, protocol
 from kafkacore._codec import FetchedPartitions, FetchQueue, FetchRow, FetchRows, RowKind, decode_fetch
 from kafkacore.errors import CorruptDataError
