@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import enum
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -381,6 +381,10 @@ class NoOffsetForPartition(UsageError):
     """The partition has no position, and auto_offset_reset is "none"."""
 
 
+class UnknownCodecError(UsageError, ValueError):
+    """No compression codec that message sets know: none, gzip, snappy or lz4."""
+
+
 class DecompressedTooLarge(UsageError):
     """A batch holds more uncompressed bytes than the reader allows (`max_decompressed_bytes`); its data need not be wrong. `offset` is the
     first offset of the batch."""
@@ -395,6 +399,29 @@ class LogTruncationError(NoOffsetForPartition):
 
 class BufferFullError(KafkaTimeoutError, BufferError):
     """buffer_memory stayed full for max_block_ms."""
+
+
+class QueueFullError(BufferFullError):
+    """The queue of an `AsyncProducer` had no room in time.
+
+    Attributes:
+        messages: what was not queued; the messages before it in the same call were.
+    """
+
+    def __init__(self, message: str = "", *, messages: Sequence[Any] = (), **where: Any) -> None:
+        """Says what was dropped.
+
+        Args:
+            message: what happened.
+            messages: what was not queued.
+            **where: as for `KafkaError`.
+        """
+        self.messages = tuple(messages)
+        super().__init__(message, **where)
+
+
+class ConsumerTimeoutError(KafkaTimeoutError):
+    """A stream of a `ConsumerConnector` had no message for consumer_timeout_ms; the stream goes on when it is asked again."""
 
 
 class WakeupError(KafkaError):
@@ -459,6 +486,33 @@ class DeliveryError(KafkaError):
             if self.causes:
                 message += f"; first cause: {self.causes[0]}"
         super().__init__(message, **where)
+
+
+class FailedToSendMessageError(KafkaError):
+    """Messages that `DefaultEventHandler` could not send, with all its tries.
+
+    Attributes:
+        failed: why, by (topic, partition): the error of the last try. The partition is -1 where none could be chosen.
+        messages: the messages as they were handed in, in their order.
+    """
+
+    def __init__(
+        self, message: str = "", *, failed: Mapping[Any, BaseException] | None = None, messages: Sequence[Any] = (), **where: Any
+    ) -> None:
+        """Names what failed.
+
+        Args:
+            message: what happened; the first failures are named behind it.
+            failed: why, by (topic, partition).
+            messages: what was not sent.
+            **where: as for `KafkaError`.
+        """
+        self.failed = dict(failed or {})
+        self.messages = tuple(messages)
+        named = [f"{topic}-{partition}: {cause}" for (topic, partition), cause in itertools.islice(self.failed.items(), 5)]
+        if len(self.failed) > len(named):
+            named.append(f"and {len(self.failed) - len(named)} more")
+        super().__init__("; ".join([message, *named]) if named else message, **where)
 
 
 # ---- broker codes, one row each, in the order of Code ------------------------------------------------------------------------------

@@ -1,0 +1,195 @@
+"""The old producers on an embedded cluster: what arrives, what a moved or lost leader costs, what is said when nothing helps."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import pytest
+
+from kafkacore import KafkaConsumer, TopicPartition, errors
+from kafkacore.legacy import (
+    AsyncProducer,
+    DefaultEventHandler,
+    FailedToSendMessageError,
+    KeyedMessage,
+    SyncProducer,
+    default_partitioner,
+)
+from kafkacore.protocol import ProduceResponse
+from kafkacore.protocol.data import PartitionProduceResponse, TopicProduceResponse
+from kafkacore.testing import EmbeddedCluster
+
+names = (f"t{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(brokers=3, config={"auto_create_topics_enable": "false"}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster):
+    name = next(names)
+    cluster.create_topic(name, partitions=4, replication_factor=3)
+    return name
+
+
+def read(cluster, topic, partitions=4):
+    """(key, value) of all records, by partition."""
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        ends = consumer.end_offsets([TopicPartition(topic, p) for p in range(partitions)])
+        found = defaultdict(list)
+        consumer.assign(list(ends))
+        while any(consumer.position(tp) < end for tp, end in ends.items()):
+            for tp, records in consumer.poll(10).items():
+                found[tp.partition] += [(r.key, r.value) for r in records]
+    return dict(found)
+
+
+def numbered(topic, count, keys=10):
+    return [KeyedMessage(topic, f"k{n % keys}", b"%d" % n) for n in range(count)]
+
+
+def by_partition(messages, partitions=4):
+    found = defaultdict(list)
+    for m in messages:
+        found[default_partitioner(m.partition_key, partitions)].append((m.key.encode(), m.message))
+    return dict(found)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_everything_arrives_where_the_partitioner_says(cluster, topic, codec, acks):
+    messages = numbered(topic, 300)
+    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, compression_codec=codec, request_required_acks=acks) as producer:
+        producer.send(*messages)
+    assert read(cluster, topic) == by_partition(messages)
+
+
+def test_one_request_per_broker_carries_several_topics(cluster, topic):
+    other = next(names)
+    cluster.create_topic(other, partitions=2, replication_factor=1)
+    seen = []
+    cluster.control("Produce", lambda request: seen.append([t.name for t in request.topic_data]))
+    try:
+        with DefaultEventHandler(bootstrap_servers=cluster.bootstrap_servers) as handler:
+            handler.handle([*numbered(topic, 50), *numbered(other, 50)])
+    finally:
+        cluster.control("Produce", None)
+    leaders = {cluster.leader(topic, p) for p in range(4)} | {cluster.leader(other, p) for p in range(2)}
+    assert len(seen) == len(leaders)
+    assert any(set(one) == {topic, other} for one in seen)
+
+
+def test_a_set_larger_than_a_record_batch_may_be_goes_in_several(cluster, topic):
+    messages = [KeyedMessage(topic, "k", b"%06d" % n + b"x" * 10_000) for n in range(300)]  # 3 MB for one partition; a batch may have 1
+    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send(*messages)
+        assert producer.statistics().requests.count >= 3
+    assert read(cluster, topic) == by_partition(messages)
+
+
+def test_a_leader_that_moved_is_found(cluster, topic):
+    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=20) as producer:
+        producer.send(*numbered(topic, 40))
+        for partition in range(4):
+            cluster.move_leader(topic, partition, cluster.leader(topic, partition) % 3 + 1)
+        producer.send(*numbered(topic, 40))
+        assert producer.statistics().resends.count >= 1
+    expected = by_partition(numbered(topic, 40))
+    assert read(cluster, topic) == {p: of + of for p, of in expected.items()}
+
+
+def test_a_broker_that_is_killed_loses_nothing():
+    with EmbeddedCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=4, replication_factor=3)
+        messages = numbered("t", 200)
+        with SyncProducer(
+            bootstrap_servers=cluster.bootstrap_servers, request_required_acks=-1, message_send_max_retries=50, retry_backoff_ms=50
+        ) as producer:
+            producer.send(*messages[:100])
+            cluster.kill_broker(cluster.leader("t", 0))
+            producer.send(*messages[100:])
+        found = read(cluster, "t")
+        assert {p: list(dict.fromkeys(of)) for p, of in found.items()} == by_partition(messages)
+
+
+def refusing(*codes):
+    """Answers the next requests with these codes for all partitions, and the rest as the broker does."""
+    left = list(codes)
+
+    def answer(request):
+        if not left:
+            return None
+        code = left.pop(0)
+        topics = [
+            TopicProduceResponse(
+                name=t.name,
+                partition_responses=[PartitionProduceResponse(index=p.index, error_code=code, base_offset=-1) for p in t.partition_data],
+            )
+            for t in request.topic_data
+        ]
+        return ProduceResponse(responses=topics)
+
+    return answer
+
+
+def test_a_second_failure_in_a_row_is_retried_as_well(cluster, topic):
+    cluster.control("Produce", refusing(6, 19))
+    try:
+        with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as producer:
+            producer.send(KeyedMessage(topic, "k", b"m"))
+            assert producer.statistics().resends.count == 2
+    finally:
+        cluster.control("Produce", None)
+    assert list(read(cluster, topic).values()) == [[(b"k", b"m")]]
+
+
+def test_what_cannot_be_sent_is_named_with_its_partition_broker_and_cause(cluster, topic):
+    cluster.control("Produce", refusing(*[19] * 99))
+    try:
+        with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=1) as producer:
+            with pytest.raises(FailedToSendMessageError) as failed:
+                producer.send(KeyedMessage(topic, "k", b"m"), KeyedMessage("not-there", b"n"))
+    finally:
+        cluster.control("Produce", None)
+    partition = default_partitioner("k", 4)
+    causes = failed.value.failed
+    assert isinstance(causes[TopicPartition(topic, partition)], errors.NotEnoughReplicas)
+    assert causes[TopicPartition(topic, partition)].broker == cluster.leader(topic, partition)
+    assert causes[TopicPartition(topic, partition)].api.startswith("Produce v")
+    assert isinstance(causes[TopicPartition("not-there", -1)], errors.UnknownTopicOrPartition)
+    assert sorted(m.topic for m in failed.value.messages) == ["not-there", topic]
+
+
+def test_a_cluster_that_is_gone_is_an_error_in_time():
+    with EmbeddedCluster(brokers=1) as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic("t")
+        producer = SyncProducer(
+            bootstrap_servers=servers, retry_backoff_ms=1, message_send_max_retries=1, request_timeout_ms=1000, reconnect_backoff_max_ms=50
+        )
+        producer.send(KeyedMessage("t", b"m"))
+    with pytest.raises(FailedToSendMessageError) as failed:
+        producer.send(KeyedMessage("t", b"n"))
+    producer.close()
+    assert [tp.topic for tp in failed.value.failed] == ["t"]
+    assert isinstance(failed.value.attempts[0], errors.NetworkError)
+    assert "no broker can be reached" in str(failed.value)
+
+
+def test_the_async_producer_delivers_what_it_was_given(cluster, topic):
+    messages = numbered(topic, 1000)
+    with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers, queue_buffering_max_ms=60_000, compression_codec="snappy") as producer:
+        for message in messages:
+            producer.send(message)
+    assert read(cluster, topic) == by_partition(messages)
+
+
+def test_messages_without_key_share_a_partition(cluster, topic):
+    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for n in range(20):
+            producer.send(KeyedMessage(topic, b"%d" % n))
+    assert list(read(cluster, topic).values()) == [[(None, b"%d" % n) for n in range(20)]]
