@@ -161,7 +161,7 @@ class KafkaConsumer:
             max_records: at most so many; `max_poll_records` when None.
         """
         limit = self._client._limit(max_records)
-        found = await self._read(lambda: self._client._take_records(limit), timeout)
+        found = await self._read(lambda waited: self._client._take_records(limit, waited), timeout)
         return {} if found is None else found
 
     async def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
@@ -175,8 +175,13 @@ class KafkaConsumer:
         found = await self._read(self._client._take_batch, timeout)
         return RecordBatches([]) if found is None else found
 
-    async def _read(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
-        """Takes what is there, or waits until something is."""
+    async def _read(self, take: Callable[[bool], T | None], timeout: float | None) -> T | None:
+        """Takes what is there, or waits until something is.
+
+        Args:
+            take: hands out; its argument says that the thread has just waited for it.
+            timeout: seconds, None without limit.
+        """
         calls = self._calls
         if self._reads:
             raise errors.IllegalStateError("another task is reading from this consumer")
@@ -187,8 +192,9 @@ class KafkaConsumer:
                 await asyncio.sleep(0)
                 self._turn_s = now_s
             end_s = None if timeout is None else now_s + timeout
+            ready = False
             while True:
-                if calls.idle and (found := take()) is not None:
+                if calls.idle and (found := take(ready)) is not None:
                     return found
                 left_s = None if end_s is None else max(0.0, end_s - self._now_s())
                 ready = await calls.run(lambda left_s=left_s: calls.polling(self._client._await_records, left_s, self._now_s))  # type: ignore[misc]

@@ -419,30 +419,30 @@ class KafkaConsumer:
 
         return self._loop.hand_over(wait)
 
-    def _take_records(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]] | None:
+    def _take_records(self, limit: int, waited: bool) -> dict[TopicPartition, list[ConsumerRecord]] | None:
         def take() -> dict[TopicPartition, list[ConsumerRecord]] | None:
             if self._unread.chunks:
                 self._rewind()
-            found = self._loop.at_once(lambda: self._fetcher.collect(limit))
+            found = self._loop.at_once(lambda: self._fetcher.collect(limit), waited)
             return None if found is None else self._handed(found)
 
         return self._loop.hand_over(take)
 
-    def _take_batch(self) -> RecordBatches | None:
+    def _take_batch(self, waited: bool) -> RecordBatches | None:
         def take() -> RecordBatches | None:
             if self._unread.chunks:
                 self._rewind()
-            found = self._loop.at_once(self._fetcher.collect_columns)
+            found = self._loop.at_once(self._fetcher.collect_columns, waited)
             return None if found is None else self._handed_columns(found)
 
         return self._loop.hand_over(take)
 
-    def _take_chunk(self) -> Iterator[ConsumerRecord] | None:
+    def _take_chunk(self, waited: bool) -> Iterator[ConsumerRecord] | None:
         with self._driver:
             found = self._unread.next()
             if found is None:
                 try:
-                    polled = self._loop.at_once(lambda: self._fetcher.collect(self.config.max_poll_records))
+                    polled = self._loop.at_once(lambda: self._fetcher.collect(self.config.max_poll_records), waited)
                     if polled is None:
                         return None
                     self._begin_chunks(polled)

@@ -181,15 +181,20 @@ class ReadLoop:
         if self._entries + 1 == self._driver.entries:
             self._entries += 1
 
-    def at_once(self, collect: Callable[[], T]) -> T | None:
+    def at_once(self, collect: Callable[[], T], waited: bool = False) -> T | None:
         """Collects what is there already, without a step.
+
+        Args:
+            collect: what is false while there is nothing.
+            waited: `wait` has just ended, and so has taken the step. What is still unsettled, as a partition whose leader is away, does
+                not hold up the others.
 
         Returns:
             None when there is nothing, or when something else has to be done first; `wait` does it.
         """
         group = self._group
         now_ms = self._clock.now_ms()
-        if self._topics.owed or self._metadata.unraised is not None or not self._is_settled(now_ms):
+        if self._topics.owed or self._metadata.unraised is not None or not (waited or self._is_settled(now_ms)):
             return None
         if self._driver.woken or (group is not None and (group.has_news or group.gives_up)):
             return None
