@@ -64,6 +64,9 @@ class LoopDriver:
         sender, loop = self._sender, self._loop
         if loop is None or self._fd < 0:
             return
+        if sender._forced:  # the thread ends the I/O and fails what is left
+            self._unwatch()
+            return
         if sender.pass_by():
             if not self._watches:
                 loop.add_reader(self._fd, _ready, weakref.ref(self), loop, self._fd)

@@ -367,3 +367,26 @@ def test_a_partition_without_a_leader_holds_up_no_other() -> None:
 
     with EmbeddedCluster(brokers=2) as cluster:
         asyncio.run(asyncio.wait_for(run(cluster), GUARD_S))
+
+
+def test_a_close_that_waits_for_nothing_ends_what_is_awaited() -> None:
+    """The loop, which drives the Sender for the tasks that wait, leaves the rest to its thread."""
+    wrong: list[dict[str, Any]] = []
+
+    async def run(cluster: EmbeddedCluster) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context))
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
+        await (await producer.send("t", b"known"))
+        cluster.pause_broker(1)
+        waiting = [asyncio.ensure_future(await producer.send("t", b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        producer._producer._sender.initiate_close(force=True)
+        producer._driver.ready()  # as when an answer comes
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [errors.ClosedError] * 3
+        cluster.resume_broker(1)
+        await producer.close()
+
+    with EmbeddedCluster() as cluster:
+        asyncio.run(asyncio.wait_for(run(cluster), GUARD_S))
+    assert not wrong
