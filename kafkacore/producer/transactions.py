@@ -423,12 +423,10 @@ class TransactionEngine:
     def settle(self) -> None:
         """Begins steps and ends those whose outcome is known."""
         steps = self.steps
-        if not steps:
-            return
-        at = self.at
-        if at.phase in ABORT_BEGINS_IN and self._step_of(StepKind.ABORT) is not None:
-            self._go(at.moved_to(Phase.ABORTING))
         while steps:
+            at = self.at
+            if at.phase in ABORT_BEGINS_IN and self._step_of(StepKind.ABORT) is not None:   # each time: it may have come meanwhile
+                self._go(at.moved_to(Phase.ABORTING))
             step = steps[0]
             if not step.delivery.finished:                        # else Ctrl+C came before it was taken off
                 pending, error = self._fate(step)

@@ -203,6 +203,21 @@ def test_a_producer_that_the_coordinator_has_forgotten_asks_for_an_epoch_without
     assert (engine.at.producer_id, engine.at.epoch) == (9, 0)
 
 
+def test_an_abort_that_comes_while_the_failed_commit_ends() -> None:
+    """Whoever waits for the commit may be woken, and abort, before the driver has taken the commit off."""
+    engine = opened(True)
+    engine.batch_failed(errors.RecordTooLarge("large"), True)
+    commit = engine.submit(StepKind.COMMIT)
+    aborts: list[Step] = []
+    commit.delivery.add_done_callback(None, lambda _: aborts.append(engine.submit(StepKind.ABORT)))
+    engine.settle()
+    assert isinstance(commit.delivery.error, errors.TransactionAbortable)
+    assert outcome_of(aborts[0]) == (False, None)
+    answer(engine, ask(engine), producer_id=7, epoch=1)
+    assert outcome_of(aborts[0]) == (True, None)
+    assert engine.at.phase is Phase.READY
+
+
 def test_an_abort_of_what_the_coordinator_never_heard_of() -> None:
     engine = ready()
     engine.begin(False)
