@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.quarantine"]
+pytest_plugins = ["tests.faces", "tests.quarantine"]
 
 # A busy machine is not a failure, so no example has a deadline.
 settings.register_profile("kafkacore", deadline=None)

@@ -11,6 +11,8 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer
 
+pytestmark = pytest.mark.usefixtures("face")
+
 COUNT, PARTITIONS = 30_000, 3
 
 

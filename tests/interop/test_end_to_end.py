@@ -10,6 +10,8 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, ProducerRecord, TopicPartition, errors
 from tests.interop.accepting import until
 
+pytestmark = pytest.mark.usefixtures("face")
+
 Row = tuple[int, bytes | None, bytes | None]
 
 

@@ -14,7 +14,7 @@ from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from
 from tests.interop.kafka_server import KafkaServer
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("face"), pytest.mark.timeout(120), pytest.mark.slow]
 
 
 def transactional(servers: str, transactional_id: str | None = None, **settings: Any) -> KafkaProducer:
@@ -165,6 +165,7 @@ def kafka_of_version_1() -> Iterator[str]:
 
 
 @pytest.mark.kafka
+@pytest.mark.aio_at_length
 def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
     servers = kafka_of_version_1
     topic, small = fresh("t"), fresh("small")
@@ -191,6 +192,7 @@ def test_transactions_of_version_1_on_kafka(kafka_of_version_1: str) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.aio_at_length
 @pytest.mark.timeout(600)
 def test_a_change_of_the_transaction_version_while_running_on_kafka() -> None:
     """The producer goes by what the brokers say last. With version 2 each transaction has an epoch of its own, with version 1 none has."""

@@ -12,6 +12,8 @@ import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("face")
+
 PARTITIONS = 2
 Record = tuple[bytes | None, bytes | None]
 

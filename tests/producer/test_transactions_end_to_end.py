@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import transaction_support
 from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
 from kafkacore import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition, errors, protocol
@@ -17,6 +18,9 @@ from kafkacore.broker.txns.state import MAX_EPOCH
 from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.testing import CLIENTS, Delay, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
+
+pytestmark = pytest.mark.usefixtures("face")
+FACED = [transaction_support]
 
 CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]
 
