@@ -359,7 +359,7 @@ class KafkaProducer:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
         """A transaction as a block: `async with producer.transaction():` begins it, its end commits it. When the block raises, cancellation
-        included, it is aborted and the exception goes on.
+        included, it is aborted and the exception goes on. A transaction that was prepared in the block stays open.
         """
         self.begin_transaction()
         try:
@@ -367,6 +367,8 @@ class KafkaProducer:
         except BaseException:
             await self._abort()
             raise
+        if self._producer._transactional("transaction").at.phase is Phase.PREPARED:
+            return  # its end is the affair of the process it is handed to
         try:
             await self.commit_transaction()
         except KafkaError as failed:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import transaction_support
 from hypothesis import given
 from hypothesis import strategies as st
 from transaction_support import GUARD_S, fresh, new_topic, read, transactional
@@ -23,6 +24,8 @@ from kafkacore.errors import Code, IllegalStateError, UsageError
 from kafkacore.producer.two_phase import LAST_EPOCH, STATES, Ending, Seen, state_of
 from kafkacore.records import BatchBuilder
 from kafkacore.testing import EmbeddedCluster
+
+FACED = [transaction_support]
 
 CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]
 PREPARED = PreparedTransaction("x", 7, 3, 1_000, 60_000, 2, (TopicPartition("t", 0),))
@@ -186,7 +189,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def client(cluster: EmbeddedCluster) -> Iterator[TwoPhaseClient]:
+def client(cluster: EmbeddedCluster, face: str) -> Iterator[TwoPhaseClient]:
     with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as client:
         yield client
 
