@@ -37,10 +37,10 @@ def topic(cluster):
 
 
 def read(cluster, topic, partitions=4):
-    """(key, value) of all records, by partition."""
+    """(key, value) of all records, by partition, once the followers have them: up to the ends of the leaders' logs."""
+    ends = {TopicPartition(topic, p): cluster.end_offset(topic, p, cluster.leader(topic, p)) for p in range(partitions)}
+    found = defaultdict(list)
     with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        ends = consumer.end_offsets([TopicPartition(topic, p) for p in range(partitions)])
-        found = defaultdict(list)
         consumer.assign(list(ends))
         while any(consumer.position(tp) < end for tp, end in ends.items()):
             for tp, records in consumer.poll(10).items():
