@@ -23,6 +23,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kafkacore.plurals import counted
+
 
 @enum.unique
 class Code(enum.IntEnum):
@@ -281,7 +283,7 @@ class KafkaError(Exception):
         return ", ".join(f"{label} {value}".lstrip() for label, value in known if value is not None)
 
     def __str__(self) -> str:
-        text = self.message or (type(self).__doc__ or "").split("\n", 1)[0]
+        text = self.message or self._meaning()
         if self.code is not None:
             text = f"{NAMES.get(self.code, 'UNKNOWN')} ({self.code}): {text}"
         if self.where:
@@ -291,6 +293,10 @@ class KafkaError(Exception):
             counted = ((attempt, sum(1 for _ in same)) for attempt, same in runs)
             text += "; earlier attempts: " + "; ".join(f"{attempt} ({count} times)" if count > 1 else attempt for attempt, count in counted)
         return text
+
+    def _meaning(self) -> str:
+        """What the class stands for: the text of an error that came without one."""
+        return (type(self).__doc__ or "").split("\n", 1)[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__)
@@ -482,7 +488,7 @@ class DeliveryError(KafkaError):
         self.failed = failed
         self.causes = tuple(causes)
         if not message:
-            message = f"{failed} record{' was' if failed == 1 else 's were'} not delivered"
+            message = f"{counted(failed, 'record')} {'was' if failed == 1 else 'were'} not delivered"
             if self.causes:
                 message += f"; first cause: {self.causes[0]}"
         super().__init__(message, **where)
@@ -531,6 +537,8 @@ class CorruptRecord(BrokerError, code=Code.CORRUPT_MESSAGE, retriable=True):
     """The broker found a batch whose checksum, size or key is wrong."""
 class UnknownTopicOrPartition(BrokerError, code=Code.UNKNOWN_TOPIC_OR_PARTITION, retriable=True, invalid_metadata=True):
     """The broker does not host this topic or partition (yet)."""
+    def _meaning(self) -> str:
+        return super()._meaning() if self.topic is None or self.partition is not None else "There is no such topic (yet)."
 class InvalidFetchSize(BrokerError, code=Code.INVALID_FETCH_SIZE):
     """The requested fetch size is not allowed."""
 class LeaderNotAvailable(BrokerError, code=Code.LEADER_NOT_AVAILABLE, retriable=True, invalid_metadata=True):

@@ -28,6 +28,7 @@ from kafkacore import _codec, errors
 from kafkacore._codec import PartitionTable
 from kafkacore.clock import Clock
 from kafkacore.errors import AuthenticationFailedError, ClosedError, KafkaError
+from kafkacore.plurals import counted
 from kafkacore.protocol.data import MetadataResponsePartition
 from kafkacore.types import Node, TopicPartition
 
@@ -91,7 +92,7 @@ class TopicInfo:
             self._partitions = [] if partitions is None else partitions
 
     def __repr__(self) -> str:
-        return f"TopicInfo({self.name!r}, {self.topic_id.hex()}, {self.partition_count} partitions, error={self.error!r})"
+        return f"TopicInfo({self.name!r}, {self.topic_id.hex()}, {counted(self.partition_count, 'partition')}, error={self.error!r})"
 
     def _replace(self, **changes: Any) -> TopicInfo:
         """A copy with some arguments changed, as of a named tuple."""

@@ -129,6 +129,15 @@ def test_delivery_error_counts_and_names_the_first_cause():
     assert "1 record was not delivered" in str(errors.DeliveryError(failed=1))
 
 
+def test_a_topic_that_is_not_there_is_named_as_such():
+    """Kafka has one code for it and for a partition that another broker has."""
+    of_topic = errors.from_code(errors.Code.UNKNOWN_TOPIC_OR_PARTITION, topic="t", api="Metadata")
+    assert str(of_topic) == "UNKNOWN_TOPIC_OR_PARTITION (3): There is no such topic (yet). [topic t, Metadata]"
+    of_partition = errors.from_code(errors.Code.UNKNOWN_TOPIC_OR_PARTITION, topic="t", partition=0)
+    assert "does not host this topic or partition" in str(of_partition)
+    assert "what the broker said" in str(errors.from_code(errors.Code.UNKNOWN_TOPIC_OR_PARTITION, "what the broker said", topic="t"))
+
+
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 def test_every_error_survives_pickle_and_copy(cls):
     error = cls("why", topic="t", partition=2, broker=3, api="Fetch v17", offset=4, attempts=("a", ValueError("b")), retriable=True)

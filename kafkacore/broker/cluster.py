@@ -25,6 +25,7 @@ from kafkacore.broker import configs
 from kafkacore.broker.fault_handler import contained
 from kafkacore.config import TOPIC_COMPRESSION_TYPES, BrokerConfig
 from kafkacore.errors import InternalError
+from kafkacore.plurals import counted
 from kafkacore.protocol import metadata_log as m
 from kafkacore.protocol.metadata_log import MetadataRecord
 from kafkacore.types import Node
@@ -511,7 +512,7 @@ class ClusterImage:
         """
         partitions = self.topic(name).partitions
         if not 0 <= index < len(partitions):
-            raise errors.UnknownTopicOrPartition(f"topic {name!r} has {len(partitions)} partitions", topic=name, partition=index)
+            raise errors.UnknownTopicOrPartition(f"topic {name!r} has {counted(len(partitions), 'partition')}", topic=name, partition=index)
         return partitions[index]
 
     def set_config(self, config: BrokerConfig) -> None:

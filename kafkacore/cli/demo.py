@@ -18,6 +18,7 @@ from kafkacore.cli.demo_pipeline import pipeline_demo
 from kafkacore.cli.flights import Flights, load_flights
 from kafkacore.cli.options import Failure, Json, Settings, client_settings, print_json
 from kafkacore.cli.terminal import console, messages, record_progress
+from kafkacore.plurals import counted
 from kafkacore.records import RecordColumns
 from kafkacore.spark.pipeline.running import missing as pipelines_missing
 from kafkacore.testing import EmbeddedCluster
@@ -198,13 +199,14 @@ def demo(
         console.print(table)
         console.print(f"plot: {plot}")
     if wrong:
-        raise Failure(f"{wrong:,} records differ from their source")
+        raise Failure(f"{counted(wrong, 'record')} not equal to the source")
     if not json:
         console.print(f"all {len(flights.documents):,} records equal their source, each carrier's in its order")
         if with_pipeline:
             pipeline = pipeline_demo(plot.with_name("pipeline.png"), True)
             updates = ", ".join(f"{seconds:.1f} s" for seconds in pipeline["updates"])
-            console.print(f"pipeline on Spark: {pipeline['records']:,} flights in {len(pipeline['updates'])} updates ({updates})")
+            how_often = counted(len(pipeline["updates"]), "update")
+            console.print(f"pipeline on Spark: {pipeline['records']:,} flights in {how_often} ({updates})")
             console.print(f"{pipeline['checked']}; plot: {pipeline['plot']}")
         elif spark is None:
             console.print(f"left out, the pipeline on Spark: {no_pipeline} (from a checkout: make demo ARGS=--spark)")

@@ -12,6 +12,7 @@ from kafkacore import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 from kafkacore.admin import GroupDescription
 from kafkacore.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Failure, Json, Settings, admin_client, checked, confirm, print_json, told
 from kafkacore.cli.terminal import console
+from kafkacore.plurals import counted
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 Groups = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
@@ -55,7 +56,7 @@ def describe(groups: Groups, bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, se
         assignor = f", assignor {group.assignor}" if group.assignor else ""
         at = group.coordinator
         where = f", coordinator {at.host}:{at.port} ({at.id})" if at else ""
-        title = f"{name}: {group.state}, {len(group.members)} member{'' if len(group.members) == 1 else 's'}{assignor}{where}"
+        title = f"{name}: {group.state}, {counted(len(group.members), 'member')}{assignor}{where}"
         table = Table("topic", "partition", "committed", "end", "lag", "client", "host", "member", title=title, title_justify="left")
         for row in rows[name]:
             figures = ("-" if row[key] is None else f"{row[key]:,}" for key in ("committed", "end", "lag"))
@@ -152,7 +153,7 @@ def reset(
         found = admin.describe_groups([group]).succeeded.get(group)  # one that is not there yet may be given offsets
         if found is not None and found.members and not dry_run:
             inside = ", ".join(sorted({member.client_id for member in found.members}))
-            raise Failure(f"group {group} is {found.state} with {len(found.members)} member(s) ({inside}): stop them first")
+            raise Failure(f"group {group} is {found.state} with {counted(len(found.members), 'member')} ({inside}): stop them first")
         committed = _committed(admin, group)
         names = topics or sorted({tp.topic for tp in committed})
         if not names:

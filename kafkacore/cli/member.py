@@ -24,6 +24,7 @@ from kafkacore.cli.pipe_end import PipeEnd, descriptor_of
 from kafkacore.cli.terminal import messages, record_progress
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import RebalanceListener
+from kafkacore.plurals import counted
 
 MOST_AT_ONCE = 10_000
 _PIPE_BUF = 4096  # select(2) says a pipe is writable when it takes so many bytes without blocking
@@ -313,7 +314,7 @@ def consume_as_member(
     committed = commits and not reader.failed
     if stop.signal:
         if not quiet and not sys.stdout.isatty():
-            messages.print(f"{reader.count:,} records of {describe(topics, config, committed)}")
+            messages.print(f"{counted(reader.count, 'record')} of {describe(topics, config, committed)}")
         if stop.signal == signal.SIGTERM:
             raise typer.Exit(128 + signal.SIGTERM)
         raise KeyboardInterrupt

@@ -20,6 +20,7 @@ from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Fai
 from kafkacore.cli.perf_report import Progress, Samples, plot_run, show_rate, show_times, throughput
 from kafkacore.cli.terminal import console, record_progress
 from kafkacore.consumer import RebalanceListener
+from kafkacore.plurals import counted
 
 SAMPLED = 100_000
 """Latencies that are taken at most: a callback for every record would be a good part of what is measured."""
@@ -171,7 +172,7 @@ def produce(
     if lost is not None:
         raise Failure(str(lost))
     if sender.failures:
-        raise Failure(f"{sender.failed:,} records or more were not delivered: {sender.failures[0]}")
+        raise Failure(f"{counted(sender.failed, 'record')} or more were not delivered: {sender.failures[0]}")
     whole, rest = divmod(records, len(payloads))
     sent_bytes = whole * sum(map(len, payloads)) + sum(map(len, payloads[:rest]))
     result = throughput(records, sent_bytes, seconds)
@@ -183,7 +184,7 @@ def produce(
         print_json({"topic": topic, **result, "columns": columns, **sampled, "plot": str(plot) if plot else None})
         return
     show_rate(result, progress)
-    show_times(f"from send{'_many' if columns else ''} to the acknowledgement ({len(sender.latency):,} samples)", latency)
+    show_times(f"from send{'_many' if columns else ''} to the acknowledgement ({counted(len(sender.latency), 'sample')})", latency)
 
 
 # -- consume ----------------------------------------------------------------------------------------------------------------------
@@ -319,13 +320,13 @@ def consume(
         show_times("a poll that brought records", reader.polls.summary())
         show_times("age of a record when it was handed out", reader.ages.summary())
     if records is not None and count < records:
-        raise Failure(f"{count:,} of {records:,} records: nothing came for {timeout:g} s")
+        raise Failure(f"{count:,} of {counted(records, 'record')}: nothing came for {timeout:g} s")
 
 
 def show_fetching(times: dict[str, Any]) -> None:
     """Join and fetch time in a line."""
     console.print(
         f"joined in {times['join_ms']:,.0f} ms, fetched for {times['fetch_ms']:,.0f} ms: {times['fetch_records_per_s']:,.0f} records/s, "
-        f"{times['fetch_mb_per_s']:,.1f} MB/s; {times['fetches']:,} fetches, latency {times['fetch_latency_avg_ms']:.1f} ms on average, "
-        f"{times['fetch_latency_max_ms']:.1f} ms at most"
+        f"{times['fetch_mb_per_s']:,.1f} MB/s; {counted(times['fetches'], 'fetch', 'fetches')}, "
+        f"latency {times['fetch_latency_avg_ms']:.1f} ms on average, {times['fetch_latency_max_ms']:.1f} ms at most"
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from kafkacore.cli.options import Failure
 from kafkacore.cli.terminal import console
+from kafkacore.plurals import counted
 
 MIB = 1 << 20
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
@@ -89,7 +90,7 @@ def throughput(records: int, size: int, seconds: float) -> dict[str, Any]:
 def show_rate(result: dict[str, Any], progress: Progress) -> None:
     """The rate in a line, and how it went over the time in another."""
     console.print(
-        f"{result['records']:,} records, {result['bytes']:,} bytes in {result['seconds']:.2f} s: "
+        f"{counted(result['records'], 'record')}, {counted(result['bytes'], 'byte')} in {result['seconds']:.2f} s: "
         f"{result['records_per_s']:,.0f} records/s, {result['mb_per_s']:,.1f} MB/s"
     )
     rates = [rate for _, rate in progress.rates()]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkacore.cli.options import Failure, Json, print_json
+from kafkacore.plurals import counted
 from kafkacore.spark.pipeline.project import TEMPLATES, Project, create, lacking
 from kafkacore.spark.pipeline.status import Status, event_text, lag, partitions_of
 from kafkacore.spark.pipeline.topics import BOOTSTRAP, admin_client
@@ -253,7 +254,8 @@ def update(running: Session, recorder: Recorder, refresh: dict[str, Any], *, vis
     with _doing(f"update {recorder.status.updates + 1}", visible and (steps or sys.stderr.isatty())) as at:
 
         def heard() -> None:
-            at.detail(", ".join(f"{name} {flow.rows - rows.get(name, 0):,} rows" for name, flow in dict(recorder.status.flows).items()))
+            now = {name: flow.rows - rows.get(name, 0) for name, flow in dict(recorder.status.flows).items()}
+            at.detail(", ".join(f"{name} {counted(count, 'row')}" for name, count in now.items()))
 
         recorder.heard = heard
         try:
@@ -268,7 +270,7 @@ def update(running: Session, recorder: Recorder, refresh: dict[str, Any], *, vis
 def told(status: Status, seconds: float) -> str:
     """An update in one line."""
     behind = {name: "" if flow.behind is None else f", {flow.behind:,} behind" for name, flow in status.flows.items()}
-    flows = "; ".join(f"{name} {flow.rows:,} rows{behind[name]}" for name, flow in status.flows.items())
+    flows = "; ".join(f"{name} {counted(flow.rows, 'row')}{behind[name]}" for name, flow in status.flows.items())
     return f"update {status.updates} done in {seconds:.1f} s" + (f": {flows}" if flows else "")
 
 

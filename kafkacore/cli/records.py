@@ -18,6 +18,7 @@ from kafkacore.cli.options import DEFAULT_BOOTSTRAP, PATIENCE_MS, Bootstrap, Fai
 from kafkacore.cli.pipe_end import PipeEnd
 from kafkacore.cli.terminal import byte_progress, messages, record_progress
 from kafkacore.config import ConsumerConfig
+from kafkacore.plurals import counted
 
 CHUNK_BYTES = 1 << 20
 
@@ -98,7 +99,7 @@ def produce(
                     line_number += len(lines)
                     sent += len(lines)
                     sent_bytes += size
-                    bar.update(bar.task_ids[0], advance=size, records=sent)
+                    bar.update(bar.task_ids[0], advance=size, records=counted(sent, "record"))
                     while waiting and waiting[0].done():
                         _check(waiting.pop(0).result(0))
         for batch in waiting:
@@ -108,13 +109,14 @@ def produce(
         done = {"transactions": len(sources)} if transactional else {}
         print_json({"topic": topic, "records": sent, "bytes": sent_bytes, "seconds": round(seconds, 6), **done})
     else:
-        messages.print(f"{sent:,} records, {sent_bytes:,} bytes to {topic} in {seconds:.2f} s")
+        messages.print(f"{counted(sent, 'record')}, {counted(sent_bytes, 'byte')} to {topic} in {seconds:.2f} s")
 
 
 def _check(result: Any) -> None:
     if result.errors:
         first = next(iter(result.errors.values()))
-        raise Failure(f"{len(result.errors):,} of the last {len(result):,} records were not delivered: {first}")
+        verb = "was" if len(result.errors) == 1 else "were"
+        raise Failure(f"{len(result.errors):,} of the last {counted(len(result), 'record')} {verb} not delivered: {first}")
 
 
 def _text(data: bytes | None, name: str) -> dict[str, str | None]:
@@ -211,7 +213,7 @@ def consume(
         count = _consume_alone(settings, topics, line_of, offset, most, partition, exit_at_end)
         what = ", ".join(topics)
     if not sys.stdout.isatty() and not json:
-        messages.print(f"{count:,} records of {what}")
+        messages.print(f"{counted(count, 'record')} of {what}")
 
 
 def _consume_alone(
@@ -230,7 +232,8 @@ def _consume_alone(
         for topic in topics:
             there = consumer.partitions_for(topic)
             if partition is not None and partition not in there:
-                raise Failure(f"topic {topic} has no partition {partition}, only {there[0]} to {there[-1]}")
+                others = f"{there[0]} to {there[-1]}" if len(there) > 1 else f"{there[0]}"
+                raise Failure(f"topic {topic} has no partition {partition}, only {others}")
             where += [TopicPartition(topic, p) for p in (there if partition is None else [partition])]
         consumer.assign(where)
         if start is not None:

@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from kafkacore.plurals import counted
+
 # Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
 _PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
 console = Console(**_PLAIN, width=None if sys.stdout.isatty() else 1000)
@@ -23,13 +25,13 @@ def byte_progress(description: str, total: int | None, *, visible: bool = True) 
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
-        TextColumn("{task.fields[records]:,} records"),
+        TextColumn("{task.fields[records]}"),
         TimeElapsedColumn(),
         console=messages,
         transient=True,
         disable=not (visible and messages.is_terminal),
     )
-    bar.add_task(description, total=total, records=0)
+    bar.add_task(description, total=total, records=counted(0, "record"))
     return bar
 
 

@@ -41,6 +41,7 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
 from kafkacore.net.measure import Measured, NetworkStats, grouped
+from kafkacore.plurals import counted
 from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 
 if TYPE_CHECKING:
@@ -881,7 +882,7 @@ class KafkaConsumer:
             errors.append_to_chain(value, error)
 
     def __repr__(self) -> str:
-        parts = [", ".join(self.config.bootstrap_servers), f"{len(self._subscription.partitions)} partitions"]
+        parts = [", ".join(self.config.bootstrap_servers), counted(len(self._subscription.partitions), "partition")]
         if self._group is not None:
             parts.insert(1, self._group.describe())
         return f"KafkaConsumer({'; '.join(parts)}{'; closed' if self.closed else ''})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from kafkacore.plurals import counted
+
 if TYPE_CHECKING:
     from kafkacore.records import ConsumerRecord, RecordColumns
 
@@ -60,4 +62,4 @@ class RecordBatches(Sequence["RecordColumns"]):
         return pyarrow.Table.from_batches([c.to_arrow(view=view) for c in self._columns])
 
     def __repr__(self) -> str:
-        return f"RecordBatches({self.record_count} records of {len(self)} partitions)"
+        return f"RecordBatches({counted(self.record_count, 'record')} of {counted(len(self), 'partition')})"

@@ -9,6 +9,7 @@ from kafkacore.consumer.group.member_health import MemberHealth
 from kafkacore.consumer.subscription import FetchState, SubscriptionState
 from kafkacore.metadata import Metadata
 from kafkacore.net.client import NetworkClient
+from kafkacore.plurals import counted
 from kafkacore.types import TopicPartition
 
 _STALLED_AFTER_MS = 30_000
@@ -109,7 +110,7 @@ class StallWatch:
             elif topic.error is not None:
                 problems.append(f"{name}: {topic.error}")
             elif topic.partition(tp.partition) is None:
-                problems.append(f"{name} does not exist: topic {tp.topic} has {topic.partition_count} partitions")
+                problems.append(f"{name} does not exist: topic {tp.topic} has {counted(topic.partition_count, 'partition')}")
             elif leader is None:
                 problems.append(f"{name} has no leader")
             elif client.connection_failed(leader):
@@ -122,7 +123,7 @@ def held_back_problems(held: Iterable[HeldBack]) -> list[str]:
     """One sentence for each partition that has been held back for long. Whose transaction it is, only brokers know."""
     return [
         f"{each.partition.topic}-{each.partition.partition}: an open transaction has held readers of committed data back at offset"
-        f" {each.offset} for {each.for_ms // 1000} s, {each.behind} offsets before the end;"
+        f" {each.offset} for {each.for_ms // 1000} s, {counted(each.behind, 'offset')} before the end;"
         f" `kafkacore transactions open {each.partition.topic}` says whose"
         for each in held
         if each.for_ms >= _STALLED_AFTER_MS

@@ -250,7 +250,7 @@ class TopicWatch:
         ]
         pattern = subscription.pattern
         if pattern is not None and self._matched and not subscription.topics:
-            found.append(f"the pattern {pattern.pattern!r} matches none of the {len(self._metadata.snapshot.topics)} topics of the cluster")
+            found.append(f"the pattern {pattern.pattern!r} matches none of the cluster's topics ({len(self._metadata.snapshot.topics):,})")
         return found
 
     def _start_topic_over(self, info: TopicInfo, follows: bool) -> None:

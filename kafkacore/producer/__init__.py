@@ -43,6 +43,7 @@ from kafkacore.net.connection import ExponentialBackoff
 from kafkacore.net.measure import Measured, NetworkStats, grouped
 from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
+from kafkacore.plurals import counted
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.many_call import ManyCall
@@ -485,7 +486,8 @@ class KafkaProducer(ProducerCore):
         if high >= queue.n:
             waited_ms += self._await_partition(queue, high, waited_ms)
         if not 0 <= low <= high < queue.n and count:
-            raise UsageError(f"topic {queue.topic} has {queue.n} partitions; asked for {low}..{high}")
+            wanted = f"{low}..{high}" if low < high else low
+            raise UsageError(f"topic {queue.topic} has {counted(queue.n, 'partition')}; asked for {wanted}")
         return np.ascontiguousarray(np.broadcast_to(numbers, (count,))), waited_ms
 
     # ---- transactions ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kafkacore._codec import ManyProgress
 from kafkacore.errors import KafkaError, KafkaTimeoutError
+from kafkacore.plurals import counted
 
 log = logging.getLogger("kafkacore.producer")
 
@@ -53,7 +54,7 @@ class BatchMetadata:
         return self._progress.done
 
     def __repr__(self) -> str:
-        return f"<BatchMetadata {self.topic}: {len(self)} records, {len(self.errors)} failed>"
+        return f"<BatchMetadata {self.topic}: {counted(len(self), 'record')}, {len(self.errors):,} failed>"
 
 
 class BatchFuture:
@@ -102,7 +103,7 @@ class BatchFuture:
                 continue
             left = None if end is None else max(0.0, end - time.monotonic())
             if left == 0.0:
-                raise KafkaTimeoutError(f"not all of {len(self)} records have an outcome within {timeout} s", topic=self._topic)
+                raise KafkaTimeoutError(f"not all of {counted(len(self), 'record')} have an outcome within {timeout} s", topic=self._topic)
             driver.wait(delivery, left)
         return BatchMetadata(self._topic, self._progress)
 
@@ -150,4 +151,5 @@ class BatchFuture:
         return BatchMetadata(self._topic, self._progress)
 
     def __repr__(self) -> str:
-        return f"<BatchFuture {self._topic}: {len(self)} records in {len(self._progress.deliveries)} batches, done={self.done()}>"
+        batches = counted(len(self._progress.deliveries), "batch", "batches")
+        return f"<BatchFuture {self._topic}: {counted(len(self), 'record')} in {batches}, done={self.done()}>"

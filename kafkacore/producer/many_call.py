@@ -10,6 +10,7 @@ import numpy as np
 from kafkacore import _codec
 from kafkacore._codec import ColumnSource, HeaderColumn, ManyProgress, TopicQueue
 from kafkacore.errors import KafkaError
+from kafkacore.plurals import counted
 from kafkacore.producer.futures import BatchFuture
 
 
@@ -91,7 +92,7 @@ class ManyCall:
         error.appended = self.progress.done  # type: ignore[attr-defined]
         error.future = self.future()  # type: ignore[attr-defined]
         if isinstance(error, KafkaError):
-            error.message += f" ({self.progress.done} of {self.count} records were queued)"
+            error.message += f" ({self.progress.done:,} of {counted(self.count, 'record')} queued)"
 
 
 def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:

@@ -53,6 +53,7 @@ from kafkacore.errors import ClosedError, Code, KafkaError, KafkaTimeoutError
 from kafkacore.metadata import LeaderHint, Metadata
 from kafkacore.net.selector import IdleDisconnect
 from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
+from kafkacore.plurals import counted
 from kafkacore.producer.retry_log import RetryLog
 from kafkacore.producer.transactions import TransactionEngine
 from kafkacore.producer.txn_requests import LAST_STABLE_INIT, TransactionRequests
@@ -492,7 +493,7 @@ class Sender(SenderCore):
         doubtful = batch.in_flight or batch.in_retry
         stage = "no answer from the broker" if batch.in_flight else f"after {batch.attempts} tries" if batch.attempts else "never sent"
         error = KafkaTimeoutError(
-            f"{batch.count} records not delivered within delivery_timeout_ms={self.accumulator.delivery_timeout_ms} ({stage})",
+            f"{counted(batch.count, 'record')} not delivered within delivery_timeout_ms={self.accumulator.delivery_timeout_ms} ({stage})",
             topic=batch.queue.topic,
             partition=batch.queue.index,
             attempts=batch.delivery.attempts() + self.metadata.attempts,

@@ -309,8 +309,9 @@ def test_bad_input_is_one_clear_line(at: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_is_not_there_is_named_at_once(at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["consume", "cli-never-made"]) == 1
-    assert "cli-never-made" in failure(capsys)
+    for command in (["consume"], ["perf", "consume"], ["perf", "consume", "-g", "g"], ["topics", "describe"]):
+        assert run([*command, "cli-never-made"]) == 1
+        assert "There is no such topic (yet). [topic cli-never-made" in failure(capsys)
     assert run(["topics", "create", "cli-two", "-p", "2"]) == 0
     capsys.readouterr()
     assert run(["consume", "cli-two", "-p", "7"]) == 1
@@ -319,6 +320,23 @@ def test_what_is_not_there_is_named_at_once(at: str, capsys: pytest.CaptureFixtu
 
 def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
+    assert run(["topics", "create", "cli-one"]) == 0
+    capsys.readouterr()
+    assert run(["consume", "cli-one", "-p", "7"]) == 1
+    assert failure(capsys).endswith("no partition 7, only 0")
+
+
+def test_one_record_is_one_record(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "line").write_bytes(b"a\n")
+    assert run(["produce", "cli-single", str(tmp_path / "line")]) == 0
+    assert capsys.readouterr().err.startswith("1 record, 2 bytes to cli-single in ")
+    assert run(["consume", "cli-single", "--from", "earliest", "-e"]) == 0
+    assert capsys.readouterr().err == "1 record of cli-single\n"
+    assert run(["consume", "cli-single", "--from", "earliest", "-e", "-g", "cli-single"]) == 0
+    assert capsys.readouterr().err == "1 record of cli-single, committed for group cli-single\n"
+    assert run(["perf", "produce", "cli-single", "-n", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1 record, 100 bytes in ") and "(1 sample), ms" in shown
     assert run(["produce", "cli-separator", str(tmp_path / "lines"), "-k", "|"]) == 1
     assert "line 3" in failure(capsys)
 
@@ -512,7 +530,7 @@ def test_a_group_with_members_is_not_reset(at: str, capsys: pytest.CaptureFixtur
         assert member.assignment()
         capsys.readouterr()
         assert run(["groups", "reset", "cli-members", "cli-inside", "--to", "earliest"]) == 1
-        assert "cli-members is Stable with 1 member(s) (somebody): stop them first" in failure(capsys)
+        assert "cli-members is Stable with 1 member (somebody): stop them first" in failure(capsys)
     finally:
         member.close()
 

@@ -96,7 +96,7 @@ def test_a_group_joins_and_commits(at: str, topic: str, capsys: pytest.CaptureFi
         assert sum(found.offset for found in admin.list_group_offsets(topic).values() if found) == 900
     assert run(["perf", "consume", topic, "-g", topic, "-n", "1", "--timeout", "0.3"]) == 1  # it has read all
     shown = capsys.readouterr()
-    assert shown.err == "kafkacore: 0 of 1 records: nothing came for 0.3 s\n"
+    assert shown.err == "kafkacore: 0 of 1 record: nothing came for 0.3 s\n"
 
 
 def test_no_more_than_asked_and_all_without_a_number(topic: str, capsys: pytest.CaptureFixture[str]) -> None:

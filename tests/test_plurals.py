@@ -1,0 +1,21 @@
+"""Numbers of things in messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkacore.plurals import counted
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "said"),
+    [
+        (0, ("record",), "0 records"),
+        (1, ("record",), "1 record"),
+        (2, ("record",), "2 records"),
+        (1, ("batch", "batches"), "1 batch"),
+        (12_345, ("batch", "batches"), "12,345 batches"),
+    ],
+)
+def test_one_and_many(count: int, words: tuple[str, ...], said: str) -> None:
+    assert counted(count, *words) == said
