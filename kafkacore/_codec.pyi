@@ -224,7 +224,19 @@ class ConsumerRecord:
     def timestamp_type(self) -> int: ...
     @property
     def key(self) -> Any: ...
-    def replace(self, *, key: Any, value: Any) -> ConsumerRecord: ...
+    def replace(
+        self,
+        *,
+        key: Any = ...,
+        value: Any = ...,
+        headers: Iterable[tuple[str, bytes | None]] = ...,
+        offset: int = ...,
+        timestamp_ms: int = ...,
+        topic: str = ...,
+        partition: int = ...,
+        timestamp_type: int = ...,
+        leader_epoch: int = ...,
+    ) -> ConsumerRecord: ...
     @property
     def value(self) -> Any: ...
     @property

@@ -740,3 +740,32 @@ def test_a_record_with_another_value():
     assert (other.key, other.value, record.value) == (None, 1, b"1")
     for name in ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "headers", "leader_epoch"):
         assert getattr(other, name) == getattr(record, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("key", None), ("value", {"a": 1}), ("headers", (("x", None),)), ("offset", 2**40), ("timestamp_ms", -1)),
+        *(("topic", "u"), ("partition", 9), ("timestamp_type", 1), ("leader_epoch", -1)),
+    ],
+)
+def test_replace_changes_the_fields_that_are_named(name, value):
+    """As _replace of a named tuple."""
+    names = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch")
+    record = ConsumerRecord(
+        topic="t", partition=3, offset=7, timestamp_ms=5, timestamp_type=0, key=b"k", value=b"v", headers=[("h", b"x")], leader_epoch=2
+    )
+    before = {each: getattr(record, each) for each in names}
+    other = record.replace(**{name: value})
+    assert {each: getattr(other, each) for each in names} == before | {name: value}
+    assert {each: getattr(record, each) for each in names} == before
+    assert record.replace() == record and record.replace() is not record
+
+
+def test_replace_refuses_what_is_no_field():
+    record = ConsumerRecord(topic="t", partition=0, offset=0, headers=())
+    with pytest.raises(TypeError, match="timestamp"):
+        record.replace(timestamp=5)
+    with pytest.raises(TypeError):
+        record.replace(offset="1")
+    assert record.replace(headers=[("h", b"x")]).headers == (("h", b"x"),)

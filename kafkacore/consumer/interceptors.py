@@ -30,8 +30,7 @@ class ConsumerInterceptor:
     def on_consume(self, records: dict[TopicPartition, list[ConsumerRecord]]) -> Mapping[TopicPartition, list[ConsumerRecord]]:
         """Sees the records that `poll` or a `for` loop hands out, after deserialization.
 
-        Records may be left out or replaced (`record.replace(key=record.key, value=...)`). The position is behind all of them whatever is
-        returned.
+        Records may be left out or replaced (`record.replace(value=...)`). The position is behind all of them whatever is returned.
 
         Returns:
             What the next interceptor, or the application, is given.

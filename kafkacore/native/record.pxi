@@ -40,6 +40,9 @@ cdef RecordContext record_context(object topic, int32_t partition, int32_t leade
     return context
 
 
+cdef object _SAME = object()             # a field that `replace` leaves as it is
+
+
 @cython.final
 @cython.no_gc
 @cython.freelist(1024)
@@ -90,15 +93,25 @@ cdef class ConsumerRecord:
     def timestamp_type(self):
         return self.context.timestamp_type
 
-    def replace(self, *, key, value):
-        """The same record with another key and value, as deserializers make it."""
+    @cython.nonecheck(True)
+    def replace(self, *, key=_SAME, value=_SAME, headers=_SAME, offset=_SAME, timestamp_ms=_SAME, topic=_SAME, partition=_SAME,
+                timestamp_type=_SAME, leader_epoch=_SAME):
+        """The same record with other fields: those that are named, as `_replace` of a named tuple."""
         cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
-        record.context = self.context
-        record.offset = self.offset
-        record.timestamp_ms = self.timestamp_ms
-        record.key = key
-        record.value = value
-        record.headers = self.headers
+        cdef RecordContext context = self.context
+        if topic is not _SAME or partition is not _SAME or timestamp_type is not _SAME or leader_epoch is not _SAME:
+            context = record_context(
+                context.topic if topic is _SAME else topic,
+                context.partition if partition is _SAME else partition,
+                context.leader_epoch if leader_epoch is _SAME else leader_epoch,
+                context.timestamp_type if timestamp_type is _SAME else timestamp_type,
+            )
+        record.context = context
+        record.offset = self.offset if offset is _SAME else offset
+        record.timestamp_ms = self.timestamp_ms if timestamp_ms is _SAME else timestamp_ms
+        record.key = self.key if key is _SAME else key
+        record.value = self.value if value is _SAME else value
+        record.headers = self.headers if headers is _SAME else tuple(headers)
         return record
 
     @cython.nonecheck(True)

@@ -61,7 +61,7 @@ class Marks(ConsumerInterceptor):
 
     def on_consume(self, records):
         self.threads.add(threading.current_thread())
-        return {tp: [r.replace(key=r.key, value=r.value + self.mark) for r in found] for tp, found in records.items()}
+        return {tp: [r.replace(value=r.value + self.mark) for r in found] for tp, found in records.items()}
 
     def on_commit(self, offsets):
         self.threads.add(threading.current_thread())
