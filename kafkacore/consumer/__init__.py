@@ -738,12 +738,10 @@ class KafkaConsumer:
         """
         with self._driver:
             now_ms = self._clock.now_ms()
-            problems, stalled = self._stalls.look(self._metadata, self._driver.client, now_ms)
-            problems += self._topics.problems(now_ms)
+            problems = self._driver.unreachable(now_ms)  # what everything else may come of
             member, of_group = (None, []) if self._group is None else self._group.health(now_ms)
-            problems += of_group
-            if not self._driver.client.has_ready_nodes(now_ms) and (attempts := self._driver.attempts()):
-                problems.append(f"no broker can be reached: {attempts[-1]}")
+            of_partitions, stalled = self._stalls.look(self._metadata, self._driver.client, now_ms)
+            problems += of_partitions + self._topics.problems(now_ms) + of_group
             held = self._stalls.held_back(now_ms)
             problems += held_back_problems(held)
             return ConsumerHealth(not problems, tuple(problems), tuple(stalled), member, held)

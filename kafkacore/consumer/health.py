@@ -41,7 +41,7 @@ class ConsumerHealth(NamedTuple):
 
     Attributes:
         ok: nothing is wrong that the consumer can see.
-        problems: one sentence each.
+        problems: one sentence each, what others may come of first.
         stalled: partitions that are not paused and whose position has not moved for 30 s although they were polled: there are records left
             to read, or the position is still looked up or validated.
         member: how a member stands in its group; None without a group, and with `assign`.

@@ -427,7 +427,7 @@ cdef class ClientCore:
             node_id = receive.source
             request = self.in_flight.oldest(node_id)
             if request is None or not request.expect_response:
-                text = f"node {node_id} sent {len(receive.payload)} bytes that answer no request"
+                text = f"{self._name(node_id)} sent {len(receive.payload)} bytes that answer no request"
                 self._fail(node_id, CorruptDataError(text), responses, now_ms)
                 continue
             try:

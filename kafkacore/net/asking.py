@@ -12,6 +12,7 @@ from kafkacore import errors
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.driver import CallerDriver
+from kafkacore.net.node_ids import broker_of
 from kafkacore.protocol import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafkacore.types import Node
 
@@ -116,7 +117,7 @@ class MetadataQuery:
         data = response.response
         cause = response.error or (errors.DisconnectError("the connection was lost") if data is None else None)
         if cause is None and (code := getattr(data, "error_code", 0)):
-            cause = errors.from_code(code, broker=response.request.node_id, api=f"Metadata v{response.version}")
+            cause = errors.from_code(code, broker=broker_of(response.request.node_id), api=f"Metadata v{response.version}")
         if cause is None:
             self.response = data
         elif isinstance(cause, errors.UnsupportedVersion):

@@ -54,6 +54,7 @@ from kafkacore.net.connection import (
     NodeApiVersions,
     NodeConnection,
 )
+from kafkacore.net.node_ids import broker_of, title_of
 from kafkacore.net.request import ClientRequest, ClientResponse, Kind
 from kafkacore.net.selector import IdleDisconnect, Selector
 from kafkacore.types import Node
@@ -406,19 +407,19 @@ class NetworkClient(ClientCore):
             self._needs_versions[node_id] = max(0, min(highest, request.version - 1))
             return
         if response.error_code:
-            error = error_from_code(response.error_code, broker=node_id, api=f"ApiVersions v{request.version}")
+            error = error_from_code(response.error_code, broker=broker_of(node_id), api=f"ApiVersions v{request.version}")
             self._fail(node_id, error, responses, now_ms)
             return
         ranges = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         if wrong := next((found for found in ranges.items() if not 0 <= found[1][0] <= found[1][1]), None):
             text = f"versions {wrong[1][0]} to {wrong[1][1]} of API {wrong[0]}"
-            self._fail(node_id, CorruptDataError(text, broker=node_id, api=f"ApiVersions v{request.version}"), responses, now_ms)
+            self._fail(node_id, CorruptDataError(text, broker=broker_of(node_id), api=f"ApiVersions v{request.version}"), responses, now_ms)
             return
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
         if (epoch := getattr(response, "finalized_features_epoch", -1)) >= self._features_epoch:
             self._features_epoch, self.finalized_features = epoch, features
         self._told_down.discard(node_id)
-        self._connections[node_id].ready(NodeApiVersions(ranges, features, node_id if node_id >= 0 else None))
+        self._connections[node_id].ready(NodeApiVersions(ranges, features, broker_of(node_id)))
         channel = self.selector.channel(node_id)
         if channel is not None and channel.authenticator is not None:
             self._session_began(node_id, channel.authenticator.session_lifetime_ms, now_ms)
@@ -471,7 +472,7 @@ class NetworkClient(ClientCore):
                 what = f"connection to {self._name(node_id)} was not set up"
                 if connection.state == RESOLVING:
                     what = f"cannot resolve host {self._hosts[node_id][0]!r}: there was no answer"
-                error = NetworkError(f"{what} within {took_ms} ms", broker=_broker(node_id))
+                error = NetworkError(f"{what} within {took_ms} ms", broker=broker_of(node_id))
                 self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
         self._recompute_setup_deadline()
         if ended:
@@ -483,7 +484,7 @@ class NetworkClient(ClientCore):
             what = "a request" if request is None else f"{request.api.__name__} v{request.version}"
             self.selector.close(node_id)
             error = RequestTimedOut(
-                f"{self._name(node_id)} did not answer {what} in time; the connection was closed", broker=_broker(node_id)
+                f"{self._name(node_id)} did not answer {what} in time; the connection was closed", broker=broker_of(node_id)
             )
             self._process_disconnection(node_id, error, responses, now_ms, timed_out=True)
 
@@ -491,7 +492,7 @@ class NetworkClient(ClientCore):
 
     def _name(self, node_id: int) -> str:
         host = self._hosts.get(node_id)
-        return f"node {node_id}" if host is None else f"node {node_id} ({host[0]}:{host[1]})"
+        return title_of(node_id) if host is None else f"{title_of(node_id)} ({host[0]}:{host[1]})"
 
     def _forget_deadlines(self, node_id: int) -> None:
         """What was to happen on a connection that is closed."""
@@ -524,7 +525,7 @@ class NetworkClient(ClientCore):
                 return
             timeout_ms = self._setup_timeout.backoff_ms(connection.failed_connect_attempts)
             if connection.needs_resolve:
-                addresses = self._lookups.find(host, port, _broker(node_id))
+                addresses = self._lookups.find(host, port, broker_of(node_id))
                 if addresses is None:
                     connection.resolving(now_ms, timeout_ms)
                     return
@@ -534,11 +535,11 @@ class NetworkClient(ClientCore):
             self.selector.connect(node_id, address)
         except (NetworkError, AuthenticationFailedError) as error:
             if error.broker is None:
-                error.broker = _broker(node_id)
+                error.broker = broker_of(node_id)
             self._process_disconnection(node_id, error, self._aborted, now_ms)
         except (OSError, ValueError, OverflowError) as cause:  # an address that no socket takes: ValueError a host, OverflowError a port
             reason = getattr(cause, "strerror", None) or cause
-            lost = NetworkError(f"connection to {host}:{port} failed: {reason}", broker=_broker(node_id))
+            lost = NetworkError(f"connection to {host}:{port} failed: {reason}", broker=broker_of(node_id))
             lost.__cause__ = cause
             self._process_disconnection(node_id, lost, self._aborted, now_ms)
         finally:
@@ -584,7 +585,7 @@ class NetworkClient(ClientCore):
     def _fail(self, node_id: Any, error: KafkaError, responses: list[ClientResponse], now_ms: int) -> None:
         """Closes a connection whose peer does not keep to the protocol."""
         if error.broker is None:
-            error.broker = _broker(node_id)
+            error.broker = broker_of(node_id)
         self.selector.close(node_id)
         self._process_disconnection(node_id, error, responses, now_ms)
 
@@ -657,7 +658,7 @@ class NetworkClient(ClientCore):
             return
         self.selector.close(node_id)
         now_ms = self._clock.now_ms()
-        error = DisconnectError(f"the connection to {self._name(node_id)} was closed by this client", broker=_broker(node_id))
+        error = DisconnectError(f"the connection to {self._name(node_id)} was closed by this client", broker=broker_of(node_id))
         self._count_end(connection, error)
         connection.lost(now_ms, error, self._reconnect_backoff, authentication=False)
         self._forget_deadlines(node_id)
@@ -752,8 +753,3 @@ class NetworkClient(ClientCore):
             return
         self._metadata_request = request
         self._do_send(request, build(version), version, now_ms)
-
-
-def _broker(node_id: Any) -> int | None:
-    """Node id for an error: bootstrap addresses have none."""
-    return node_id if isinstance(node_id, int) and node_id >= 0 else None

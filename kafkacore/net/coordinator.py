@@ -14,13 +14,13 @@ from typing import Any
 
 from kafkacore import errors
 from kafkacore.net.client import ClientResponse, NetworkClient
+from kafkacore.net.node_ids import broker_of, coordinator_id
 from kafkacore.protocol import FindCoordinatorRequest
 from kafkacore.types import Node
 
 GROUP = 0
 TRANSACTION = 1
 """What FindCoordinator calls the kinds of coordinators."""
-_INT32_MAX = 2**31 - 1
 
 consumer_log = logging.getLogger("kafkacore.consumer")
 
@@ -109,7 +109,7 @@ class CoordinatorLink:
     @property
     def broker_id(self) -> int:
         """The coordinator's broker id, -1 while it is not known."""
-        return -1 if self.node is None else _INT32_MAX - self.node.id
+        return -1 if self.node is None else coordinator_id(self.node.id)  # which is its own inverse
 
     def lost(self, reason: errors.KafkaError | str) -> None:
         """The coordinator has moved or cannot be reached: it is looked for again."""
@@ -171,7 +171,7 @@ class CoordinatorLink:
             answers = [c for c in data.coordinators if c.key == self._key]
             if not answers:
                 self._failed = True
-                where = response.request.node_id
+                where = broker_of(response.request.node_id)
                 self._note(errors.UnknownServer(f"the answer leaves {self._title} out", broker=where, api="FindCoordinator"))
                 return
             data = answers[0]
@@ -179,7 +179,7 @@ class CoordinatorLink:
             cause = errors.from_code(
                 data.error_code,
                 data.error_message or self._title,
-                broker=response.request.node_id,
+                broker=broker_of(response.request.node_id),
                 api=f"FindCoordinator v{response.version}",
             )
             self._failed = True
@@ -192,14 +192,14 @@ class CoordinatorLink:
             self._note(
                 errors.UnknownServer(
                     f"{self._title}: the answer names broker {data.node_id} at {data.host!r}, port {data.port}",
-                    broker=response.request.node_id,
+                    broker=broker_of(response.request.node_id),
                     api=f"FindCoordinator v{response.version}",
                 )
             )
             return
         self._tries = 0
         self.failure = None
-        self.node = Node(_INT32_MAX - data.node_id, data.host, data.port)
+        self.node = Node(coordinator_id(data.node_id), data.host, data.port)
         self._log.debug("%s: broker %d (%s:%d) is the coordinator", self._title, data.node_id, data.host, data.port)
 
     def next_wake_ms(self, now_ms: int) -> int | None:

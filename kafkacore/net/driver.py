@@ -368,6 +368,11 @@ class CallerDriver:
         """Why brokers could not be asked so far: what a time-out has to name."""
         return list(self.metadata.attempts)
 
+    def unreachable(self, now_ms: int) -> list[str]:
+        """A sentence where no broker can be reached, with the last attempt's reason."""
+        attempts = self.metadata.attempts
+        return [f"no broker can be reached: {attempts[-1]}"] if attempts and not self.client.has_ready_nodes(now_ms) else []
+
     def close(self) -> None:
         """Closes every connection; a call under way in another thread ends with ClosedError first.
 

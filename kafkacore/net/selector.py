@@ -37,6 +37,7 @@ from kafkacore.errors import DisconnectError, IllegalStateError, KafkaError, Net
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.channel import Authenticator, ChannelState, ConnectionId, KafkaChannel, NetworkReceive, NetworkSend
 from kafkacore.net.frames import FIRST_STEP_BYTES, UNLIMITED, ReceiveMemory
+from kafkacore.net.node_ids import broker_of
 from kafkacore.net.transport import READ, WRITE, Address, MemoryTransport, SocketTransports, Transport, Transports
 
 __all__ = ["Admission", "EpollPoller", "IdleDisconnect", "NetworkReceive", "NetworkSend", "Poller", "Selector", "SelectorsPoller"]
@@ -495,8 +496,8 @@ class Selector(SelectorCore):
     def _lost(self, channel: KafkaChannel, cause: KafkaError | OSError) -> None:
         """The peer has closed or the stream is broken: reads what is left, then reports."""
         error = cause if isinstance(cause, KafkaError) else self._explain(channel, cause)
-        if error.broker is None and isinstance(channel.id, int) and channel.id >= 0:
-            error.broker = channel.id
+        if error.broker is None:
+            error.broker = broker_of(channel.id)
         was_ready = channel.state is _READY
         self._forget(channel)
         answering = channel.half_duplex and channel.send is not None

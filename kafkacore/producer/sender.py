@@ -51,9 +51,10 @@ from kafkacore import _codec, compress, errors
 from kafkacore._codec import Delivery, PartitionQueue, ProducerBatch, SenderCore
 from kafkacore.errors import ClosedError, Code, KafkaError, KafkaTimeoutError
 from kafkacore.metadata import LeaderHint, Metadata
+from kafkacore.net.node_ids import broker_of
 from kafkacore.net.selector import IdleDisconnect
-from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.plurals import counted
+from kafkacore.producer.accumulator import NEVER_MS, RecordAccumulator
 from kafkacore.producer.retry_log import RetryLog
 from kafkacore.producer.transactions import TransactionEngine
 from kafkacore.producer.txn_requests import LAST_STABLE_INIT, TransactionRequests
@@ -258,12 +259,12 @@ class Sender(SenderCore):
         error: KafkaError | None = _lost_answer(response) if response.error is not None or response.disconnected else None
         body: Any = response.response
         if error is None and body is not None and body.error_code:
-            error = errors.from_code(body.error_code, broker=response.request.node_id, api=f"InitProducerId v{response.version}")
+            error = errors.from_code(body.error_code, broker=broker_of(response.request.node_id), api=f"InitProducerId v{response.version}")
         if error is None and body is not None:
             self._init_attempts = 0
             transactions.initialized(body.producer_id, body.producer_epoch)
             return
-        error = error or errors.DisconnectError("no answer to InitProducerId", broker=response.request.node_id)
+        error = error or errors.DisconnectError("no answer to InitProducerId", broker=broker_of(response.request.node_id))
         now_ms = self._clock.now_ms()
         if not self._init_attempts:
             self._init_failing_ms = now_ms
@@ -756,7 +757,7 @@ def _lost_answer(response: ClientResponse) -> KafkaError:
     error = response.error
     if error is None or (response.disconnected and not error.retriable and not isinstance(error, errors.AuthenticationFailedError)):
         reason = "closed before the answer" if error is None else f"given up: {error.message}"
-        lost = errors.DisconnectError(f"the connection was {reason}", broker=response.request.node_id)
+        lost = errors.DisconnectError(f"the connection was {reason}", broker=broker_of(response.request.node_id))
         lost.__cause__ = error
         return lost
     return error

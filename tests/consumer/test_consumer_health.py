@@ -131,11 +131,46 @@ def test_a_coordinator_that_cannot_be_found_is_named_with_the_cause(consumer, cl
     reader = consumer("t", group_id="g")
     until(reader, lambda: reader._group.link.attempts)
     health = reader.health()
-    assert "the coordinator of group g has not been found or reached for 0 s: COORDINATOR_NOT_AVAILABLE" in health.problems[-1]
+    assert "the coordinator of group g has not been found or reached for 0 s: COORDINATOR_NOT_AVAILABLE" in health.problems[0]
+    assert health.problems[1].startswith("not a member of group g")
     assert health.member.waits_for in health.problems
     cluster.control("FindCoordinator", None)
     until(reader, lambda: reader.health().ok)
     assert reader._group.link.unknown_since_ms == -1
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_that_no_broker_can_be_reached_comes_before_what_comes_of_it(consumer, cluster, protocol, caplog):
+    """The coordinator is named as the broker it is, not by the id of its connection."""
+    caplog.set_level(logging.DEBUG, logger="kafkacore")
+    reader = consumer("t", group_id="g", group_protocol=protocol, reconnect_backoff_ms=5, reconnect_backoff_max_ms=20)
+    until(reader, lambda: reader.health().member.state == "stable" and reader.assignment())
+    cluster.stop_broker(1)
+    looks: list[tuple[str, ...]] = []
+
+    def both_said() -> bool:
+        looks.append(reader.health().problems)
+        text = "\n".join(looks[-1])
+        return "no broker can be reached" in text and "the coordinator of group g has not been found or reached" in text
+
+    until(reader, both_said)
+    problems = looks[-1]
+    assert problems[0].startswith("no broker can be reached: NETWORK_EXCEPTION (13): ")
+    reader.close(0)  # the broker is gone
+    assert "21474836" not in caplog.text + "".join(problems)
+
+
+def test_a_coordinator_that_does_not_answer_is_named_as_the_broker_it_is(consumer, cluster):
+    reader = consumer("t", group_id="g", request_timeout_ms=1000)
+    until(reader, lambda: reader.health().member.state == "stable" and reader.assignment())
+    cluster.control("OffsetCommit", lambda request: Drop())
+    with pytest.raises(errors.KafkaTimeoutError) as caught:
+        reader.commit({("t", 0): 0}, timeout=2)
+    assert "coordinator, broker 1 (127.0.0.1:" in str(caught.value)
+    assert "did not answer OffsetCommitRequest" in str(caught.value)
+    assert "21474836" not in str(caught.value)
+    assert {attempt.broker for attempt in caught.value.attempts} == {1}
+    cluster.control("OffsetCommit", None)
 
 
 def stands(**changes: Any) -> MemberHealth:

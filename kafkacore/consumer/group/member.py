@@ -289,7 +289,7 @@ class GroupMember:
         if not self.managed:
             return None, problems
         member = member_health(self.membership, self.link, self._settings, now_ms)
-        return member, member_problems(member, self._settings, joined=self.membership.joined) + problems
+        return member, problems + member_problems(member, self._settings, joined=self.membership.joined)
 
     def silence(self) -> None:
         """Calls no listener, callback or interceptor any more."""
