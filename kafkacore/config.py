@@ -13,7 +13,6 @@ Source: ProducerConfig, ConsumerConfig, AdminClientConfig, ServerConfigs of Apac
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import math
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from kafkacore import config_security
+from kafkacore.config_names import hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.errors import ConfigError
 
@@ -276,9 +276,7 @@ class _Config:
             if name not in known and (later := _LATER.get("kerberos" if name.startswith("sasl_kerberos_") else name)):
                 raise ConfigError(f"{given} belongs to {later} not implemented yet: leave it out")
             if name not in known:
-                nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-                hint = f"; did you mean {nearest[0].replace('_', '.') if '.' in given else nearest[0]!s}?" if nearest else ""
-                raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{hint}")
+                raise ConfigError(f"unknown setting {given!r} for {cls.__name__}{hint(name, known, dotted='.' in given)}")
             if name in found:
                 raise ConfigError(f"setting {given!r} is given twice")
             found[name] = value

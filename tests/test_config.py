@@ -7,9 +7,28 @@ import pytest
 import trustme
 
 from kafkacore.config import AdminConfig, BrokerConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_address
+from kafkacore.config_names import CALLS, ELSEWHERE
 from kafkacore.errors import ConfigError
 
 B = "127.0.0.1:9092"
+
+
+def test_what_is_a_call_here_is_named_as_such():
+    """kafka-python's setting ends a `for` loop after a while."""
+    with pytest.raises(ConfigError, match=r"setting 'consumer_timeout_ms' for ConsumerConfig: poll\(timeout=\.\.\.\) says how long"):
+        ConsumerConfig.from_user(bootstrap_servers=B, consumer_timeout_ms=1000)
+    with pytest.raises(ConfigError, match=r"read_range\(\)"):
+        ConsumerConfig.from_user({"bootstrap.servers": B, "enable.partition.eof": True})
+
+
+def test_other_clients_names_lead_to_settings_that_are_there():
+    known = {*ProducerConfig.names(), *ConsumerConfig.names()}
+    assert set(ELSEWHERE.values()) <= known
+    assert not (ELSEWHERE.keys() | CALLS.keys()) & known
+    for name, meant in ELSEWHERE.items():
+        cls = ProducerConfig if meant in ProducerConfig.names() else ConsumerConfig
+        with pytest.raises(ConfigError, match=rf"did you mean {meant}\?"):
+            cls.from_user({"bootstrap_servers": B, name: "1"})
 
 
 def test_dotted_and_snake_names_mix():
@@ -27,6 +46,9 @@ def test_dotted_and_snake_names_mix():
         ({"linger.msec": 5}, "linger.ms"),
         ({"bootstrap_server": B}, "bootstrap_servers"),
         ({"compression.typ": "gzip"}, "compression.type"),
+        ({"message.timeout.ms": 5}, "delivery.timeout.ms"),
+        ({"request_required_acks": 1}, "acks"),
+        ({"ssl.ca.location": "f"}, "ssl.cafile"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(given, nearest):
