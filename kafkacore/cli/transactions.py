@@ -17,6 +17,7 @@ app = typer.Typer(help="List and describe transactions, see who holds readers ba
 
 OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
 HOLDS, HANGS = "holds readers back", "hangs"
+LIVES = "the coordinator knows this transaction, so it does not hang: it can still be committed, but for the records that this would abort"
 
 
 @app.command("list")
@@ -140,21 +141,26 @@ def abort(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
     producer_id: Annotated[int, typer.Argument(metavar="PRODUCER_ID", help="As `transactions open` tells it.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask, also where the transaction does not hang.")] = False,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: Settings = None,
     json: Json = False,
 ) -> None:
-    """End a transaction in one partition without its coordinator: for those that hang. One that lives ends itself, by its time-out."""
+    """End a transaction in one partition without its coordinator: for those that hang. One that lives ends itself, by its time-out; so a
+    prepared one, which TwoPhaseClient aborts everywhere."""
     tp = TopicPartition(topic, partition)
     with admin_client(bootstrap_server, setting) as admin:
         found = [each for each in checked(admin.describe_producers([tp]))[tp] if _is(each, producer_id)]
         if not found:
             raise Failure(f"producer {producer_id} has no open transaction in {topic}-{partition}")
-        if not yes:
+        if not force:
             rows = [row for row in _open_in(admin, [topic]) if (row["partition"], row["producer_id"]) == (partition, producer_id)]
             hangs = any(HANGS in row["notes"] for row in rows)
-            danger = "" if hangs else " Its coordinator knows it, so it does not hang: its producer may lose records without a word."
-            confirm(f"Abort the transaction of producer {producer_id} in {topic}-{partition}?{danger}")
+            if not hangs and yes:
+                raise Failure(f"nothing was done: {topic}-{partition}: {LIVES}; --force ends it all the same")
+            if not yes:
+                danger = "" if hangs else f" {LIVES[0].upper()}{LIVES[1:]}."
+                confirm(f"Abort the transaction of producer {producer_id} in {topic}-{partition}?{danger}")
         admin.abort_transaction(tp, producer_id, found[0].producer_epoch, found[0].coordinator_epoch)
     if json:
         print_json({"aborted": {"topic": topic, "partition": partition, "producer_id": producer_id}})

@@ -24,7 +24,7 @@ import enum
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -103,15 +103,33 @@ class PreparedTransaction:
             UsageError: it is something else.
         """
         try:
-            fields = json.loads(text)
-            partitions = tuple(TopicPartition(str(topic), int(index)) for topic, index in fields.pop("partitions", ()))
-            found = cls(**fields, partitions=partitions)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise errors.UsageError(f"this is no prepared transaction: {error}") from error
-        return checked(found)
+            found = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise errors.UsageError(f"this is no prepared transaction: it is not JSON text: {text!r:.100}") from error
+        return checked(cls(**_fields_of(found)))
 
     def __str__(self) -> str:
         return f"transactional id {self.transactional_id}, producer {self.producer_id}, epoch {self.producer_epoch}"
+
+
+def _fields_of(found: Any) -> dict[str, Any]:
+    """What `from_json` has read, once it is a prepared transaction's."""
+    if not isinstance(found, dict):
+        raise errors.UsageError(f"this is no prepared transaction: it is not a JSON object: {found!r:.100}")
+    known = {field.name: field for field in fields(PreparedTransaction)}
+    if wrong := sorted(found.keys() - known.keys()):
+        raise errors.UsageError(f"this is no prepared transaction: it has no field {', '.join(wrong):.100}")
+    if missing := [name for name, field in known.items() if field.default is MISSING and name not in found]:
+        raise errors.UsageError(f"this is no prepared transaction: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    try:
+        partitions = tuple(TopicPartition(topic, index) for topic, index in found.get("partitions", ()))
+    except (TypeError, ValueError) as error:
+        raise _wrong_partitions(found["partitions"]) from error
+    return found | {"partitions": partitions}
+
+
+def _wrong_partitions(found: Any) -> errors.UsageError:
+    return errors.UsageError(f"partitions of a prepared transaction are pairs of a topic and a number, not {found!r:.100}")
 
 
 def checked(prepared: PreparedTransaction) -> PreparedTransaction:
@@ -134,7 +152,10 @@ def checked(prepared: PreparedTransaction) -> PreparedTransaction:
     for name, limit in limits.items():
         value = getattr(prepared, name)
         if type(value) is not int or not -1 <= value < limit:
-            raise errors.UsageError(f"{name} of a prepared transaction cannot be {value!r}")
+            raise errors.UsageError(f"{name} of a prepared transaction cannot be {value!r:.100}")
+    for topic, index in prepared.partitions:
+        if not isinstance(topic, str) or type(index) is not int or not 0 <= index < 2**31:
+            raise _wrong_partitions(prepared.partitions)
     return prepared
 
 

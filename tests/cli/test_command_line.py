@@ -204,7 +204,11 @@ def test_transactions_are_listed_described_and_aborted(at: str, capsys: pytest.C
             assert "cli-" in capsys.readouterr().out
         assert run(["transactions", "abort", "cli-open", "0", str(producer_id), "-y"]) == 1
         assert "no open transaction" in failure(capsys)
-        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "-y"]) == 0
+        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "-y"]) == 1
+        assert "nothing was done: cli-open-1: the coordinator knows this transaction, so it does not hang" in failure(capsys)
+        assert run(["transactions", "open", "cli-open", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == [row]
+        assert run(["transactions", "abort", "cli-open", "1", str(producer_id), "--force"]) == 0
         capsys.readouterr()
         assert run(["transactions", "open", "cli-open", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == []
@@ -316,10 +320,6 @@ def test_what_is_not_there_is_named_at_once(at: str, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert run(["consume", "cli-two", "-p", "7"]) == 1
     assert "no partition 7, only 0 to 1" in failure(capsys)
-
-
-def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
     assert run(["topics", "create", "cli-one"]) == 0
     capsys.readouterr()
     assert run(["consume", "cli-one", "-p", "7"]) == 1
@@ -337,6 +337,10 @@ def test_one_record_is_one_record(at: str, tmp_path: Path, capsys: pytest.Captur
     assert run(["perf", "produce", "cli-single", "-n", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("1 record, 100 bytes in ") and "(1 sample), ms" in shown
+
+
+def test_a_line_without_its_separator_is_named(at: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"a|1\nb|2\nno separator\n")
     assert run(["produce", "cli-separator", str(tmp_path / "lines"), "-k", "|"]) == 1
     assert "line 3" in failure(capsys)
 

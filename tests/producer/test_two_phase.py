@@ -16,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transaction_support import GUARD_S, fresh, new_topic, read, transactional
 
-from kafkacore import KafkaConsumer, OffsetAndMetadata, PreparedState, PreparedTransaction, TopicPartition, TwoPhaseClient, errors, protocol
+from kafkacore import (
+    KafkaAdminClient,
+    KafkaConsumer,
+    OffsetAndMetadata,
+    PreparedState,
+    PreparedTransaction,
+    TopicPartition,
+    TwoPhaseClient,
+    errors,
+    protocol,
+)
 from kafkacore.broker.coordinator import partition_for
 from kafkacore.broker.faults import Disconnect
 from kafkacore.clock import JumpingClock
@@ -65,6 +75,32 @@ def test_it_is_plain_data() -> None:
 def test_text_that_is_something_else_is_refused(text: Any) -> None:
     with pytest.raises(UsageError):
         PreparedTransaction.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is not JSON text: '{'"),
+        ("[" * 100_000, "it is not JSON text: '[[["),
+        (b"\xff", "it is not JSON text: b'\\xff'"),
+        (5, "it is not JSON text: 5"),
+        ("[]", "it is not a JSON object: []"),
+        ("null", "it is not a JSON object: None"),
+        ("{}", "transactional_id, producer_id, producer_epoch are missing"),
+        ('{"transactional_id": "x", "producer_epoch": 0}', "producer_id is missing"),
+        ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "epoch": 1}', "it has no field epoch"),
+        ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": 5}', "pairs of a topic and a number, not 5"),
+        ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": ["t1"]}', "pairs of a topic and a number"),
+        ('{"transactional_id": "x", "producer_id": 1, "producer_epoch": 0, "partitions": [["t", -1]]}', "pairs of a topic and a number"),
+        ('{"transactional_id": "x", "producer_id": "1", "producer_epoch": 0}', "producer_id of a prepared transaction cannot be '1'"),
+    ],
+)
+def test_what_is_no_prepared_transaction_is_refused_in_our_words(text: Any, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        PreparedTransaction.from_json(text)
+    assert said in str(caught.value)
+    assert not any(word in str(caught.value) for word in ("__init__", "argument", "unpack", "iterable", "object has no"))
+    assert len(str(caught.value)) < 250
 
 
 @given(
@@ -225,6 +261,20 @@ def test_another_client_aborts(cluster: EmbeddedCluster, client: TwoPhaseClient)
     with pytest.raises(errors.PreparedTransactionAborted, match="another process aborted it") as lost:
         client.commit(prepared)
     assert not lost.value.timed_out
+
+
+def test_the_coordinator_does_not_know_what_an_administrator_ended(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
+    """docs/transactions.md says so: WriteTxnMarkers goes past it."""
+    topic = new_topic(cluster)
+    where = TopicPartition(topic, 0)
+    prepared = prepared_by(cluster, topic, "a")
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        (writer,) = admin.describe_producers([where]).check()[where]
+        admin.abort_transaction(where, writer.producer_id, writer.producer_epoch, writer.coordinator_epoch)
+    assert client.states([prepared]) == [PreparedState.OPEN]
+    assert client.commit(prepared)
+    assert client.states([prepared]) == [PreparedState.COMMITTED]
+    assert read(cluster.bootstrap_servers, topic) == []
 
 
 def test_offsets_of_a_group_wait_for_the_end(cluster: EmbeddedCluster, client: TwoPhaseClient) -> None:
