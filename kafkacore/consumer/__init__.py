@@ -252,10 +252,10 @@ class KafkaConsumer:
     # -- reading ------------------------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """The next records.
+        """The next records. Without a timeout it does not wait: records are there once a poll has had time to fetch them.
 
         Args:
-            timeout: seconds to wait when there is nothing to hand out; None waits until there is.
+            timeout: seconds to wait when there is nothing to hand out, 0 when left out; None waits until there is something.
             max_records: at most so many; `max_poll_records` when None.
 
         Returns:
