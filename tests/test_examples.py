@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from kafkacore.testing import EmbeddedCluster
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PARTITIONS = 4
+GUARD_S = 60
+STEP = re.compile(r"-(\d) offset (\d+): (begun|done)")
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -88,9 +91,9 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return found
 
 
-def end(process: subprocess.Popen[str]) -> list[str]:
-    """Ends a program with Ctrl+C, which every example takes for an order, not for an error."""
-    process.send_signal(signal.SIGINT)
+def end(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> list[str]:
+    """Ends a program with Ctrl+C, which every example takes for an order, not for an error, or with another signal."""
+    process.send_signal(number)
     assert process.stdout is not None
     rest = process.stdout.readlines()
     assert process.wait(60) == 0
@@ -295,6 +298,96 @@ def test_a_copier_that_is_replaced_ends(servers: str, topic: str, target: str, s
     copied(new, 4)
     assert end(new) == []
     assert sum(map(len, results(servers, target, 12).values())) == 12
+
+
+def steps(printed: list[str]) -> list[tuple[int, int, str]]:
+    """(partition, offset, begun or done) of each line."""
+    return [(int(p), int(offset), what) for p, offset, what in STEP.findall("".join(printed))]
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 8])
+def test_tasks_work_side_by_side_and_keep_the_order_of_a_partition(servers: str, topic: str, start: Start, tasks: int) -> None:
+    send(servers, topic, [str(i) for i in range(40)])
+    printed = lines(start("async_workers.py", "--group", topic, "--tasks", str(tasks), "--seconds", "0.02"), 80)
+    under_way: set[int] = set()
+    most = 0
+    offsets = defaultdict(list)
+    for partition, offset, what in steps(printed):
+        if what == "begun":
+            assert partition not in under_way
+            offsets[partition].append(offset)
+            under_way.add(partition)
+        else:
+            under_way.remove(partition)
+        most = max(most, len(under_way))
+    assert offsets == {partition: list(range(10)) for partition in range(PARTITIONS)}
+    assert most == min(tasks, PARTITIONS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_tasks_finish_and_commits_what_is_done(servers: str, topic: str, start: Start, number: signal.Signals) -> None:
+    send(servers, topic, [str(i) for i in range(400)])
+    words = ("--group", topic, "--seconds", "0.05")
+    member = start("async_workers.py", *words)
+    printed = lines(member, 20)
+    printed += end(member, number)
+    begun, done = ({(p, offset) for p, offset, what in steps(printed) if what == wanted} for wanted in ("begun", "done"))
+    assert begun == done
+    assert 0 < len(done) < 400
+    assert committed(servers, topic) == Counter(partition for partition, _ in done)
+    send(servers, topic, ["more"] * 4)
+    next_member = start("async_workers.py", "--group", topic, "--seconds", "0", "--tasks", "2")
+    rest = lines(next_member, 2 * (404 - len(done)))
+    rest += end(next_member)
+    assert done.isdisjoint({(p, offset) for p, offset, _ in steps(rest)})
+    assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), 101)
+
+
+class Printed(threading.Thread):
+    """Reads what a program prints, so that it never waits for its reader."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(daemon=True)
+        self.process = process
+        self.lines: list[str] = []
+        self._more = threading.Condition()
+        self.start()
+
+    def run(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._more:
+                self.lines.append(line)
+                self._more.notify_all()
+
+    def has(self, count: int, timeout_s: float = GUARD_S) -> bool:
+        """Waits for so many lines."""
+        with self._more:
+            return self._more.wait_for(lambda: len(self.lines) >= count, timeout_s)
+
+    def end(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+        assert self.process.wait(GUARD_S) == 0
+        self.join(GUARD_S)
+
+
+def test_members_of_the_group_hand_over_what_is_not_done(servers: str, topic: str, start: Start) -> None:
+    """While a second member comes and goes, each record is worked on once: those under way are finished and committed first."""
+    words = ("--group", topic, "--seconds", "0.01")
+    count = 400
+    send(servers, topic, ["early"] * count)
+    first = Printed(start("async_workers.py", *words))
+    assert first.has(40)
+    second = Printed(start("async_workers.py", *words))
+    while not second.has(40, 0.5):  # it has partitions of the first
+        send(servers, topic, ["more"] * 200)
+        count += 200
+    first.end(signal.SIGTERM)
+    assert second.has(2 * count - len(first.lines))
+    second.end(signal.SIGTERM)
+    done = Counter((p, offset) for p, offset, what in steps(first.lines + second.lines) if what == "done")
+    assert done == {(p, offset): 1 for p in range(PARTITIONS) for offset in range(count // PARTITIONS)}
+    assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), count // PARTITIONS)
 
 
 def test_every_example_is_in_the_list_and_says_what_it_shows() -> None:
