@@ -217,3 +217,18 @@ def response(*parts: tuple[int, int, int], version_topic_id: bytes = TOPIC_ID, *
             )
         ]
     )
+
+
+def started(**settings: Any) -> Bench:
+    bench = Bench(**settings)
+    bench.give_producer_id()
+    return bench
+
+
+def sequences(bench: Bench) -> list[tuple[int, int, int]]:
+    """(partition, epoch, base sequence) of each batch on the wire."""
+    return [(index, batch.producer_epoch, batch.base_sequence) for request in bench.requests() for index, batch in request.items()]
+
+
+def all_memory_back(bench: Bench) -> bool:
+    return bench.pool.available_bytes == bench.pool.total_bytes and not bench.accumulator.has_incomplete

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from producer_support import Bench, response, started
 
 from kafkacore import errors
+from kafkacore.errors import Code
 from kafkacore.producer.retry_log import PATIENCE_MS, REPEAT_MS, RetryLog
 
 SILENCE_MS = 1_000
@@ -45,3 +47,69 @@ def test_an_outage_that_has_been_silent_for_long_is_another_one(
     log.failed(second, ERROR, began_ms)
     log.failed(second, ERROR, began_ms + PATIENCE_MS)
     assert len(caplog.records) == warnings
+
+
+# ---- with a Sender
+
+
+def refuse(bench: Bench, code: int, *partitions: int) -> None:
+    """The request under way is answered with an error for these partitions."""
+    bench.client.answer(response(*((index, code, -1) for index in partitions), error_message="the disk is full"))
+    bench.step()
+
+
+def test_an_error_that_lasts_is_told_once_and_one_that_passes_never(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", "kafkacore.producer")
+    bench = started()
+    future = bench.send("t", b"x", partition=0)
+    bench.send("t", b"y", partition=1)
+    bench.step()
+    for tries in range(5):                                   # 1.5 s, with the back-off
+        assert (len(caplog.records), bench.requests()[0].keys()) == (0, {0, 1}), tries
+        refuse(bench, Code.KAFKA_STORAGE_ERROR, 0, 1)
+        while not bench.requests():
+            bench.step(100)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith("records for t-0 and 1 other partition wait and are retried, for 1.")
+    assert "delivery_timeout_ms=120000" in told[0]
+    assert "KAFKA_STORAGE_ERROR (56): the disk is full [topic t, partition 0, broker 1, Produce v13]" in told[0]
+    bench.client.answer(response((0, 0, 5), (1, 0, 5)))
+    bench.step()
+    assert future.result(0).offset == 5
+    future = bench.send("t", b"z", partition=0)              # the next error is another one, and passes
+    bench.step()
+    refuse(bench, Code.NOT_LEADER_OR_FOLLOWER, 0)
+    bench.step(200)
+    bench.client.answer(response((0, 0, 6)))
+    bench.step()
+    assert future.result(0).offset == 6
+    assert len(caplog.records) == 1
+
+
+def test_an_error_is_told_again_after_a_while_and_outlives_the_records_it_cost(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", "kafkacore.producer")
+    bench = started(delivery_timeout_ms=3_000, request_timeout_ms=2_000)
+    told_ms = []
+    for now_ms in range(0, 40_000, 500):
+        if not bench.accumulator.has_incomplete:
+            bench.send("t", b"x", partition=0)
+        bench.step()
+        if bench.client.sent:
+            before = len(caplog.records)
+            refuse(bench, Code.NOT_ENOUGH_REPLICAS, 0)
+            told_ms += [now_ms] * (len(caplog.records) - before)
+        bench.step(500)
+    assert bench.sender.counters["expired_batches"] > 5
+    assert [round(each, -3) for each in told_ms] == [1_000, 31_000]
+
+
+def test_a_partition_that_stays_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", "kafkacore.producer")
+    bench = started(leaders=(1, -1))
+    bench.send("t", b"x", partition=1)
+    for _ in range(12):
+        bench.publish()                                      # the answers to what is asked while a leader is missing
+        bench.step(200)
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert "LEADER_NOT_AVAILABLE (5): no broker leads the partition [topic t, partition 1]" in told

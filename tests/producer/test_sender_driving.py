@@ -1,0 +1,217 @@
+"""Sender: who drives the I/O, the Sender's thread or callers that wait, and what errors and interrupts do to them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from producer_support import all_memory_back, response, sequences, started
+
+from kafkacore import errors
+from kafkacore.errors import IllegalStateError, KafkaTimeoutError
+from kafkacore.producer import sender as sender_module
+
+
+def test_an_interrupted_pass_loses_and_doubles_nothing() -> None:
+    bench = started()
+    futures = [bench.send("t", b"a", partition=0)]
+    bench.step()
+    futures.append(bench.send("t", b"b", partition=0))
+
+    def interrupt() -> None:
+        bench.client.in_poll = lambda: None
+        raise KeyboardInterrupt
+
+    bench.client.in_poll = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        futures[0].result(5)
+    assert bench.client.disconnected == [1]
+    old, bench.client.sent = bench.client.sent, []
+    for request, _ in old:                            # answers of the old connection come to nothing
+        assert request.callback is not None
+    bench.step(200)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.step(200)
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, 0, 1)))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [0, 1]
+    assert all_memory_back(bench)
+
+
+def test_a_waiting_caller_drives_and_a_callback_may_not_wait() -> None:
+    bench = started()
+    future = bench.send("t", b"a", partition=0)
+    caught: list[BaseException] = []
+
+    def wait_in_callback(metadata: Any, error: Any) -> None:
+        try:
+            late.result(1)
+        except IllegalStateError as refused:
+            caught.append(refused)
+
+    bench.send("t", b"b", partition=0, on_delivery=wait_in_callback)
+    late = bench.send("t", b"c", partition=1)
+
+    def answer() -> None:
+        if bench.client.sent:
+            bench.client.answer(response((0, 0, 0)), at=0)
+
+    bench.client.in_poll = answer
+    assert future.result(5).offset == 0
+    assert len(caught) == 1
+    assert bench.sender.counters["driven_by_callers"] == 1
+
+
+def test_wait_times_out_and_leaves_the_record_on_its_way() -> None:
+    bench = started()
+    future = bench.send("t", b"a", partition=0)
+    bench.client.in_poll = lambda: bench.clock.advance(30) and None
+    with pytest.raises(KafkaTimeoutError, match="on their way"):
+        future.result(0.1)
+    bench.client.in_poll = lambda: None
+    bench.client.answer(response((0, 0, 4)))
+    bench.step()
+    assert future.result(0).offset == 4
+
+
+def test_an_idle_sender_sleeps_without_a_bound() -> None:
+    bench = started()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.sender.run_once(bench.clock.now_ms())
+    assert bench.client.poll_timeouts[-1] > 2**60
+
+
+def test_a_forced_close_ends_the_wait_of_a_caller_that_drives() -> None:
+    bench = started()
+    future = bench.send("t", b"x", partition=0)
+    passes = []
+
+    def close_from_another_thread() -> None:
+        passes.append(1)
+        if len(passes) == 3:
+            bench.sender.initiate_close(force=True)
+            threading.Thread(target=end_io).start()
+        assert len(passes) < 20, "the caller goes on driving"
+
+    def end_io() -> None:
+        with bench.sender._io:
+            bench.sender.finish()
+
+    bench.client.in_poll = close_from_another_thread
+    with pytest.raises(errors.ClosedError):
+        future.result(20)
+    assert all_memory_back(bench)
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_whatever_a_callback_raises_the_others_run_and_the_waiters_wake(stop: type[BaseException]) -> None:
+    bench = started()
+    ran: list[int] = []
+
+    def leave(metadata: Any, error: Any) -> None:
+        ran.append(0)
+        raise stop
+
+    first = bench.send("t", b"a", partition=0, on_delivery=leave)
+    second = bench.send("t", b"b", partition=0, on_delivery=lambda metadata, error: ran.append(1))
+    second.add_done_callback(lambda future: ran.append(2))
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    if stop is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            first.result(5)
+    else:
+        assert first.result(5).offset == 0
+    assert ran == [0, 1, 2]
+    assert second.result(0).offset == 1
+    assert all_memory_back(bench)
+
+
+class Gate:
+    """A gate that notes how it is waited at."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.waits: list[float] = []
+        self.asleep = threading.Event()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        self.waits.append(timeout)
+        if timeout < 0:
+            self.asleep.set()
+        return self.lock.acquire(timeout=timeout)
+
+    def locked(self) -> bool:
+        return self.lock.locked()
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def test_the_sender_sleeps_while_a_caller_drives() -> None:
+    """Until that caller leaves: looking again and again would cost processor time for as long as a broker says nothing."""
+    bench = started()
+    sender = bench.sender
+    gate = sender._nap_gate = Gate()
+    sender._calls += 1
+    sender._io.acquire()                              # a caller drives
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(sender._nap_or_pass(0)), daemon=True)
+    thread.start()
+    assert gate.asleep.wait(20)
+    assert len(gate.waits) == 2                       # a nap, then a sleep without a bound
+    sender._io.release()
+    sender._leave()
+    thread.join(20)
+    assert seen == [-1]                               # and naps again: callers come one after the other
+    assert not sender._watching
+
+
+@pytest.mark.parametrize("callers", [0, 1])
+def test_what_was_urgent_before_a_caller_came_leaves_the_driving_to_it(callers: int) -> None:
+    """Else the thread drove on, and each answer that the caller waits for would cost two switches of threads."""
+    sender = started().sender
+    order: list[str] = []
+
+    class NapGate:
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            order.append("nap" if blocking else "what was urgent is forgotten")
+            return True
+
+    class CallersGate:
+        def locked(self) -> bool:
+            return True
+
+        def release(self) -> None:
+            order.append("the caller is told")
+
+    sender._nap_gate = NapGate()
+    sender._callers.extend(CallersGate() for _ in range(callers))
+    sender._calls = 1
+    assert sender._nap_or_pass(0) == 1
+    assert order == (["what was urgent is forgotten", "the caller is told", "nap"] if callers else ["nap"])
+
+
+def test_an_error_in_a_pass_does_not_end_the_wait_of_a_caller_that_drives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record's error names what failed, should it not be delivered after all."""
+    monkeypatch.setattr(sender_module, "ERROR_PAUSE_S", 0)
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    future = bench.send("t", b"x", partition=0)
+
+    def fail() -> None:
+        bench.clock.advance(300)
+        if bench.clock.now_ms() < 2_500:
+            raise ZeroDivisionError("a bug")
+
+    bench.client.in_poll = fail
+    error = future.exception(60)
+    assert isinstance(error, KafkaTimeoutError)
+    assert "a pass of the Sender failed: ZeroDivisionError('a bug')" in str(error)

@@ -1,0 +1,431 @@
+"""Sender over a scripted client: producer ids, epochs and sequence numbers, which keep order and let nothing come twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from producer_support import Bench, all_memory_back, response, sequences, started
+
+from kafkacore import errors, protocol
+from kafkacore._codec import PartitionBooks
+from kafkacore.errors import Code, IllegalStateError
+from kafkacore.producer import KafkaProducer
+from kafkacore.producer.txn import MAX_EPOCH, TRANSITIONS, State, TransactionManager
+from kafkacore.types import RecordMetadata, TopicPartition
+
+
+def test_nothing_leaves_before_the_producer_id_is_known() -> None:
+    bench = Bench()
+    future = bench.send("t", b"x", partition=0)
+    bench.step()
+    assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.step(100)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=9, producer_epoch=2))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 2, 0)]
+    bench.client.answer(response((0, 0, 33)))
+    bench.step()
+    assert future.result(0).offset == 33
+    assert all_memory_back(bench)
+
+
+def test_statistics_name_no_producer_before_there_is_an_id() -> None:
+    def named(transactions: TransactionManager) -> tuple[str, int, int]:
+        found = transactions.statistics()
+        return found["state"], found["producer_id"], found["producer_epoch"]
+
+    transactions = TransactionManager()
+    assert named(transactions) == ("UNINITIALIZED", -1, -1)
+    transactions.initializing()
+    transactions.initialized(7, 0)
+    assert named(transactions) == ("READY", 7, 0)
+
+
+def test_a_lost_answer_is_retried_with_the_same_numbers_and_a_duplicate_is_success() -> None:
+    bench = started()
+    futures = [bench.send("t", b"x%d" % i, partition=0) for i in range(3)]
+    bench.step()
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.step(100)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, Code.DUPLICATE_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    assert [future.exception(0) for future in futures] == [None] * 3
+    bench.send("t", b"y", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 3)]
+
+
+def known_to_the_broker(bench: Bench) -> None:
+    """The first record of partition 0, at offset 0, is acknowledged: from here on batches of it may overlap on the wire."""
+    bench.send("t", b"first", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+
+
+def test_until_the_first_batch_is_acknowledged_it_travels_alone() -> None:
+    bench = started()
+    futures = []
+    for i in range(3):
+        futures.append(bench.send("t", b"%d" % i, partition=0))
+        bench.step()
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, Code.NOT_LEADER_OR_FOLLOWER, -1)))
+    bench.step()
+    bench.publish()
+    bench.step(400)
+    assert sequences(bench) == [(0, 0, 0)]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.step()
+    futures.append(bench.send("t", b"3", partition=0))
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 3)]     # what queued meanwhile is one batch
+    bench.client.answer(response((0, 0, 1)))
+    bench.client.answer(response((0, 0, 3)))
+    bench.step()
+    assert [future.result(0).offset for future in futures] == [0, 1, 2, 3]
+    assert all_memory_back(bench)
+
+
+def test_a_batch_overtaken_by_a_later_one_is_numbered_anew() -> None:
+    bench = started()
+    known_to_the_broker(bench)
+    first = bench.send("t", b"a", partition=0)
+    bench.step()
+    second = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert [sequence for _, _, sequence in sequences(bench)] == [1, 2]
+    bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+    bench.client.answer(response((0, 0, 1)))                                 # the broker had forgotten the producer
+    bench.step()
+    assert second.result(0).offset == 1
+    bench.step(400)
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    bench.step(400)
+    assert sequences(bench) == [(0, 1, 0)]
+    bench.client.answer(response((0, 0, 2)))
+    bench.step()
+    assert first.result(0).offset == 2
+    assert all_memory_back(bench)
+
+
+def test_later_batches_wait_for_the_first_ones_retry_and_keep_order() -> None:
+    bench = started()
+    known_to_the_broker(bench)
+    futures = []
+    for i in range(3):
+        futures.append(bench.send("t", b"%d" % i, partition=0))
+        bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2), (0, 0, 3)]
+    bench.client.answer(response((0, Code.NOT_ENOUGH_REPLICAS, -1)))
+    bench.step()
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    futures.append(bench.send("t", b"3", partition=0))
+    order = []
+    for _ in range(4):
+        bench.step(400)
+        assert len(bench.requests()) == 1
+        order += sequences(bench)
+        bench.client.answer(response((0, 0, len(order))))
+        bench.step()
+    bench.step()
+    assert order == [(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4)]
+    assert [future.result(0).offset for future in futures] == [1, 2, 3, 4]
+    assert bench.transactions is not None
+    assert bench.transactions.epoch == 0
+    assert all_memory_back(bench)
+
+
+def test_out_of_order_for_the_next_expected_bumps_the_epoch_and_restarts_at_0() -> None:
+    bench = started()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 10)))
+    bench.step()
+    future = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1)]
+    bench.client.answer(response((0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    bench.step()
+    bench.step(100)
+    assert sequences(bench) == [(0, 1, 0)]
+    bench.client.answer(response((0, 0, 11)))
+    bench.step()
+    assert future.result(0).offset == 11
+
+
+def test_the_largest_epoch_asks_for_a_new_producer_id() -> None:
+    bench = Bench()
+    assert MAX_EPOCH == 32_767
+    bench.give_producer_id(7, MAX_EPOCH)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.UNKNOWN_PRODUCER_ID, -1), log_start_offset=50))
+    bench.step()
+    bench.step(100)
+    assert [request.api for request, _ in bench.client.sent] == [protocol.InitProducerIdRequest]
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=8, producer_epoch=0))
+    bench.step()
+    bench.step()
+    ((batch,),) = [list(request.values()) for request in bench.requests()]
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (8, 0, 0)
+
+
+def test_a_failed_batch_leaves_no_gap() -> None:
+    bench = started()
+    lost = bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.client.answer(response((0, Code.INVALID_RECORD, -1)))
+    bench.step()
+    assert isinstance(lost.exception(0), errors.InvalidRecord)
+    bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 1, 0)]
+
+
+def test_expiry_with_unknown_outcome_bumps_the_epoch() -> None:
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.step(1000)
+    bench.send("t", b"b", partition=0)
+    bench.client.answer(error=errors.RequestTimedOut("late"))
+    bench.step()
+    bench.step()
+    assert sequences(bench) == [(0, 1, 0)]
+
+
+def test_too_large_splits_and_numbers_run_on() -> None:
+    bench = started(batch_size=4096)
+    futures = [bench.send("t", b"x" * 100, partition=0, timestamp_ms=i) for i in range(20)]
+    bench.step()
+    bench.client.answer(response((0, Code.MESSAGE_TOO_LARGE, -1)))
+    bench.step()
+    seen, at = [], 0
+    while bench.accumulator.has_incomplete:
+        bench.step()
+        for request in bench.requests():
+            seen.append((request[0].base_sequence, request[0].record_count))
+        for request in bench.requests():
+            bench.client.answer(response((0, 0, at)))
+            at += request[0].record_count
+    assert [base for base, _ in seen] == [sum(count for _, count in seen[:i]) for i in range(len(seen))]
+    assert len(seen) >= 2
+    assert [future.result(0) for future in futures] == [RecordMetadata("t", 0, i, i, -1, 100) for i in range(20)]
+    assert bench.sender.counters["splits"] == 1
+    assert all_memory_back(bench)
+
+
+@pytest.mark.parametrize("took_it", [False, True], ids=["the broker has not got it", "the broker has it"])
+def test_a_refused_authentication_between_two_tries_does_not_end_an_idempotent_producer(took_it: bool) -> None:
+    bench = started()
+    futures = [bench.send("t", b"a", partition=0)]
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    futures += [bench.send("t", b"b", partition=0)]
+    bench.step()
+    futures += [bench.send("t", b"c", partition=0)]
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
+    if took_it:
+        bench.client.answer(response((0, 0, 2)), at=1)
+    bench.client.answer(error=errors.DisconnectError("cut"))
+    bench.step()
+    bench.client.blocked.add(1)
+    refused = bench.client.refused[1] = errors.AuthenticationFailedError("the token has expired")
+    bench.step(200)
+    assert futures[1].exception(0) is refused
+    if not took_it:
+        bench.client.answer(error=errors.DisconnectError("cut"))  # the other one was under way
+        bench.step()
+        bench.client.refused[1] = errors.AuthenticationFailedError("the token has expired, the next attempt")
+        bench.step(200)
+        assert isinstance(futures[2].exception(0), errors.AuthenticationFailedError)
+    bench.client.blocked.clear()
+    bench.client.refused.clear()
+    last = bench.send("t", b"d", partition=0)
+    bench.step(200)
+    # As after an expiry: the broker may have it, so the epoch rises, unless a later batch was acknowledged.
+    assert sequences(bench) == ([(0, 0, 3)] if took_it else [(0, 1, 0)])
+    bench.client.answer(response((0, 0, 3)))
+    bench.step()
+    assert last.result(0).offset == 3
+    assert all_memory_back(bench)
+
+
+def test_a_producer_id_is_asked_for_again_after_a_refused_authentication() -> None:
+    bench = Bench()
+    waited = bench.send("t", b"a", partition=0)
+    bench.step()
+    refused = errors.AuthenticationFailedError("the token has expired")
+    bench.client.answer(error=refused)
+    bench.step()
+    assert waited.exception(0) is refused
+    later = bench.send("t", b"b", partition=0)
+    bench.client.refused[1] = refused  # still in force, and reported
+    bench.client.blocked.add(1)
+    bench.step()
+    assert not later.done()
+    bench.client.refused.clear()
+    bench.client.blocked.clear()
+    bench.step(200)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    assert later.result(0).offset == 0
+
+
+def test_illegal_transitions_raise() -> None:
+    assert set(TRANSITIONS) == set(State)
+    books = TransactionManager()
+    with pytest.raises(IllegalStateError, match="UNINITIALIZED to READY"):
+        books.initialized(1, 0)
+    books.fail(errors.for_code(Code.CLUSTER_AUTHORIZATION_FAILED)("no"))
+    with pytest.raises(IllegalStateError):
+        books.initializing()
+
+
+def test_an_expired_batch_costs_no_epoch_when_a_later_one_is_acknowledged() -> None:
+    """The broker takes a batch only after the one before it: TransactionManager.maybeResolveSequences looks at the last one sent."""
+    bench = started(delivery_timeout_ms=1000, request_timeout_ms=900)
+    bench.send("t", b"first", partition=0)
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))          # rule 5: from now on several are under way
+    bench.step()
+    bench.send("t", b"a", partition=0)
+    bench.step()
+    bench.step(500)
+    later = bench.send("t", b"b", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 1), (0, 0, 2)]
+    bench.step(500)                                   # a expires on the wire
+    bench.client.answer(error=errors.RequestTimedOut("late"))
+    bench.step()
+    bench.client.answer(response((0, 0, 2)))
+    bench.step()
+    assert later.result(0).offset == 2
+    bench.send("t", b"c", partition=0)
+    bench.step()
+    assert sequences(bench) == [(0, 0, 3)]            # the same epoch, the next number
+
+
+def test_numbers_resolve_across_the_wrap() -> None:
+    books = TransactionManager()
+    books.producer_id, books.epoch = 7, 0
+    queue = Bench().topic.partitions[0]
+    partition = books._partitions[queue] = PartitionBooks(7, 0)
+    partition.next_sequence, partition.last_acked_sequence = 0, 2**31 - 1
+    books._unresolved.add(queue)
+    books.resolve()
+    assert (books.epoch, books._unresolved) == (0, set())
+
+
+def test_a_producer_id_that_is_late_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "kafkacore.producer.sender")
+    bench = Bench()
+    levels = []
+    for _ in range(4):
+        bench.step(1_000)
+        bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+        bench.step()
+        levels.append(caplog.records[-1].levelname)
+        assert "COORDINATOR_LOAD_IN_PROGRESS" in caplog.records[-1].getMessage()
+    assert levels == ["INFO"] * 3 + ["WARNING"]
+    bench.step(1_000)
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+    bench.step()
+    assert caplog.records[-1].levelname == "INFO"            # told once, not with every try
+    bench.step(1_000)
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.sender.transactions = TransactionManager()         # a new trouble starts again
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED))
+    bench.step()
+    assert caplog.records[-1].levelname == "WARNING"         # final: said at once
+
+
+def test_a_refused_producer_id_is_asked_for_again_after_a_back_off_that_grows() -> None:
+    """Not a millisecond too early, nor a round late: the Sender is to be back when the back-off ends."""
+    bench = Bench()
+    tries: list[int] = []
+
+    def backoff_ms(attempts: int) -> int:
+        tries.append(attempts)
+        return 100 << attempts
+
+    bench.sender._backoff_ms = backoff_ms
+    bench.send("t", b"x", partition=0)
+    for attempt, wait_ms in enumerate([100, 200, 400]):
+        bench.step()
+        (request,) = bench.client.sent
+        assert request[0].api is protocol.InitProducerIdRequest
+        bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+        bench.step()
+        assert tries == list(range(attempt + 1))
+        bench.client.poll_timeouts.clear()
+        bench.sender.run_once(bench.clock.now_ms(), 60_000)
+        assert bench.client.poll_timeouts == [wait_ms]
+        bench.clock.advance(wait_ms - 1)
+        bench.sender.run_once(bench.clock.now_ms(), 60_000)
+        assert bench.client.poll_timeouts == [wait_ms, 1]
+        assert bench.client.sent == []
+        bench.clock.advance(1)
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(producer_id=7, producer_epoch=0))
+    bench.step()
+    bench.step()
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    bench.sender.transactions = TransactionManager()           # another id is needed, with another back-off
+    bench.step()
+    bench.client.answer(protocol.InitProducerIdResponse(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS))
+    bench.step()
+    assert tries == [0, 1, 2, 0]
+
+
+def test_after_a_fatal_error_records_fail_at_once_and_for_that_reason() -> None:
+    bench = started()
+    first, second = (bench.send("t", b"x", partition=partition) for partition in (0, 1))
+    bench.client.blocked.add(1)
+    bench.transactions.fail(errors.for_code(Code.CLUSTER_AUTHORIZATION_FAILED)("no"))  # type: ignore[union-attr]
+    bench.step()
+    for future in (first, second):
+        assert future.exception(0).code == Code.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[union-attr]
+    assert bench.client.sent == []
+    assert all_memory_back(bench)
+
+
+def test_statistics_count_the_batches_on_the_wire_by_partition() -> None:
+    bench = Bench(partitions=3, enable_idempotence=False, acks=1)
+    looked_at: Any = SimpleNamespace(_sender=bench.sender, _topics={"t": bench.topic}, _transactions=None)
+
+    def on_the_wire() -> list[int]:
+        partitions = KafkaProducer.statistics(looked_at)["partitions"]
+        return [partitions[TopicPartition("t", index)]["in_flight_batches"] for index in range(3)]
+
+    assert on_the_wire() == [0, 0, 0]
+    for partition in (0, 0, 1, 0):
+        bench.send("t", b"x", partition=partition)
+        bench.step()
+    assert on_the_wire() == [3, 1, 0]
+    bench.client.answer(response((0, 0, 0)))
+    bench.step()
+    assert on_the_wire() == [2, 1, 0]
