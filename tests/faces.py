@@ -5,7 +5,7 @@
     waits                       <-    result or error
     listener, on a thread       <-    await to_thread(listener)
 
-A test that takes the fixture `face` runs as `[sync]` and as `[aio]`. For `[aio]` the names KafkaProducer, KafkaConsumer and
+A test that takes the fixture `client_face` runs as `[sync]` and as `[aio]`. For `[aio]` the names KafkaProducer, KafkaConsumer and
 KafkaAdminClient of its module, and of the modules in its `FACED`, are those of here. Marked `sync_only(reason)` it runs on one face,
 marked `aio_at_length` on the second one only with KAFKACORE_FACES=all.
 
@@ -286,11 +286,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "face" not in metafunc.fixturenames:
+    if "client_face" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker
     one = marker("sync_only") or (marker("aio_at_length") and os.environ.get("KAFKACORE_FACES") != "all")
-    metafunc.parametrize("face", ["sync"] if one else ["sync", "aio"], indirect=True)
+    metafunc.parametrize("client_face", ["sync"] if one else ["sync", "aio"], indirect=True)
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
@@ -299,7 +299,7 @@ def modules_of(module: ModuleType) -> list[ModuleType]:
 
 
 @pytest.fixture
-def face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def client_face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The test runs with the synchronous clients, and with those for asyncio."""
     with face_of(request.param) as clients:
         if request.param == "aio":

@@ -11,7 +11,7 @@ from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, 
 from kafkacore.testing import EmbeddedCluster
 from tests.interop.kafka_server import KafkaServer
 
-pytestmark = pytest.mark.usefixtures("face")
+pytestmark = pytest.mark.usefixtures("client_face")
 
 COUNT, PARTITIONS = 30_000, 3
 

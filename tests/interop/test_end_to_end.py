@@ -10,7 +10,7 @@ import pytest
 from kafkacore import KafkaAdminClient, KafkaConsumer, KafkaProducer, NewTopic, ProducerRecord, TopicPartition, errors
 from tests.interop.accepting import until
 
-pytestmark = pytest.mark.usefixtures("face")
+pytestmark = pytest.mark.usefixtures("client_face")
 
 Row = tuple[int, bytes | None, bytes | None]
 

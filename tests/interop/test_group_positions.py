@@ -16,7 +16,7 @@ from tests.interop.accepting import WAIT_S, confluent_consumer, confluent_produc
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]
 HOUR_MS = 3_600_000
-pytestmark = [pytest.mark.usefixtures("face"), pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(120), pytest.mark.slow]
 
 
 @pytest.fixture(params=["classic", "consumer"])

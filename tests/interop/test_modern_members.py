@@ -14,7 +14,12 @@ from tests.interop.accepting import confluent_consumer, fresh, until
 MakeTopic = Callable[..., str]
 Make = Callable[..., KafkaConsumer]
 PARTITIONS = 6
-pytestmark = [pytest.mark.usefixtures("face"), pytest.mark.timeout(120), pytest.mark.slow, pytest.mark.needs("ConsumerGroupHeartbeat")]
+pytestmark = [
+    pytest.mark.usefixtures("client_face"),
+    pytest.mark.timeout(120),
+    pytest.mark.slow,
+    pytest.mark.needs("ConsumerGroupHeartbeat"),
+]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.interop.accepting import WAIT_S, confluent_producer, fresh, read_from
 from tests.interop.kafka_server import KafkaServer
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.usefixtures("face"), pytest.mark.timeout(120), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(120), pytest.mark.slow]
 
 
 def transactional(servers: str, transactional_id: str | None = None, **settings: Any) -> KafkaProducer:

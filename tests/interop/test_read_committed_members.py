@@ -14,7 +14,7 @@ from tests.interop.accepting import confluent_consumer, confluent_producer, fres
 from tests.interop.java_tools import JavaTools
 
 MakeTopic = Callable[..., str]
-pytestmark = [pytest.mark.usefixtures("face"), pytest.mark.timeout(180), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("client_face"), pytest.mark.timeout(180), pytest.mark.slow]
 PARTITIONS = 2
 
 

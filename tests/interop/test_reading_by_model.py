@@ -12,7 +12,7 @@ import pytest
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 
-pytestmark = pytest.mark.usefixtures("face")
+pytestmark = pytest.mark.usefixtures("client_face")
 
 PARTITIONS = 2
 Record = tuple[bytes | None, bytes | None]

@@ -19,7 +19,7 @@ from kafkacore.errors import Code, IllegalStateError, KafkaTimeoutError
 from kafkacore.testing import CLIENTS, Delay, EmbeddedCluster
 from kafkacore.types import ConsumerGroupMetadata
 
-pytestmark = pytest.mark.usefixtures("face")
+pytestmark = pytest.mark.usefixtures("client_face")
 FACED = [transaction_support]
 
 CASES = [(1, 2), (1, 1), (3, 2), (3, 1)]

@@ -225,7 +225,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def client(cluster: EmbeddedCluster, face: str) -> Iterator[TwoPhaseClient]:
+def client(cluster: EmbeddedCluster, client_face: str) -> Iterator[TwoPhaseClient]:
     with TwoPhaseClient(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10) as client:
         yield client
 
