@@ -296,7 +296,7 @@ class CallThread:
                     raise errors.WakeupError
                 self._yields = True
             try:
-                if self._jobs.empty():
+                if self._closed or self._jobs.empty():  # closed: the poll says so, and the end of the thread is queued
                     return poll(None if end is None else max(0.0, end - now_s()))
             except errors.WakeupError:
                 pass  # for another call, or for the look above

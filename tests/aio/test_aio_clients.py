@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
@@ -390,3 +393,26 @@ def test_a_close_that_waits_for_nothing_ends_what_is_awaited() -> None:
     with EmbeddedCluster() as cluster:
         asyncio.run(asyncio.wait_for(run(cluster), GUARD_S))
     assert not wrong
+
+
+@in_loop
+async def test_a_poll_that_a_close_interrupts_ends(servers: str, topic: str) -> None:
+    """Also when the thread is to end before the poll has looked again."""
+    closed, woken = threading.Event(), threading.Event()
+
+    def poll(timeout: float | None) -> None:
+        if closed.is_set():
+            raise errors.ClosedError("closed")
+        woken.wait()
+        raise errors.WakeupError
+
+    def close() -> None:
+        closed.set()
+        calls.close()
+
+    calls = CallThread("test", woken.set, woken.clear)
+    reading = asyncio.create_task(calls.run(lambda: calls.polling(poll, None, time.monotonic)))
+    await asyncio.sleep(0)
+    await calls.run(close)
+    with pytest.raises(errors.ClosedError):
+        await reading
