@@ -12,6 +12,7 @@ from kafkacore.admin import ConfigEntry, TopicDescription
 from kafkacore.cli.options import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    Failure,
     Json,
     Settings,
     admin_client,
@@ -25,6 +26,16 @@ from kafkacore.cli.terminal import console
 
 app = typer.Typer(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+_PLACES = {
+    "-1": "latest",
+    "-2": "earliest",
+    "-3": "max_timestamp",
+    "latest": "latest",
+    "earliest": "earliest",
+    "max-timestamp": "max_timestamp",
+}
+_MOST_PARTITIONS = 1_000_000
 
 
 @app.command("list")
@@ -121,6 +132,61 @@ def _spans(admin: KafkaAdminClient, described: dict[str, TopicDescription]) -> d
     where = [TopicPartition(name, p.index) for name, info in described.items() for p in info.partitions]
     first, end = (admin.list_offsets(dict.fromkeys(where, spec)) for spec in ("earliest", "latest"))
     return {(tp.topic, tp.partition): (first[tp].offset, end[tp].offset) for tp in where}
+
+
+@app.command("offsets")
+def offsets(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    time: Annotated[
+        str,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="-1 or latest, -2 or earliest, -3 or max-timestamp, or milliseconds since 1970: the first record then.",
+        ),
+    ] = "latest",
+    partitions: Annotated[
+        str | None, typer.Option("-p", "--partitions", metavar="N,N,...", help="Only these partitions, as 0,2,5-7.")
+    ] = None,
+    read_committed: Annotated[bool, typer.Option("--read-committed", help="The latest is the last stable offset.")] = False,
+    bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
+    setting: Settings = None,
+    json: Json = False,
+) -> None:
+    """Show offsets of a topic's partitions by time, one line each: topic:partition:offset, -1 where no record matches."""
+    spec = _place(time)
+    wanted = None if partitions is None else _numbers(partitions)
+    with admin_client(bootstrap_server, setting) as admin:
+        there = [p.index for p in checked(admin.describe_topics([topic]))[topic].partitions]
+        if wanted is not None and (missing := sorted(wanted.difference(there))):
+            raise Failure(f"topic {topic} has no partition {', '.join(map(str, missing))}: it has 0 to {len(there) - 1}")
+        tps = [TopicPartition(topic, index) for index in there if wanted is None or index in wanted]
+        found = checked(admin.list_offsets(dict.fromkeys(tps, spec), read_committed=read_committed))
+    if json:
+        print_json([{"topic": tp.topic, "partition": tp.partition, **found[tp]._asdict()} for tp in tps])
+        return
+    for tp in tps:
+        typer.echo(f"{tp.topic}:{tp.partition}:{found[tp].offset}")
+
+
+def _place(time: str) -> str | int:
+    """What `KafkaAdminClient.list_offsets` calls a time."""
+    if time in _PLACES:
+        return _PLACES[time]
+    if time.isdecimal():
+        return int(time)
+    raise typer.BadParameter(f"--time is {', '.join(_PLACES)} or milliseconds, not {time!r}")
+
+
+def _numbers(text: str) -> set[int]:
+    """Partitions out of 0,2,5-7."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or int(last or first) - int(first) > _MOST_PARTITIONS:
+            raise typer.BadParameter(f"--partitions are numbers, as 0,2,5-7, not {text!r}")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 @app.command("alter")

@@ -6,7 +6,8 @@
 Brokers get what they understand by their ApiVersions: old message sets, or record batches.
 """
 
-from kafkacore.errors import FailedToSendMessageError, QueueFullError, UnknownCodecError
+from kafkacore.errors import ConsumerTimeoutError, FailedToSendMessageError, QueueFullError, UnknownCodecError
+from kafkacore.legacy.connector import ConsumerConnector, MessageStream
 from kafkacore.legacy.event_handler import DefaultEventHandler
 from kafkacore.legacy.message_set import (
     ByteBufferMessageSet,
@@ -20,12 +21,17 @@ from kafkacore.legacy.message_set import (
 from kafkacore.legacy.messages import KeyedMessage
 from kafkacore.legacy.partitioner import default_partitioner, java_hash
 from kafkacore.legacy.producers import AsyncProducer, CallbackHandler, SyncProducer
+from kafkacore.legacy.simple_consumer import EARLIEST_TIME, LATEST_TIME, SimpleConsumer
 from kafkacore.legacy.statistics import ProducerStatistics
 
 __all__ = [
+    "EARLIEST_TIME",
+    "LATEST_TIME",
     "AsyncProducer",
     "ByteBufferMessageSet",
     "CallbackHandler",
+    "ConsumerConnector",
+    "ConsumerTimeoutError",
     "DefaultCompressionCodec",
     "DefaultEventHandler",
     "FailedToSendMessageError",
@@ -33,9 +39,11 @@ __all__ = [
     "KeyedMessage",
     "LZ4CompressionCodec",
     "MessageAndOffset",
+    "MessageStream",
     "NoCompressionCodec",
     "ProducerStatistics",
     "QueueFullError",
+    "SimpleConsumer",
     "SnappyCompressionCodec",
     "SyncProducer",
     "UnknownCodecError",

@@ -11,7 +11,7 @@ Source: kafka.producer.ProducerPool, kafka.producer.BrokerPartitionInfo of Kafka
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
@@ -88,7 +88,7 @@ class NetworkBrokers:
         with self._driver as driver:
             info = driver.metadata.snapshot.topics.get(topic)
             if info is None or info.error is not None:
-                self._update([topic])
+                update_metadata(driver, [topic], self._config.request_timeout_ms)
                 info = driver.metadata.snapshot.topics.get(topic)
             if info is None:
                 raise errors.UnknownTopicOrPartition("the cluster says nothing about the topic", topic=topic)
@@ -103,27 +103,8 @@ class NetworkBrokers:
         Raises:
             errors.KafkaTimeoutError, errors.NetworkError: no broker answered.
         """
-        with self._driver:
-            self._update(list(topics))
-
-    def _update(self, topics: list[str]) -> None:
-        driver = self._driver
-        metadata, client = driver.metadata, driver.client
-        metadata.add_topics(topics, driver.clock.now_ms())
-        version = metadata.request_update(reset_equivalent=True)
-        before = metadata.last_error
-
-        def ended() -> bool:
-            if metadata.version > version:
-                return True
-            return metadata.last_error is not before and all(client.connection_failed(node) for node in metadata.snapshot.node_list)
-
-        in_time = driver.run(lambda _: None, ended, self._config.request_timeout_ms)
-        if metadata.version > version:
-            return
-        if in_time and metadata.last_error is not None:
-            raise errors.NetworkError("no broker can be reached", attempts=driver.attempts())
-        raise errors.KafkaTimeoutError(f"no metadata within {self._config.request_timeout_ms} ms", attempts=driver.attempts())
+        with self._driver as driver:
+            update_metadata(driver, list(topics), self._config.request_timeout_ms)
 
     # -- sending ------------------------------------------------------------------------------------------------------------------
 
@@ -191,8 +172,136 @@ class NetworkBrokers:
         driver.run(step, lambda: not self._unconfirmed, min(self._config.request_timeout_ms, _CONFIRM_MAX_MS))
 
 
-class ProduceCall:
-    """Message sets on their way to one broker: no clock, no waiting.
+def update_metadata(driver: CallerDriver, topics: list[str], timeout_ms: int) -> None:
+    """Asks a broker for metadata, and takes the answer in. Ends early when each broker known has refused a connection meanwhile.
+
+    Raises:
+        errors.KafkaTimeoutError, errors.NetworkError: no broker answered.
+    """
+    metadata, client = driver.metadata, driver.client
+    metadata.add_topics(topics, driver.clock.now_ms())
+    version = metadata.request_update(reset_equivalent=True)
+    before = metadata.last_error
+
+    def ended() -> bool:
+        if metadata.version > version:
+            return True
+        return metadata.last_error is not before and all(client.connection_failed(node) for node in metadata.snapshot.node_list)
+
+    in_time = driver.run(lambda _: None, ended, timeout_ms)
+    if metadata.version > version:
+        return
+    if in_time and metadata.last_error is not None:
+        raise errors.NetworkError("no broker can be reached", attempts=driver.attempts())
+    raise errors.KafkaTimeoutError(f"no metadata within {timeout_ms} ms", attempts=driver.attempts())
+
+
+class BrokerCall:
+    """Something asked of one broker: no clock, no waiting. Subclasses send, and take the answer.
+
+    Args:
+        driver: of the network; the caller has entered it.
+        broker: its id.
+        deadline_ms: when the broker counts as unreachable.
+
+    Attributes:
+        broker: its id.
+        done: there is nothing left to send or to wait for.
+    """
+
+    def __init__(self, driver: CallerDriver, broker: int, deadline_ms: int) -> None:
+        self._driver = driver
+        self.broker = broker
+        self._deadline_ms = deadline_ms
+        self._tried: tuple[errors.KafkaError, ...] | None = None
+        self.in_flight = False
+        self.done = False
+
+    def step(self, now_ms: int) -> int | None:
+        """Sends what can be sent; returns after how many ms at the latest to be called again."""
+        if self.done or self.in_flight:
+            return None
+        client = self._driver.client
+        node = self._driver.metadata.snapshot.nodes.get(self.broker)
+        if node is None:
+            self._unreachable(errors.BrokerNotAvailable("the cluster has no such broker now", broker=self.broker))
+            return None
+        if client.ready(node, now_ms):
+            self._send(client, now_ms)
+            return None
+        return self._await_connection(client, node, now_ms)
+
+    def _await_connection(self, client: NetworkClient, node: Node, now_ms: int) -> int:
+        found = client.connection_errors(node)
+        if self._tried is None:
+            self._tried = found
+        if client.connection_failed(node) and found and (not self._tried or found[-1] is not self._tried[-1]):
+            self._unreachable(found[-1])
+            return 0
+        if now_ms >= self._deadline_ms:
+            self._unreachable(errors.KafkaTimeoutError("there was no connection in time", broker=node.id, attempts=found))
+            return 0
+        return max(1, min(client.poll_delay_ms(node, now_ms), self._deadline_ms - now_ms))
+
+    def _send(self, client: NetworkClient, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def _unreachable(self, cause: errors.KafkaError) -> None:
+        raise NotImplementedError
+
+
+class OneRequest(BrokerCall):
+    """One request to one broker.
+
+    Args:
+        driver, broker, deadline_ms: as for `BrokerCall`.
+        api, build: the request.
+        max_version: the highest version that can say it; None for the newest.
+
+    Attributes:
+        response: the answer, None without one.
+        version: that of the answer.
+        error: why there is none.
+    """
+
+    def __init__(
+        self,
+        driver: CallerDriver,
+        broker: int,
+        deadline_ms: int,
+        api: type[Any],
+        build: Callable[[int], Any],
+        *,
+        max_version: int | None = None,
+    ) -> None:
+        super().__init__(driver, broker, deadline_ms)
+        self._api = api
+        self._build = build
+        self._max_version = max_version
+        self.response: Any = None
+        self.version = -1
+        self.error: errors.KafkaError | None = None
+
+    def _send(self, client: NetworkClient, now_ms: int) -> None:
+        self.in_flight = True
+        request = client.new_client_request(
+            self.broker, self._api, self._build, now_ms, callback=self._answered, max_version=self._max_version
+        )
+        client.send(request, now_ms)
+
+    def _answered(self, response: ClientResponse) -> None:
+        self.in_flight, self.done = False, True
+        self.response, self.version = response.response, response.version
+        if self.response is None:
+            api = f"{self._api.__name__.removesuffix('Request')} v{response.version}"
+            self.error = response.error or errors.DisconnectError("the connection was lost before the answer", broker=self.broker, api=api)
+
+    def _unreachable(self, cause: errors.KafkaError) -> None:
+        self.error, self.done = cause, True
+
+
+class ProduceCall(BrokerCall):
+    """Message sets on their way to one broker.
 
     Args:
         driver: of the network; the caller has entered it.
@@ -216,49 +325,20 @@ class ProduceCall:
         sets: Mapping[TopicPartition, ByteBufferMessageSet],
         deadline_ms: int,
     ) -> None:
-        self._driver = driver
+        super().__init__(driver, broker, deadline_ms)
         self._config = config
         self._counts = counts
-        self._broker = broker
         self._sets = sets
-        self._deadline_ms = deadline_ms
         self._pieces: dict[TopicPartition, Iterator[Piece]] | None = None  # what is left of each partition; None before the first request
         self._flying: dict[TopicPartition, Piece] = {}
-        self._tried: tuple[errors.KafkaError, ...] | None = None
         self._size_bytes = 0
         self.failed: dict[TopicPartition, Failure] = {}
         self.done = not sets
 
-    def step(self, now_ms: int) -> int | None:
-        """Sends what can be sent; returns after how many ms at the latest to be called again."""
-        if self.done or self._flying:
-            return None
-        client = self._driver.client
-        node = self._driver.metadata.snapshot.nodes.get(self._broker)
-        if node is None:
-            self._fail_rest(errors.BrokerNotAvailable("the cluster has no such broker now", broker=self._broker))
-            return None
-        if client.ready(node, now_ms):
-            self._send(client, now_ms)
-            return None
-        return self._await_connection(client, node, now_ms)
-
-    def _await_connection(self, client: NetworkClient, node: Node, now_ms: int) -> int:
-        found = client.connection_errors(node)
-        if self._tried is None:
-            self._tried = found
-        if client.connection_failed(node) and found and (not self._tried or found[-1] is not self._tried[-1]):
-            self._fail_rest(found[-1])
-            return 0
-        if now_ms >= self._deadline_ms:
-            self._fail_rest(errors.KafkaTimeoutError("there was no connection in time", broker=node.id, attempts=found))
-            return 0
-        return max(1, min(client.poll_delay_ms(node, now_ms), self._deadline_ms - now_ms))
-
     def _send(self, client: NetworkClient, now_ms: int) -> None:
         config = self._config
         if self._pieces is None:
-            version = client.api_version(self._broker, ProduceRequest.API_KEY)
+            version = client.api_version(self.broker, ProduceRequest.API_KEY)
             self._pieces = {tp: one.pieces(magic_of(version), config.max_request_size) for tp, one in self._sets.items()}
         for tp, pieces in list(self._pieces.items()):
             piece = next(pieces, None)
@@ -269,6 +349,7 @@ class ProduceCall:
         if not self._flying:
             self.done = True
             return
+        self.in_flight = True
         topics = by_topic((tp, piece.buffer) for tp, piece in self._flying.items())
         self._size_bytes = sum(memoryview(piece.buffer).nbytes for piece in self._flying.values())
 
@@ -283,7 +364,7 @@ class ProduceCall:
             )
 
         request = client.new_client_request(
-            self._broker,
+            self.broker,
             ProduceRequest,
             build,
             now_ms,
@@ -295,8 +376,9 @@ class ProduceCall:
 
     def _answered(self, response: ClientResponse) -> None:
         now_ms = self._driver.clock.now_ms()
-        where: dict[str, Any] = {"broker": self._broker, "api": f"Produce v{response.version}"}
+        where: dict[str, Any] = {"broker": self.broker, "api": f"Produce v{response.version}"}
         flying, self._flying = self._flying, {}
+        self.in_flight = False
         cause = response.error
         data = response.response
         if cause is None and data is None and self._config.request_required_acks:
@@ -324,7 +406,7 @@ class ProduceCall:
         if self._pieces is not None:
             self._pieces.pop(tp, None)
 
-    def _fail_rest(self, cause: errors.KafkaError) -> None:
+    def _unreachable(self, cause: errors.KafkaError) -> None:
         """The broker cannot be reached: what has not been sent is not."""
         left: Iterable[TopicPartition] = self._sets if self._pieces is None else list(self._pieces)
         for tp in left:

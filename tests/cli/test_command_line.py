@@ -77,6 +77,44 @@ def test_topics_from_birth_to_death(at: str, capsys: pytest.CaptureFixture[str])
     assert not {"cli-a", "cli-b"} & set(json.loads(capsys.readouterr().out))
 
 
+def test_offsets_of_a_topic_by_time(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "cli-offsets", "-p", "3"]) == 0
+    with KafkaProducer(bootstrap_servers=at) as producer:
+        for partition, count in ((0, 5), (2, 2)):
+            for n in range(count):
+                producer.send("cli-offsets", b"v", partition=partition, timestamp_ms=1_000 + n)
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.delete_records({TopicPartition("cli-offsets", 0): 3}).check()
+    capsys.readouterr()
+    for words, expected in (
+        ([], "0:5 1:0 2:2"),
+        (["--time", "-1"], "0:5 1:0 2:2"),
+        (["--time", "-2"], "0:3 1:0 2:0"),
+        (["--time", "earliest", "-p", "0,2"], "0:3 2:0"),
+        (["--time", "-3", "--partitions", "0-1"], "0:4 1:-1"),
+        (["--time", "1001"], "0:3 1:-1 2:1"),
+    ):
+        assert run(["topics", "offsets", "cli-offsets", *words]) == 0
+        assert capsys.readouterr().out.split() == [f"cli-offsets:{each}" for each in expected.split()]
+    assert run(["topics", "offsets", "cli-offsets", "--time", "1004", "-p", "0", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert {key: found[key] for key in ("topic", "partition", "offset", "timestamp_ms")} == {
+        "topic": "cli-offsets",
+        "partition": 0,
+        "offset": 4,
+        "timestamp_ms": 1004,
+    }
+    for words, status, text in (
+        (["cli-none"], 1, "cli-none"),
+        (["cli-offsets", "-p", "1,3,7"], 1, "no partition 3, 7: it has 0 to 2"),
+        (["cli-offsets", "-p", "one"], 2, "0,2,5-7"),
+        (["cli-offsets", "--time", "yesterday"], 2, "yesterday"),
+        (["cli-offsets", "--time", "-4"], 2, "-4"),
+    ):
+        assert run(["topics", "offsets", *words]) == status
+        assert text in failure(capsys)
+
+
 def test_settings_of_topics(at: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "create", "cli-s", "-c", "retention.ms=5000"]) == 0
     assert run(["topics", "alter", "cli-s", "-c", "max.message.bytes=2000", "--delete-config", "retention.ms", "-p", "2"]) == 0

@@ -92,7 +92,7 @@ def test_a_set_larger_than_a_record_batch_may_be_goes_in_several(cluster, topic)
 
 
 def test_a_leader_that_moved_is_found(cluster, topic):
-    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=20) as producer:
+    with SyncProducer(bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=20, request_required_acks=-1) as producer:
         producer.send(*numbered(topic, 40))
         for partition in range(4):
             cluster.move_leader(topic, partition, cluster.leader(topic, partition) % 3 + 1)

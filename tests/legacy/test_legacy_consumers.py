@@ -1,0 +1,381 @@
+"""SimpleConsumer and ConsumerConnector on an embedded cluster."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer, TopicPartition, errors
+from kafkacore.legacy import (
+    EARLIEST_TIME,
+    LATEST_TIME,
+    ConsumerConnector,
+    ConsumerTimeoutError,
+    KeyedMessage,
+    SimpleConsumer,
+    SyncProducer,
+)
+from kafkacore.testing import EmbeddedCluster
+
+GUARD_S = 30.0
+names = (f"c{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    config = {"group_initial_rebalance_delay_ms": 0, "auto_create_topics_enable": "false"}
+    with EmbeddedCluster(brokers=2, config=config) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster):
+    name = next(names)
+    cluster.create_topic(name, partitions=4, replication_factor=2)
+    return name
+
+
+@pytest.fixture
+def simple(cluster):
+    with SimpleConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        yield consumer
+
+
+def fill(cluster, topic, count, first=0, codec="gzip", **settings):
+    messages = [KeyedMessage(topic, f"k{n}", b"%d" % n) for n in range(first, first + count)]
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "compression_codec": codec, "request_required_acks": -1, **settings}
+    with SyncProducer(**settings) as producer:
+        producer.send(*messages)
+    return [m.message for m in messages]
+
+
+def in_partition(cluster, topic, partition, values, **settings):
+    with SyncProducer(
+        bootstrap_servers=cluster.bootstrap_servers, request_required_acks=-1, partitioner=lambda key, count: partition, **settings
+    ) as producer:
+        producer.send(*(KeyedMessage(topic, "k", value) for value in values))
+
+
+# -- SimpleConsumer -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+def test_a_partition_is_read_from_offset_to_offset(cluster, topic, simple, codec):
+    values = [b"%d" % n for n in range(100)]
+    for start in (0, 40, 70):
+        in_partition(cluster, topic, 1, values[start : {0: 40, 40: 70, 70: 100}[start]], compression_codec=codec)
+    at, found = 0, []
+    while at < 100:
+        messages = simple.fetch(topic, 1, at, max_bytes=1)
+        found += messages
+        assert messages.next_offset > at
+        at = messages.next_offset
+    assert found == [(n, b"k", value) for n, value in enumerate(values)]
+    assert simple.high_watermark(topic, 1) == 100
+
+
+def test_a_fetch_in_the_middle_of_a_set_begins_at_the_offset(cluster, topic, simple):
+    in_partition(cluster, topic, 0, [b"%d" % n for n in range(30)], compression_codec="gzip")
+    assert [m.offset for m in simple.fetch(topic, 0, 17)] == list(range(17, 30))
+
+
+def test_at_the_end_a_fetch_is_empty_and_stays_there(cluster, topic, simple):
+    in_partition(cluster, topic, 0, [b"m"])
+    messages = simple.fetch(topic, 0, 1)
+    assert (list(messages), messages.next_offset, messages.size_bytes) == ([], 1, 0)
+
+
+def test_what_is_no_message_is_passed_over(cluster, topic, simple):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=f"of-{topic}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"m", partition=2)
+    messages = simple.fetch(topic, 2, 0)
+    assert ([m.value for m in messages], messages.next_offset) == ([b"m"], 2)
+    assert simple.fetch(topic, 2, 1).next_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "code"),
+    [
+        (("there", 0, 99), errors.OffsetOutOfRange, 1),
+        (("there", 9, 0), errors.UnknownTopicOrPartition, 3),
+        (("missing", 0, 0), errors.UnknownTopicOrPartition, 3),
+    ],
+)
+def test_errors_reach_the_caller_with_their_code(cluster, topic, simple, where, error, code):
+    name, partition, offset = where
+    name = topic if name == "there" else name
+    with pytest.raises(error) as raised:
+        simple.fetch(name, partition, offset)
+    assert (raised.value.code, raised.value.topic) == (code, name)
+
+
+def test_an_offset_out_of_range_says_where(cluster, topic, simple):
+    with pytest.raises(errors.OffsetOutOfRange) as raised:
+        simple.fetch(topic, 3, 5)
+    found = raised.value
+    assert (found.topic, found.partition, found.offset, found.broker) == (topic, 3, 5, cluster.leader(topic, 3))
+    assert found.api.startswith("Fetch v")
+
+
+def test_a_leader_that_moved_is_an_error_once(cluster, topic, simple):
+    in_partition(cluster, topic, 0, [b"m"])
+    before = cluster.leader(topic, 0)
+    assert simple.find_leader(topic, 0).id == before
+    simple.fetch(topic, 0, 0)
+    cluster.move_leader(topic, 0, 3 - before)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        simple.fetch(topic, 0, 0)
+    assert [m.value for m in simple.fetch(topic, 0, 0)] == [b"m"]
+    assert simple.find_leader(topic, 0).id == 3 - before
+
+
+def test_a_leader_that_is_killed_is_an_error_until_there_is_another():
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        in_partition(cluster, "t", 0, [b"m"])
+        with SimpleConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            consumer.fetch("t", 0, 0)
+            cluster.kill_broker(cluster.leader("t", 0))
+            with pytest.raises(errors.KafkaError) as raised:
+                consumer.fetch("t", 0, 0)
+            assert raised.value.retriable
+            for _ in range(1000):
+                try:
+                    found = consumer.fetch("t", 0, 0)
+                    break
+                except errors.KafkaError as error:
+                    assert error.retriable
+            assert [m.value for m in found] == [b"m"]
+
+
+def test_offsets_before_a_time(cluster, topic, simple):
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for n in range(10):
+            producer.send(topic, b"m", partition=0, timestamp_ms=1_000_000 + n)
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 2}).check()
+    ask = simple.get_offsets_before
+    assert ask(topic, 0, LATEST_TIME) == [10]
+    assert ask(topic, 0, LATEST_TIME, 5) == [10, 2]
+    assert ask(topic, 0, EARLIEST_TIME, 5) == [2]
+    assert ask(topic, 0, 1_000_006, 5) == [6, 2]
+    assert ask(topic, 0, 1_000_006) == [6]
+    assert ask(topic, 0, 2_000_000) == [10]
+    assert ask(topic, 1, LATEST_TIME, 5) == [0]
+
+
+@pytest.mark.parametrize("call", [("fetch", 0, -1), ("fetch", 0, 0, -1), ("get_offsets_before", 0, -3), ("get_offsets_before", 0, -1, 0)])
+def test_arguments_that_cannot_be(simple, topic, call):
+    name, *values = call
+    with pytest.raises(errors.UsageError):
+        getattr(simple, name)(topic, *values)
+
+
+# -- ConsumerConnector ----------------------------------------------------------------------------------------------------------------
+
+
+class Readers:
+    """A thread for each stream; what they read."""
+
+    def __init__(self, streams):
+        self.got = [[] for _ in streams]
+        self.changed = threading.Condition()
+        self.ended = []
+        self.threads = [threading.Thread(target=self._read, args=(n, stream)) for n, stream in enumerate(streams)]
+        for thread in self.threads:
+            thread.start()
+
+    def _read(self, number, stream):
+        for record in stream:
+            with self.changed:
+                self.got[number].append(record)
+                self.changed.notify_all()
+        with self.changed:
+            self.ended.append(number)
+
+    @property
+    def values(self):
+        return [record.value for got in self.got for record in got]
+
+    def wait_for(self, count):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.values) >= count, GUARD_S), Counter(self.values)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(GUARD_S)
+            assert not thread.is_alive()
+        assert sorted(self.ended) == list(range(len(self.threads)))
+
+
+def connector_of(cluster, group, **settings):
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "heartbeat_interval_ms": 50, **settings}
+    return ConsumerConnector(group_id=group, auto_offset_reset="smallest", **settings)
+
+
+def committed(cluster, group):
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        return sum(found.offset for found in admin.list_group_offsets(group).values())
+
+
+def test_the_streams_of_a_topic_share_its_partitions(cluster, topic):
+    values = fill(cluster, topic, 200)
+    connector = connector_of(cluster, f"g-{topic}")
+    streams = connector.create_message_streams({topic: 2})
+    assert [len(of) for of in streams.values()] == [2]
+    readers = Readers(streams[topic])
+    readers.wait_for(200)
+    shares = [set(), set()]
+    while len(values) < 100_000 and not all(shares):  # until the second stream is a member as well
+        first = len(values)
+        values += fill(cluster, topic, 40, first=first)
+        readers.wait_for(len(values))
+        shares = [{r.partition for r in got if int(r.value) >= first} for got in readers.got]
+    connector.shutdown()
+    readers.join()
+    assert Counter(readers.values) == Counter(values)
+    assert all(shares) and shares[0] | shares[1] == {0, 1, 2, 3}
+
+
+def test_each_topic_has_its_streams(cluster, topic):
+    other = next(names)
+    cluster.create_topic(other, partitions=2, replication_factor=1)
+    fill(cluster, topic, 50)
+    fill(cluster, other, 50, first=50)
+    connector = connector_of(cluster, f"g-{topic}")
+    streams = connector.create_message_streams({topic: 1, other: 2})
+    readers = Readers([*streams[topic], *streams[other]])
+    readers.wait_for(100)
+    connector.shutdown()
+    readers.join()
+    assert {r.topic for r in readers.got[0]} == {topic}
+    assert {r.topic for got in readers.got[1:] for r in got} == {other}
+
+
+def test_a_filter_reads_every_topic_that_matches(cluster, topic):
+    other = f"{topic}-too"
+    cluster.create_topic(other, partitions=1, replication_factor=1)
+    fill(cluster, topic, 20)
+    fill(cluster, other, 20, first=20)
+    connector = connector_of(cluster, f"g-{topic}")
+    readers = Readers(connector.create_message_streams_by_filter(f"{topic}(-too)?", 2))
+    readers.wait_for(40)
+    connector.shutdown()
+    readers.join()
+    assert Counter(readers.values) == Counter(b"%d" % n for n in range(40))
+
+
+def test_the_shutdown_commits_and_the_next_connector_goes_on(cluster, topic):
+    group = f"g-{topic}"
+    fill(cluster, topic, 60)
+    for first in (0, 60):
+        connector = connector_of(cluster, group, auto_commit_enable=True)
+        readers = Readers(connector.create_message_streams({topic: 2})[topic])
+        readers.wait_for(60)
+        connector.shutdown()
+        connector.shutdown()
+        readers.join()
+        assert Counter(readers.values) == Counter(b"%d" % n for n in range(first, first + 60))
+        assert committed(cluster, group) == first + 60
+        fill(cluster, topic, 60, first=first + 60)
+
+
+def test_without_auto_commit_offsets_are_committed_when_told(cluster, topic):
+    group = f"g-{topic}"
+    fill(cluster, topic, 60)
+    connector = connector_of(cluster, group, auto_commit_enable="false")
+    first, _ = connector.create_message_streams({topic: 2})[topic]  # the other one is not iterated, and so no member
+    readers = Readers([first])
+    readers.wait_for(60)
+    assert committed(cluster, group) == 0
+    connector.commit_offsets()
+    assert committed(cluster, group) == 60
+    fill(cluster, topic, 60, first=60)
+    readers.wait_for(120)
+    connector.shutdown()
+    readers.join()
+    assert committed(cluster, group) == 60
+
+
+def test_a_commit_covers_what_the_loop_was_given_and_no_more(cluster, topic):
+    group = f"g-{topic}"
+    in_partition(cluster, topic, 0, [b"%d" % n for n in range(10)])
+    with connector_of(cluster, group, auto_commit_enable=False) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        first = list(itertools.islice(stream, 3))
+        stream.commit()
+        assert committed(cluster, group) == 3
+        rest = list(itertools.islice(stream, 7))
+        assert [r.value for r in first + rest] == [b"%d" % n for n in range(10)]
+
+
+def test_a_stream_without_messages_times_out_and_goes_on(cluster, topic):
+    with connector_of(cluster, f"g-{topic}", consumer_timeout_ms=1) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        with pytest.raises(ConsumerTimeoutError, match="no message for 1 ms"):
+            list(stream)
+        fill(cluster, topic, 1)
+        found = []
+        for _ in range(10_000):
+            try:
+                found += itertools.islice(stream, 1)
+                break
+            except ConsumerTimeoutError:
+                continue
+        assert [r.value for r in found] == [b"0"]
+
+
+def test_streams_are_made_once(cluster, topic):
+    with connector_of(cluster, f"g-{topic}") as connector:
+        connector.create_message_streams({topic: 1})
+        with pytest.raises(errors.IllegalStateError, match="once"):
+            connector.create_message_streams({topic: 1})
+    with pytest.raises(errors.ClosedError):
+        connector_of_closed(cluster, topic).create_message_streams({topic: 1})
+
+
+def connector_of_closed(cluster, topic):
+    connector = connector_of(cluster, f"g-{topic}")
+    connector.shutdown()
+    return connector
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({}, "needs a group_id"),
+        ({"group_id": "g", "auto_commit_enable": True, "enable_auto_commit": True}, "given twice"),
+        ({"group_id": "g", "auto_offset_reset": "tiniest"}, "auto_offset_reset"),
+        ({"group_id": "g", "queued_max": 3}, "unknown setting"),
+    ],
+)
+def test_settings_of_a_connector_are_checked(cluster, settings, match):
+    with pytest.raises(errors.ConfigError, match=match):
+        ConsumerConnector(bootstrap_servers=cluster.bootstrap_servers, **settings).create_message_streams({"t": 1})
+
+
+def test_a_connector_takes_the_old_names(cluster, topic):
+    config = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": "g",
+        "auto.offset.reset": "smallest",
+        "auto.commit.enable": False,
+        "consumer.timeout.ms": 5,
+    }
+    with ConsumerConnector(config) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        found = stream._consumer.config
+        assert (found.auto_offset_reset, found.enable_auto_commit, found.auto_commit_interval_ms) == ("earliest", False, 60_000)
+        with pytest.raises(ConsumerTimeoutError):
+            next(iter(stream))
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "2"])
+def test_there_is_at_least_one_stream(cluster, topic, count):
+    with connector_of(cluster, "g") as connector, pytest.raises(errors.UsageError, match="at least one stream"):
+        connector.create_message_streams({topic: count})
