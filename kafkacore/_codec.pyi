@@ -5,7 +5,7 @@ import random
 from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from typing_extensions import Buffer as Buffer
 from kafkacore.errors import KafkaError
 from kafkacore.metadata import ClusterSnapshot
 from kafkacore.types import Node, ProducerRecord, RecordMetadata, TopicPartition
+
+_Class = TypeVar("_Class", bound=type)
 
 def crc32c(buffer: Buffer, value: int = 0) -> int: ...
 def crc32c_implementations() -> tuple[str, ...]: ...
@@ -568,6 +570,25 @@ class RecordFuture:
     def done(self) -> bool: ...
     def add_done_callback(self, fn: Callable[[RecordFuture], object]) -> None: ...
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
+
+def recastable(template: _Class) -> _Class: ...
+def recast_records(records: list[Any], wanted: type[ConsumerRecord]) -> None: ...
+
+class SendFace:
+    _core: ProducerCore | None
+    _future_type: type[RecordFuture]
+    def _append(
+        self, topic: str, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None
+    ) -> RecordFuture: ...
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Any: ...
 
 class ProducerBatch:
     def __init__(self, queue: PartitionQueue, buffer: PooledBuffer, nbytes: int, driver: Any, now_ms: int) -> None: ...

@@ -337,7 +337,6 @@ cdef _release_quietly(lock):
         pass
 
 
-@cython.final
 @cython.no_gc
 @cython.freelist(256)
 cdef class RecordFuture:

@@ -43,7 +43,6 @@ cdef RecordContext record_context(object topic, int32_t partition, int32_t leade
 cdef object _SAME = object()             # a field that `replace` leaves as it is
 
 
-@cython.final
 @cython.no_gc
 @cython.freelist(1024)
 cdef class ConsumerRecord:
@@ -114,25 +113,26 @@ cdef class ConsumerRecord:
         record.headers = self.headers if headers is _SAME else tuple(headers)
         return record
 
-    @cython.nonecheck(True)
-    cdef tuple _fields(self):
-        return (self.context.topic, self.context.partition, self.offset, self.timestamp_ms, self.context.timestamp_type,
-                self.key, self.value, self.headers, self.context.leader_epoch)
-
     def __eq__(self, other):
         if not isinstance(other, ConsumerRecord):
             return NotImplemented
-        return self._fields() == (<ConsumerRecord>other)._fields()
+        return record_fields(self) == record_fields(<ConsumerRecord>other)
 
     def __hash__(self):
-        return hash(self._fields())
+        return hash(record_fields(self))
 
     def __repr__(self):
         names = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch")
-        return f"ConsumerRecord({', '.join(f'{name}={value!r}' for name, value in zip(names, self._fields()))})"
+        return f"ConsumerRecord({', '.join(f'{name}={value!r}' for name, value in zip(names, record_fields(self)))})"
 
     def __reduce__(self):
-        return _record_of, self._fields()
+        return _record_of, record_fields(self)
+
+
+@cython.nonecheck(True)
+cdef tuple record_fields(ConsumerRecord r):   # no method: a method table would cost every record eight bytes
+    return (r.context.topic, r.context.partition, r.offset, r.timestamp_ms, r.context.timestamp_type, r.key, r.value, r.headers,
+            r.context.leader_epoch)
 
 
 def _record_of(topic, partition, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch):

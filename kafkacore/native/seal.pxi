@@ -2,7 +2,8 @@
 #
 # `cls.__new__(cls)` from outside would give an object without its state: pointers and counts that nothing has set. Within the extension
 # `X.__new__(X)` calls the allocation function of X itself and never reads the slot, so the slot can refuse everybody else at no cost. Their
-# subclasses would inherit it: only final classes belong here. Objects that callers do make are checked instead (`nonecheck` in _codec.pyx).
+# subclasses inherit it: only final classes belong here, and RecordFuture, whose subclasses have their objects from recast.pxi. Objects that
+# callers do make are checked instead (`nonecheck` in _codec.pyx).
 
 cdef extern from *:
     """
