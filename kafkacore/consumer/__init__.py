@@ -381,22 +381,26 @@ class KafkaConsumer:
         The position follows the loop record by record: leaving the loop and reading on loses and repeats nothing.
         """
         while True:
-            yield from self._next_chunk()
+            yield from self._next_chunk() or ()
             if self._driver.closed:
                 return
 
-    def _next_chunk(self) -> Iterator[ConsumerRecord]:
+    def _next_chunk(self, timeout: float | None = None) -> Iterator[ConsumerRecord] | None:
+        """What a loop over records goes on with; None when nothing came within `timeout` seconds."""
         with self._driver:
             found = self._unread.next()
             if found is not None:
                 self._loop.passed_by()
             while found is None:
                 try:
-                    self._begin_chunks(self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, None))
+                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, timeout)
+                    self._begin_chunks(polled)
                 except BaseException:
                     self._loop.give_back()
                     raise
                 found = self._unread.next()
+                if not polled and timeout is not None:
+                    return found
             return found
 
     def _begin_chunks(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> None:
