@@ -1,0 +1,1 @@
+"""Other clients' names over kafkacore: a program changes its imports. One package per client; what they share is in `settings`."""

@@ -1,0 +1,56 @@
+"""The same programs over kafka-python and over kafkacore.compat.kafka see the same."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore.testing import EmbeddedCluster
+from tests.compat.kafka_behaviour import CASES, Face
+
+pytest.importorskip("kafka", minversion="3.0")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500}) as started:
+        yield started
+
+
+def seen(case: Callable[[Face], Any], package: str, cluster: EmbeddedCluster) -> Any:
+    topic = f"{case.__name__.replace('_', '-')}-{'ours' if package.startswith('kafkacore') else 'real'}"
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, 2, 1)]).check()
+    face = Face(package, cluster.bootstrap_servers, topic)
+    try:
+        return plain(case(face), topic)
+    finally:
+        face.close()
+
+
+def plain(value: Any, topic: str) -> Any:
+    """Without the topic's own name."""
+    if isinstance(value, str):
+        return value.replace(topic, "TOPIC")
+    if isinstance(value, (list, tuple)):
+        return [plain(each, topic) for each in value]
+    if isinstance(value, dict):
+        return {plain(key, topic): plain(each, topic) for key, each in value.items()}
+    if isinstance(value, set):
+        return {str(plain(each, topic)) for each in value}
+    return value
+
+
+@pytest.mark.filterwarnings("ignore")  # kafka-python's own
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], cluster: EmbeddedCluster) -> None:
+    assert seen(case, "kafkacore.compat.kafka", cluster) == seen(case, "kafka", cluster)
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) >= 40

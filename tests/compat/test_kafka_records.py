@@ -1,0 +1,33 @@
+"""Records under kafka-python's names as values: they compare, are hashed and pickled."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from kafkacore._codec import ConsumerRecord, recast_records
+from kafkacore.compat.kafka.structs import ConsumerRecord as Shown
+from kafkacore.compat.kafka.structs import DeserializedRecord
+
+
+def shown(value: Any = b"v") -> Any:
+    made = ConsumerRecord(topic="t", partition=1, offset=2, timestamp_ms=3, key=b"k", value=value, headers=[("h", b"1")], leader_epoch=4)
+    records: list[Any] = [made]
+    recast_records(records, Shown)
+    return records[0]
+
+
+def test_a_shown_record_survives_pickling_and_compares() -> None:
+    records = [shown(), shown()]
+    copied = pickle.loads(pickle.dumps(records[0]))
+    assert copied == records[1] == tuple(records[0])
+    assert type(copied) is Shown
+    assert len({records[0], records[1], copied}) == 1
+    assert records[0] != shown(b"other")
+
+
+def test_a_deserialized_record_survives_pickling_with_its_sizes() -> None:
+    made = DeserializedRecord.of(shown(), "key", {"a": 1})
+    copied = pickle.loads(pickle.dumps(made))
+    assert (copied.key, copied.value, copied.serialized_key_size, copied.serialized_value_size) == ("key", {"a": 1}, 1, 1)
+    assert (copied.headers, copied.offset, copied == made) == ([("h", b"1")], 2, True)
