@@ -676,6 +676,66 @@ class ManyProgress:
     def offsets(self) -> NDArray[np.int64]: ...
     def partitions(self) -> NDArray[np.int32]: ...
 
+class ForeignRecord:
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    size_in_bytes: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    version: int
+    type: int
+    abort: bool
+    commit: bool
+    @property
+    def checksum(self) -> None: ...
+    def validate_crc(self) -> bool: ...
+
+class ForeignRecords:
+    def __init__(self, batch: Batch, corrupt: Callable[[str], Exception]) -> None: ...
+    def __iter__(self) -> ForeignRecords: ...
+    def __next__(self) -> ForeignRecord: ...
+
+class ForeignMetadata:
+    offset: int
+    size: int
+    timestamp: int
+    @property
+    def crc(self) -> None: ...
+
+class ForeignBatchBuilder:
+    CODEC_NONE: int
+    def __init__(
+        self,
+        magic: int,
+        compression_type: int,
+        is_transactional: bool,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        batch_size: int,
+    ) -> None: ...
+    def set_producer_state(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool | None = None
+    ) -> None: ...
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    def append(
+        self, offset: int, timestamp: int | None, key: Buffer | None, value: Buffer | None, headers: Any
+    ) -> ForeignMetadata | None: ...
+    def build(self) -> bytearray: ...
+    def size(self) -> int: ...
+    @staticmethod
+    def header_size_in_bytes() -> int: ...
+    @staticmethod
+    def size_in_bytes(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: Any) -> int: ...
+    @staticmethod
+    def size_of(key: Buffer | None, value: Buffer | None, headers: Any) -> int: ...
+    @staticmethod
+    def estimate_size_in_bytes(key: Buffer | None, value: Buffer | None, headers: Any) -> int: ...
+
 KEY_PLACES: dict[str, tuple[int, int]]
 
 class ProducerCore:

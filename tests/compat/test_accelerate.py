@@ -1,0 +1,234 @@
+"""kafka-python and aiokafka with kafkacore's record layer: the same bytes, records and errors, and all of it can be undone."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import aiokafka
+import kafka
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore._codec import ForeignBatchBuilder, ForeignRecords
+from kafkacore.compat.acceleration import PACKAGES, accelerate
+from kafkacore.errors import ConfigError
+from kafkacore.records import BatchBuilder, control_batch, read_batches
+from kafkacore.testing import EmbeddedCluster
+
+NAMES = tuple(PACKAGES)
+Bytes = st.none() | st.binary(max_size=300)
+Headers = st.lists(st.tuples(st.text(max_size=5), Bytes), max_size=3)
+Records = st.lists(st.tuples(st.integers(0, 2**41), Bytes, Bytes, Headers), min_size=1, max_size=20)
+FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "checksum")
+BATCH = (
+    "base_offset magic crc attributes last_offset_delta next_offset compression_type timestamp_type is_transactional is_control_batch "
+    "first_timestamp max_timestamp producer_id producer_epoch base_sequence"
+).split()
+
+
+def layer(package: str, name: str) -> Any:
+    """A name of a package's record layer, as it is now."""
+    return getattr(importlib.import_module(f"{package}.record.default_records"), name)
+
+
+THEIRS = {package: (layer(package, "DefaultRecordBatchBuilder"), layer(package, "DefaultRecordBatch")) for package in NAMES}
+
+
+def fields(record: Any) -> tuple[Any, ...]:
+    return tuple(getattr(record, name) for name in FIELDS)
+
+
+def built(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 20, last: int = 0) -> tuple[bytes, list[Any]]:
+    made = builder(2, codec, last, 77 if last else -1, 3 if last else -1, 9 if last else -1, limit)
+    said = [made.append(offset, *record) for offset, record in enumerate(records)]
+    assert made.size() >= 61
+    return bytes(made.build()), [None if one is None else (one.offset, one.size, one.timestamp, one.crc) for one in said]
+
+
+@pytest.mark.parametrize("package", NAMES)
+@given(records=Records, limit=st.integers(61, 2000), transactional=st.booleans())
+@settings(deadline=None)
+def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limit: int, transactional: bool) -> None:
+    theirs, _ = THEIRS[package]
+    expected, said = built(theirs, records, limit=limit, last=transactional)
+    found, ours_said = built(ForeignBatchBuilder, records, limit=limit, last=transactional)
+    full = ours_said.index(None) if None in ours_said else len(records)
+    assert ours_said[: full + 1] == said[: full + 1]
+    if full == len(records):
+        assert (found[:12], found[16:]) == (expected[:12], expected[16:])  # the leader epoch, which brokers fill in, may differ
+
+
+@pytest.mark.parametrize("package", NAMES)
+@given(records=Records, codec=st.integers(0, 4))
+@settings(deadline=None)
+def test_what_is_read_is_the_same(package: str, records: list[Any], codec: int) -> None:
+    data, _ = built(THEIRS[package][0], records, codec)
+    expected = THEIRS[package][1](data)
+    with accelerate(package):
+        found = layer(package, "DefaultRecordBatch")(data)
+    assert type(found) is not type(expected)
+    assert [getattr(found, name) for name in BATCH] == [getattr(expected, name) for name in BATCH]
+    assert found.validate_crc() is expected.validate_crc() is True
+    read, wanted = list(found), list(expected)
+    assert list(map(fields, read)) == list(map(fields, wanted))
+    if package == "kafka":
+        assert [record.size_in_bytes for record in read] == [record.size_in_bytes for record in wanted]
+        more = ("size_in_bytes", "leader_epoch", "last_offset", "has_sequence", "last_sequence", "records_count")
+        assert [getattr(found, name) for name in more] == [getattr(expected, name) for name in more]
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("package", NAMES)
+def test_the_package_reads_what_we_build(package: str, codec: int) -> None:
+    records = [(1_700_000_000_000 + i, b"k%d" % i, b"v" * 50, [("h", b"x")]) for i in range(30)]
+    data, _ = built(ForeignBatchBuilder, records, codec)
+    batch = THEIRS[package][1](data)
+    assert batch.compression_type == codec
+    assert batch.validate_crc()
+    assert [(r.timestamp, r.key, r.value, r.headers) for r in batch] == records
+
+
+@pytest.mark.parametrize("abort", [True, False])
+@pytest.mark.parametrize("package", NAMES)
+def test_control_batches(package: str, abort: bool) -> None:
+    data = bytes(control_batch(0 if abort else 1, producer_id=5, producer_epoch=1))
+    with accelerate(package):
+        batch = layer(package, "DefaultRecordBatch")(data)
+    assert batch.is_control_batch
+    record = next(batch)
+    assert record.key == next(THEIRS[package][1](data).__iter__()).key
+    assert (record.abort, record.commit, record.version, record.type) == (abort, not abort, 0, 0 if abort else 1)
+    with pytest.raises(StopIteration):
+        next(batch)
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_broken_batches_raise_the_packages_error(package: str) -> None:
+    errors = importlib.import_module(f"{package}.errors")
+    corrupt = errors.CorruptRecordError if package == "kafka" else errors.CorruptRecordException
+    data, _ = built(ForeignBatchBuilder, [(5, None, b"value", [])] * 3)
+    with accelerate(package):
+        batch = layer(package, "DefaultRecordBatch")
+        assert not batch(data[:-1] + b"!").validate_crc()
+        with pytest.raises(corrupt, match="record structure"):
+            list(batch(data[:61] + bytes(len(data) - 61)))
+        with pytest.raises(corrupt, match="record batch"):
+            batch(data[:40])
+        with pytest.raises(corrupt, match="record batch"):
+            batch(data[:57] + b"\xff\xff\xff\xff" + data[61:])
+
+
+def test_appending_refuses_what_the_packages_refuse() -> None:
+    for builder in (ForeignBatchBuilder, THEIRS["kafka"][0]):
+        made = builder(2, 0, False, -1, -1, -1, 1 << 20)
+        for bad in (("0", 5, None, b""), (0, 5.0, None, b""), (0, 5, "key", b""), (0, 5, None, "value")):
+            with pytest.raises(TypeError):
+                made.append(*bad, [])
+        assert made.append(0, None, bytearray(b"k"), memoryview(b"v"), []).timestamp > 1_600_000_000_000
+    made = ForeignBatchBuilder(2, 0, False, -1, -1, -1, 100)
+    made.set_producer_state(8, 2, 5, True)
+    assert (made.producer_id, made.producer_epoch, made.base_sequence) == (8, 2, 5)
+    made.append(0, 5, None, b"x", [])
+    (batch,) = read_batches(made.build())
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.is_transactional) == (8, 2, 5, True)
+
+
+@given(record=st.tuples(Bytes, Bytes, Headers))
+def test_sizes(record: Any) -> None:
+    theirs = THEIRS["kafka"][0]
+    assert ForeignBatchBuilder.size_of(*record) == theirs.size_of(*record)
+    assert ForeignBatchBuilder.estimate_size_in_bytes(*record) == theirs.estimate_size_in_bytes(*record)
+    assert ForeignBatchBuilder.header_size_in_bytes() == theirs.header_size_in_bytes() == 61
+
+
+def test_a_message_set_is_left_to_the_package() -> None:
+    builder = BatchBuilder(magic=1)
+    builder.append(b"old")
+    (message,) = read_batches(builder.build())
+    with pytest.raises(ValueError, match="message set"):
+        ForeignRecords(message, ValueError)
+    data = bytes(builder.build()) + built(ForeignBatchBuilder, [(5, None, b"new", [])])[0]
+    for package, module in (("kafka", "kafka.record.memory_records"), ("aiokafka", "aiokafka.consumer.fetcher")):
+        with accelerate(package):
+            records = importlib.import_module(module).MemoryRecords(data + b"cut off")
+        assert records.size_in_bytes() == len(data) + 7
+        values = []
+        while records.has_next():
+            values += [record.value for record in records.next_batch()]
+        assert values == [b"old", b"new"]
+        assert records.next_batch() is None
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_it_is_undone(package: str) -> None:
+    before = {(swap.module, swap.name): getattr(importlib.import_module(swap.module), swap.name) for swap in PACKAGES[package]()}
+    done = accelerate(package)
+    assert all(getattr(importlib.import_module(module), name) is not value for (module, name), value in before.items())
+    done.undo()
+    done.undo()
+    assert all(getattr(importlib.import_module(module), name) is value for (module, name), value in before.items())
+
+
+def test_a_package_that_is_not_known() -> None:
+    with pytest.raises(ConfigError, match="knows kafka and aiokafka, not 'pykafka'"):
+        accelerate("pykafka")
+
+
+def test_a_version_with_other_insides(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetcher = importlib.import_module("aiokafka.consumer.fetcher")
+    monkeypatch.delattr(fetcher, "MemoryRecords")
+    with pytest.raises(ConfigError, match=r"aiokafka cannot be accelerated: .*MemoryRecords"):
+        accelerate("aiokafka")
+    assert layer("aiokafka", "DefaultRecordBatchBuilder") is THEIRS["aiokafka"][0]
+
+
+# ---- the clients
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("sync", 1, 1), NewTopic("async", 1, 1)]).check()
+        yield cluster.bootstrap_servers
+
+
+def test_kafka_python_goes_on(servers: str) -> None:
+    with accelerate("kafka"):
+        for codec in (None, "gzip"):
+            producer = kafka.KafkaProducer(bootstrap_servers=servers, compression_type=codec)
+            for number in range(500):
+                producer.send("sync", b"v%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
+            producer.flush()
+            producer.close()
+        consumer = kafka.KafkaConsumer("sync", bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+        found = [next(consumer) for _ in range(1000)]
+        consumer.close()
+    expected = [(b"k", b"v%d" % number, [("h", b"x")], number) for number in range(500)] * 2
+    assert [(r.key, r.value, list(r.headers), r.timestamp) for r in found] == expected
+    assert [r.offset for r in found] == list(range(1000))
+
+
+def test_aiokafka_goes_on(servers: str) -> None:
+    async def use() -> list[Any]:
+        for transaction in (None, "x"):
+            async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id=transaction) as producer:
+                if transaction:
+                    await producer.begin_transaction()
+                for number in range(500):
+                    await producer.send("async", b"v%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
+                if transaction:
+                    await producer.commit_transaction()
+        settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        async with aiokafka.AIOKafkaConsumer("async", bootstrap_servers=servers, **settings) as consumer:
+            return [await asyncio.wait_for(consumer.getone(), 30) for _ in range(1000)]
+
+    with accelerate("aiokafka"):
+        found = asyncio.run(use())
+    expected = [(b"k", b"v%d" % number, [("h", b"x")], number) for number in range(500)] * 2
+    assert [(r.key, r.value, list(r.headers), r.timestamp) for r in found] == expected
