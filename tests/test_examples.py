@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
+import json
 import re
 import signal
 import sqlite3
@@ -13,6 +15,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -388,6 +391,64 @@ def test_members_of_the_group_hand_over_what_is_not_done(servers: str, topic: st
     done = Counter((p, offset) for p, offset, what in steps(first.lines + second.lines) if what == "done")
     assert done == {(p, offset): 1 for p in range(PARTITIONS) for offset in range(count // PARTITIONS)}
     assert committed(servers, topic) == dict.fromkeys(range(PARTITIONS), count // PARTITIONS)
+
+
+def test_faststream_commits_what_it_has_priced(servers: str, topic: str, start: Start) -> None:
+    pytest.importorskip("faststream.kafka")
+    prices = f"{topic}.results"
+    with KafkaAdminClient(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic(prices, PARTITIONS)]).check()
+    send(servers, topic, [json.dumps({"item": str(i)}) for i in range(200)])
+    with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as reader:
+        reader.assign([(prices, p) for p in range(PARTITIONS)])
+        seen = 0
+        for enough in (10, 200):
+            priced = start("faststream_orders.py", prices)
+            while seen < enough:
+                seen += sum(map(len, reader.poll(timeout=None).values()))
+            end(priced, signal.SIGTERM)
+            done = sum(committed(servers, "prices").values())
+            assert sum(map(len, results(servers, prices, done).values())) == done
+    found = [json.loads(value or b"") for values in results(servers, prices, 200).values() for value in values]
+    assert Counter(each["item"] for each in found) == Counter(map(str, range(200)))
+
+
+def test_the_broker_for_faststream(cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches both ways, single messages, a rebalance that is logged, what is refused."""
+    pytest.importorskip("faststream.kafka")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from faststream_orders import Broker
+
+    async def use() -> None:
+        broker = Broker(cluster.bootstrap_servers)
+        found = asyncio.Queue[Any]()
+
+        @broker.subscriber(topic, group_id=topic, batch=True, auto_offset_reset="earliest")
+        async def take(values: list[int]) -> None:
+            for value in values:
+                found.put_nowait(value)
+
+        single = broker.subscriber(f"{topic}-new", auto_offset_reset="earliest")
+        async with broker:
+            await broker.start()
+            assert await broker.ping(GUARD_S)
+            await broker.publish_batch(1, 2, topic=topic, partition=3)
+            await broker.publish(3, topic, key=b"k", timestamp_ms=7)
+            assert sorted([await found.get() for _ in range(3)]) == [1, 2, 3]
+            sent = await broker.publish("alone", f"{topic}-new", timestamp_ms=7, headers={"a": "b"})
+            message = await single.get_one(timeout=GUARD_S)
+            assert message is not None
+            raw = message.raw_message
+            assert (await message.decode(), raw.timestamp, raw.offset, message.headers["a"]) == ("alone", 7, sent.offset, "b")
+        with pytest.raises(TypeError, match="linger_ms"):
+            Broker(cluster.bootstrap_servers, linger_ms=5)
+        broker = Broker(cluster.bootstrap_servers)
+        broker.subscriber(topic, consumer_timeout_ms=300)
+        with pytest.raises(TypeError, match="consumer_timeout_ms"):
+            async with broker:
+                await broker.start()
+
+    asyncio.run(asyncio.wait_for(use(), GUARD_S))
 
 
 def test_every_example_is_in_the_list_and_says_what_it_shows() -> None:
