@@ -92,7 +92,7 @@ class ManyCall:
         error.appended = self.progress.done  # type: ignore[attr-defined]
         error.future = self.future()  # type: ignore[attr-defined]
         if isinstance(error, KafkaError):
-            error.message += f" ({self.progress.done:,} of {counted(self.count, 'record')} queued)"
+            error.message += f" ({self.progress.done:,} of {counted(self.count, 'record')} {'was' if self.count == 1 else 'were'} queued)"
 
 
 def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
