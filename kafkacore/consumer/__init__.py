@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, overload
 
@@ -19,13 +18,14 @@ from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.arguments import milliseconds, offset_of, partition_of
 from kafkacore.consumer.at_exit import open_members, warn_unclosed
 from kafkacore.consumer.batches import RecordBatches
-from kafkacore.consumer.chunks import Chunk, Chunks
+from kafkacore.consumer.chunks import Chunks
 from kafkacore.consumer.consumer_metrics import GroupCounts, lag_of, of_consumer, totals
 from kafkacore.consumer.deserializers import Deserializers
 from kafkacore.consumer.fetcher import Fetcher
 from kafkacore.consumer.group.engines import engines
 from kafkacore.consumer.group.listener import RebalanceListener
 from kafkacore.consumer.group.member import CommitCallback, GroupMember
+from kafkacore.consumer.handing import HandOut
 from kafkacore.consumer.health import ConsumerHealth, StallWatch, describe_partitions, held_back_problems
 from kafkacore.consumer.interceptors import ConsumerInterceptor, Interceptors
 from kafkacore.consumer.lookups import Lookups
@@ -126,8 +126,20 @@ class KafkaConsumer:
             self._group,
             isolation_level=self._isolation_level,
         )
-        self._deserializers = Deserializers(config.key_deserializer, config.value_deserializer, self._subscription, self._fetcher)
-        self._deserializes = bool(self._deserializers)
+        self._out = HandOut(
+            self._driver,
+            self._loop,
+            self._subscription,
+            fetcher,
+            unread,
+            Deserializers(config.key_deserializer, config.value_deserializer, self._subscription, fetcher),
+            self._interceptors,
+            config.max_poll_records,
+        )
+        self._next_chunk = self._out.next_chunk
+        # For asyncio, where no thread may wait: what is there already, or None.
+        self._await_records = self._out.await_records
+        self._take_records, self._take_batch, self._take_chunk = self._out.take_records, self._out.take_batch, self._out.take_chunk
         if topics:
             self.subscribe([*topics])  # type: ignore[list-item]
 
@@ -135,7 +147,7 @@ class KafkaConsumer:
         """The call before was interrupted: positions go back before what did not reach the caller, everything on its way starts over."""
         self._loop.give_back()
         if self._unread.going_back:
-            self._rewind(self._unread.going_back)
+            self._out.rewind(self._unread.going_back)
         self._fetcher.start_anew(client)
         self._positions.start_anew(client)
         if self._group is not None:
@@ -172,7 +184,7 @@ class KafkaConsumer:
             self.unsubscribe()
             return
         with self._driver:
-            self._rewind()
+            self._out.rewind()
             if isinstance(pattern, SubscriptionPattern):
                 self._topics.subscribe_broker_pattern(pattern.pattern)
             elif pattern is not None:
@@ -194,7 +206,7 @@ class KafkaConsumer:
         """
         tps = [partition_of(p) for p in partitions]
         with self._driver:
-            self._rewind()
+            self._out.rewind()
             if not tps:
                 self.unsubscribe()
                 return
@@ -205,7 +217,7 @@ class KafkaConsumer:
     def unsubscribe(self) -> None:
         """Reads nothing any more. A member commits what was processed, if it does so automatically, and leaves its group."""
         with self._driver:
-            self._rewind()
+            self._out.rewind()
             if self._group is not None:
                 self._group.refuse_inside_listener("unsubscribe")
                 self._fetcher.begin()
@@ -229,7 +241,7 @@ class KafkaConsumer:
         """Hands out nothing of these partitions until `resume`; they stay assigned."""
         with self._driver:
             tps = [self._assigned(p) for p in partitions]
-            self._rewind(tps)
+            self._out.rewind(tps)
             for tp in tps:
                 self._subscription.pause(tp)
 
@@ -272,24 +284,13 @@ class KafkaConsumer:
             errors.KafkaError: what a broker refused for good, a wrong password, ...
         """
         limit = self._limit(max_records)
-        return self._loop.hand_over(functools.partial(self._poll_records, limit, timeout))
+        return self._loop.hand_over(functools.partial(self._out.records, limit, timeout))
 
     def _limit(self, max_records: int | None) -> int:
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise errors.UsageError(f"max_records must be at least 1, not {limit}")
         return limit
-
-    def _poll_records(self, limit: int, timeout: float | None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        if self._unread.chunks:
-            self._rewind()
-        return self._handed(self._loop.wait(functools.partial(self._fetcher.collect, limit), {}, timeout))
-
-    def _handed(self, records: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records on their way to the caller."""
-        if records and self._deserializes:
-            records = self._deserializers.run(records)
-        return records if self._interceptors is None else self._interceptors.on_consume(records)
 
     def poll_batch(self, timeout: float | None = 0.0) -> RecordBatches:
         """Everything fetched so far, as columns; the cheapest way to read.
@@ -306,15 +307,7 @@ class KafkaConsumer:
         """
         if self._interceptors is not None:
             self._interceptors.check_columns()
-        return self._loop.hand_over(functools.partial(self._poll_columns, timeout))
-
-    def _poll_columns(self, timeout: float | None) -> RecordBatches:
-        if self._unread:
-            self._rewind()
-        return self._handed_columns(self._loop.wait(self._fetcher.collect_columns, [], timeout))
-
-    def _handed_columns(self, columns: list[RecordColumns]) -> RecordBatches:
-        return RecordBatches(columns) if self._interceptors is None else self._interceptors.on_consume_batch(columns)
+        return self._loop.hand_over(functools.partial(self._out.columns, timeout))
 
     def read_range(self, partition: tuple[str, int], start: int, end: int, timeout: float | None = None) -> Iterator[RecordColumns]:
         """A stretch of one partition, as columns; the partition is all that is assigned afterwards.
@@ -353,7 +346,7 @@ class KafkaConsumer:
         try:
             while position < end:
                 before = position
-                found, position = self._loop.hand_over(functools.partial(self._poll_up_to, tp, end, before, wait_s))
+                found, position = self._loop.hand_over(functools.partial(self._out.up_to, tp, end, before, wait_s))
                 if not found and position == before:
                     raise errors.KafkaTimeoutError(
                         f"nothing came for {wait_s:g} s", topic=tp[0], partition=tp[1], offset=position, attempts=self._driver.attempts()
@@ -362,18 +355,6 @@ class KafkaConsumer:
                 yield from columns if self._interceptors is None else self._interceptors.on_consume_batch(columns)
         finally:
             self._subscription.read_up_to(state, None)
-
-    def _poll_up_to(self, tp: TopicPartition, end: int, before: int, wait_s: float) -> tuple[list[Any], int]:
-        found: list[Any] = self._loop.wait(functools.partial(self._collect_up_to, tp, end, before), [], wait_s)
-        return found, self._subscription.state_of(tp).offset
-
-    def _collect_up_to(self, tp: TopicPartition, end: int, position: int) -> list[Any]:
-        """Columns, or [None] when the position moved over offsets without records. Nothing is fetched ahead once the end is reached."""
-        found: list[Any] = self._fetcher.collect_columns()
-        reached = self._subscription.state_of(tp).offset
-        if reached >= end:
-            self._subscription.pause(tp)
-        return found or ([None] if reached > position else [])
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Every record from here on, waiting for new ones; ends when the consumer is closed.
@@ -384,87 +365,6 @@ class KafkaConsumer:
             yield from self._next_chunk() or ()
             if self._driver.closed:
                 return
-
-    def _next_chunk(self, timeout: float | None = None) -> Iterator[ConsumerRecord] | None:
-        """What a loop over records goes on with; None when nothing came within `timeout` seconds."""
-        with self._driver:
-            found = self._unread.next()
-            if found is not None:
-                self._loop.passed_by()
-            while found is None:
-                try:
-                    polled = self._loop.wait(functools.partial(self._fetcher.collect, self.config.max_poll_records), {}, timeout)
-                    self._begin_chunks(polled)
-                except BaseException:
-                    self._loop.give_back()
-                    raise
-                found = self._unread.next()
-                if not polled and timeout is not None:
-                    return found
-            return found
-
-    def _begin_chunks(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> None:
-        """Gives records to the `for` loop."""
-        if polled and self._deserializes:
-            polled = self._deserializers.run(polled)
-        given = polled if self._interceptors is None else self._interceptors.on_consume(polled)
-        chunks = deque([Chunk(tp, records) for tp, records in given.items()])
-        self._unread.chunks, self._loop.in_hand = chunks, None
-        self._fetcher.begin()  # the chunks say where the loop stands
-
-    # -- reading where no thread may wait (asyncio): what is there already, or None ---------------------------------------------------
-
-    def _await_records(self, timeout: float | None) -> bool:
-        """Waits until there may be something to take; hands out nothing."""
-
-        def wait() -> bool:
-            found = self._loop.wait(self._fetcher.is_ready, False, timeout)
-            self._loop.in_hand = None
-            return found
-
-        return self._loop.hand_over(wait)
-
-    def _take_records(self, limit: int, waited: bool) -> dict[TopicPartition, list[ConsumerRecord]] | None:
-        def take() -> dict[TopicPartition, list[ConsumerRecord]] | None:
-            if self._unread.chunks:
-                self._rewind()
-            found = self._loop.at_once(lambda: self._fetcher.collect(limit), waited)
-            return None if found is None else self._handed(found)
-
-        return self._loop.hand_over(take)
-
-    def _take_batch(self, waited: bool) -> RecordBatches | None:
-        def take() -> RecordBatches | None:
-            if self._unread.chunks:
-                self._rewind()
-            found = self._loop.at_once(self._fetcher.collect_columns, waited)
-            return None if found is None else self._handed_columns(found)
-
-        return self._loop.hand_over(take)
-
-    def _take_chunk(self, waited: bool) -> Iterator[ConsumerRecord] | None:
-        with self._driver:
-            found = self._unread.next()
-            if found is None:
-                try:
-                    polled = self._loop.at_once(lambda: self._fetcher.collect(self.config.max_poll_records), waited)
-                    if polled is None:
-                        return None
-                    self._begin_chunks(polled)
-                except BaseException:
-                    self._loop.give_back()
-                    raise
-                found = self._unread.next()
-            return found
-
-    def _rewind(self, tps: Collection[TopicPartition] | None = None) -> None:
-        """Takes what a `for` loop was given but did not reach yet out of its hands, and moves the position back to it."""
-        back = self._unread.take_back(None if tps is None else frozenset(tps))
-        for tp, offset in back.items():
-            self._subscription.rewind(tp, offset)
-        if back:
-            self._fetcher.retain()
-        self._unread.going_back = {}
 
     # -- positions ----------------------------------------------------------------------------------------------------------------
 
@@ -480,7 +380,7 @@ class KafkaConsumer:
         found = offset_of(partition, offset)
         with self._driver:
             tp = self._assigned_after_metadata(partition)
-            self._rewind([tp])
+            self._out.rewind([tp])
             self._positions.seek(tp, found.offset, -1 if found.leader_epoch is None else found.leader_epoch)
             self._fetcher.retain()
 
@@ -501,7 +401,7 @@ class KafkaConsumer:
     def _seek_to(self, partitions: tuple[tuple[str, int], ...], strategy: ResetStrategy) -> None:
         with self._driver:
             tps = [self._assigned_after_metadata(p) for p in partitions] or [*self._subscription.partitions]
-            self._rewind(tps)
+            self._out.rewind(tps)
             for tp in tps:
                 self._subscription.request_reset(tp, strategy)
             self._fetcher.retain()
@@ -833,7 +733,7 @@ class KafkaConsumer:
                         self._fetcher.begin()
                     else:
                         self._fetcher.work_on(self._unread.being_worked_on())
-                self._rewind()
+                self._out.rewind()
                 self._unread.end()
                 if self._group is not None:
                     self._group.close(max(0, deadline_ms - now_ms))
