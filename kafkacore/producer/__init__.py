@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 import random
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Mapping
@@ -29,13 +28,11 @@ from kafkacore.errors import (
     DeliveryError,
     ForkedClientError,
     IllegalStateError,
-    KafkaError,
     KafkaTimeoutError,
     UnknownTopicOrPartition,
     UsageError,
 )
 from kafkacore.metadata import Metadata, TopicInfo
-from kafkacore.net.at_exit import AtExit
 from kafkacore.net.authentication import authenticators
 from kafkacore.net.block_end import CLOSE_S, close_timeout_s
 from kafkacore.net.client import NetworkClient
@@ -45,7 +42,9 @@ from kafkacore.net.selector import Selector
 from kafkacore.net.transport import SocketTransports
 from kafkacore.plurals import counted
 from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
+from kafkacore.producer.endings import close_sender, open_senders
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
+from kafkacore.producer.interceptors import Interceptors
 from kafkacore.producer.many_call import ManyCall
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
@@ -66,8 +65,6 @@ MADE = (
 )
 
 METADATA_MAX_IDLE_MS = 300_000
-ATEXIT_MAX_S = 10.0
-FORCED_CLOSE_S = 1.0
 BATCH_BYTES_MIN = 125                      # what a batch takes beside its records
 COMPRESSED_MANY_BYTES = 256 * 1024         # compressing more at once lets answers wait; and a codec may make a batch a little larger
 
@@ -155,7 +152,8 @@ class KafkaProducer(ProducerCore):
             engine=self._engine,
         )
         self._transaction_stats = TransactionStats()
-        self._interceptors = tuple(settings_.interceptors)
+        interceptors = Interceptors(settings_.interceptors)
+        self._intercept, self._not_queued = interceptors.on_send, interceptors.not_queued
         self._made: set[str] = set()
         self._topics_version = -1  # of the metadata that _update_topics has taken in
         self._partitioner = settings_.partitioner if callable(settings_.partitioner) else None
@@ -165,12 +163,12 @@ class KafkaProducer(ProducerCore):
         self._key_serializer, key_plain = _serializer(settings_.key_serializer)
         self._value_serializer, value_plain = _serializer(settings_.value_serializer)
         plain_choice = self._partitioner is None and not self._round_robin
-        plain = key_plain and value_plain and not self._interceptors
+        plain = key_plain and value_plain and not interceptors
         self._fast = plain and plain_choice
         # send_many appends columns as they are
         self._plain = plain and self._partitioner is None and self._value_serializer is None and self._key_serializer is None
         _producers.add(self)
-        _senders.add(self._sender)
+        open_senders.add(self._sender)
         self._sender.start()
         self._never_waits = False                         # of an asyncio producer: what would wait raises NotNow
         self._asked_again: set[tuple[str, int]] = set()
@@ -244,28 +242,6 @@ class KafkaProducer(ProducerCore):
             _codec.overlook(future)
         return future
 
-    def _intercept(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: int | None, timestamp_ms: int | None, on_delivery: Any
-    ) -> tuple[ProducerRecord, Any]:
-        """The record as the interceptors leave it, and the callback that serves them as well."""
-        if isinstance(topic, ProducerRecord):
-            record = topic
-        elif isinstance(topic, str):
-            record = ProducerRecord(topic, value, key, headers or (), partition, timestamp_ms)
-        else:
-            raise TypeError(f"topic must be a str or a ProducerRecord, not {type(topic).__name__}")
-        for interceptor in self._interceptors:
-            try:
-                changed = interceptor.on_send(record)
-            except Exception:
-                log.exception("on_send of %r failed; the record goes on as it was", interceptor)
-                continue
-            if isinstance(changed, ProducerRecord):
-                record = changed
-            else:
-                log.error("on_send of %r returned %r, no ProducerRecord; the record goes on as it was", interceptor, changed)
-        return record, on_delivery if not self._interceptors else self._acknowledge(on_delivery)
-
     def _prepare(self, queue: TopicQueue, record: ProducerRecord, callback: Any, waited_ms: int) -> Callable[[], RecordFuture]:
         """Chooses the partition and serializes; what it returns appends."""
         partition = record.partition
@@ -278,19 +254,6 @@ class KafkaProducer(ProducerCore):
         return functools.partial(
             self._append_serialized, queue, value, key, record.headers or None, partition, record.timestamp_ms, callback, waited_ms
         )
-
-    def _not_queued(self, error: Exception) -> None:
-        for interceptor in self._interceptors:
-            _notify(interceptor, None, error)
-
-    def _acknowledge(self, on_delivery: Callable[[Any, Any], object] | None) -> Callable[[Any, Any], None]:
-        def acknowledged(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-            for interceptor in self._interceptors:
-                _notify(interceptor, metadata, error)
-            if on_delivery is not None:
-                on_delivery(metadata, error)
-
-        return acknowledged
 
     def _next_in_turn(self, queue: TopicQueue) -> int:
         available = queue.available(self._metadata.snapshot)
@@ -672,7 +635,7 @@ class KafkaProducer(ProducerCore):
         closed, self._closed, self._fast = self._closed, True, False
         if closed or os.getpid() != self._pid:
             return False
-        _close_sender(self._sender, self.config.delivery_timeout_ms / 1000 if timeout is None else timeout)
+        close_sender(self._sender, self.config.delivery_timeout_ms / 1000 if timeout is None else timeout)
         return True
 
     def __reduce__(self) -> Never:
@@ -798,13 +761,6 @@ def _serialize(serializer: Any, topic: str, value: Any) -> Any:
     return serializer.serialize(topic, value) if hasattr(serializer, "serialize") else serializer(value)
 
 
-def _notify(interceptor: Any, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-    try:
-        interceptor.on_acknowledgement(metadata, error)
-    except Exception:
-        log.exception("on_acknowledgement of %r failed", interceptor)
-
-
 def _update_topics(producer: KafkaProducer | None) -> None:
     """Takes in what became of known topics: partitions added, or a new topic under the old name."""
     if producer is None:
@@ -830,39 +786,10 @@ def _follow(queue: TopicQueue, info: TopicInfo | None) -> None:
     queue.topic_id = info.topic_id
 
 
-def _close_sender(sender: Sender, timeout_s: float) -> None:
-    sender.initiate_close(force=timeout_s <= 0)
-    if sender.in_io_thread:
-        return                                            # in a callback: the thread ends after it
-    try:
-        if not sender.join(min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
-            sender.initiate_close(force=True)
-            if not sender.join(FORCED_CLOSE_S):
-                log.error("the producer's thread did not end within %.0f s; it is left behind", FORCED_CLOSE_S)
-    finally:
-        _senders.discard(sender)
-
-
-def _at_exit(senders: list[Sender]) -> None:
-    """Delivers what programs left queued, within a bound, and says loudly what was lost."""
-    for sender in senders:
-        before = sender.counters["failed_records"]
-        unfinished = sum(batch.count for batch in sender.accumulator.incomplete())
-        _close_sender(sender, min(ATEXIT_MAX_S, sender.config.delivery_timeout_ms / 1000))
-        lost = sender.counters["failed_records"] - before
-        if lost:
-            log.warning(
-                "%d of %d records still queued at exit were LOST: call producer.flush() or close() before the program ends",
-                lost,
-                unfinished,
-            )
-
-
 def _after_fork_in_child() -> None:
     for producer in list(_producers):
         producer._fast = False
 
 
-_senders = AtExit(_at_exit)  # each lives as long as its thread
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

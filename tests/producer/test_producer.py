@@ -467,7 +467,8 @@ def test_exit_delivers_or_says_loudly_what_was_lost(cluster: Any, unreachable: s
         import logging, sys
         logging.basicConfig(level=logging.WARNING)
         import kafkacore.producer as producer
-        producer.ATEXIT_MAX_S = 0.3
+        from kafkacore.producer import endings
+        endings.ATEXIT_MAX_S = 0.3
         p = producer.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
         p.partitions_for("exit")
         if sys.argv[2] == "lost":

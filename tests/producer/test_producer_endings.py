@@ -189,7 +189,8 @@ def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
         """
         import sys, threading
         import kafkacore.producer as module
-        module.ATEXIT_MAX_S = 5
+        from kafkacore.producer import endings
+        endings.ATEXIT_MAX_S = 5
         producers = [module.KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=1) for _ in range(4)]
         started = [threading.Event() for _ in producers]
         def run(p, started):
