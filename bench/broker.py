@@ -243,7 +243,7 @@ def latency(brokers: Brokers, rounds: int, records: int) -> list[Table]:
 
 
 def idle(brokers: Brokers, rounds: int, records: int) -> list[Table]:
-    """Nobody is connected, and what the load left to be done is done."""
+    """No client is connected, and the work that the load left behind is done."""
     progress("settling")
     time.sleep(SETTLE_SECONDS)
     before = {name: cpu_s(broker) for name, broker in brokers.items()}

@@ -52,7 +52,7 @@ class Process:
         self._process.stdin.flush()
 
     def wait(self) -> None:
-        """Waits for the line that it prints when it has begun, or has written."""
+        """Waits for the line that it prints when it has started, or has written."""
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             raise SystemExit(f"a process of members ended with status {self._process.wait()}")

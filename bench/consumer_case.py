@@ -176,7 +176,7 @@ def kafka_python_poll(servers: str, topic: str, group: str, reading: Reading) ->
 
 
 def by_polls(size: int) -> Callable[[str, str, str, Reading], dict[str, float]]:
-    """Polls for so few records that the call is what they cost; 0 stands for a `for` loop. Without a group where its name is empty."""
+    """Polls for so few records that the call is what they cost; 0 means a `for` loop. Without a group where its name is empty."""
 
     def read(servers: str, topic: str, group: str, reading: Reading) -> dict[str, float]:
         from kafkacore import KafkaConsumer

@@ -67,7 +67,7 @@ READING_TABLES = {
 
 def run_case(name: str, broker: NullBroker, records: int, size: int) -> dict[str, float]:
     """One case in a fresh process."""
-    # numpy's BLAS starts a thread per processor that spins for a while and would be charged to whoever is measured
+    # numpy's BLAS starts a thread per processor that spins for a while and would be charged to the client that is measured
     environment = {**os.environ, "NULLBROKER_PID": str(broker.pid), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(CASE), name, broker.address, str(records), str(size)],
@@ -162,7 +162,7 @@ def waiting(broker: NullBroker, rounds: int, sends: int = 2000) -> list[Table]:
 
 
 def memory(broker: NullBroker, rounds: int) -> list[Table]:
-    """Resident bytes per queued record, the broker stopped meanwhile."""
+    """Resident bytes per queued record, while the broker is stopped."""
     used: dict[str, list[float]] = {"kafkacore": [], "confluent": []}
     for _ in range(rounds):
         for client, figures in used.items():

@@ -1,4 +1,4 @@
-"""CPU time and wake-ups of a group member that nobody polls, and of one that waits in poll, per protocol.
+"""CPU time and wake-ups of a group member that is not polled, and of one that waits in poll, per protocol.
 
     python bench/idle_member.py [SECONDS]
 

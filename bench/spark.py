@@ -152,7 +152,7 @@ class Bench:
         return name
 
     def emptied(self, topics: list[str]) -> None:
-        """Their files are gone in a second. A log that only grows takes memory which the machine must get first, at a cost that varies."""
+        """Their files go in a second. A log that only grows takes memory which the machine must get first, at a cost that varies."""
         with KafkaAdminClient(bootstrap_servers=self.servers) as admin:
             admin.delete_records({(topic, partition): -1 for topic in topics for partition in range(PARTITIONS)}).check()
         time.sleep(2 * CHECK_INTERVAL_MS / 1000)
@@ -394,7 +394,7 @@ STARTED = time.monotonic()
 
 
 def progress(text: str) -> None:
-    """A line per step, with the seconds since the start: a whole run takes long enough for somebody to wonder."""
+    """A line per step, with the seconds since the start: a whole run takes long enough to make one wonder."""
     print(f"{time.monotonic() - STARTED:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 

@@ -55,8 +55,8 @@ cdef class PoolWaiter:
 cdef class BufferPool:
     """`buffer_memory` bytes for records: buffers of one size are kept and reused as they are, other sizes are only counted.
 
-    Memory goes to waiters strictly first come, first served. Whoever frees memory grants it to the first waiter piece by piece and wakes
-    it only when it has all it needs, so nobody wakes up in vain. An invariant holds between any two calls:
+    Memory goes to waiters strictly first come, first served. A thread that frees memory grants it to the first waiter piece by piece and wakes
+    it only when it has all it needs, so no thread wakes up for nothing. An invariant holds between any two calls:
     unallocated + free buffers + grants of waiters + allocated == total.
 
     There is no lock, by rule 1; and since compiled code takes no signals, Ctrl+C comes only while a thread waits, never between two steps.
@@ -97,7 +97,7 @@ cdef class BufferPool:
         Args:
             nbytes: size; exactly this much is accounted.
             max_block_ms: how long to wait.
-            before_wait: called once when a wait is needed (after queueing), to hurry whoever can free memory.
+            before_wait: called once when a wait is needed (after queueing), to hurry the Sender, which can free memory.
 
         Returns:
             A buffer of nbytes bytes holding whatever was there before.
@@ -220,13 +220,13 @@ cdef class BufferPool:
         return self.distribute()
 
     cdef PooledBuffer take_kept(self):
-        """A kept buffer; None when there is none or somebody waits already."""
+        """A kept buffer; None when there is none, or a thread waits already."""
         if self._closed or self._waiters or not self._free:
             return None
         return <PooledBuffer> self._free.pop()
 
     cpdef deallocate(self, PooledBuffer buffer, Py_ssize_t nbytes):
-        """Returns a buffer nobody reads or writes any more.
+        """Returns a buffer that is no longer read or written.
 
         Args:
             buffer: as allocated.
@@ -378,7 +378,7 @@ cdef class AccumulatorCore:
             raise
 
     cdef bint roll_kept(self, TopicQueue queue, PartitionQueue chosen, Py_ssize_t record_bytes, int64_t now_ms) except -1:
-        """`roll` with a kept buffer; False when the general way is needed (which may begin anew)."""
+        """`roll` with a kept buffer; False when the general way is needed (which may start again)."""
         cdef PartitionQueue target
         cdef PooledBuffer buffer
         if self._closed or record_bytes + BATCH_BYTES_MIN > self.batch_size or self.pool.pooled_bytes != self.batch_size:
@@ -506,7 +506,7 @@ cdef class AccumulatorCore:
         return True
 
     def awake(self):
-        """The driver's wait is over."""
+        """The driver no longer waits."""
         self.poll_until_ms = AWAKE
 
     def disturb(self, int64_t deadline_ms):
@@ -521,7 +521,7 @@ cdef class AccumulatorCore:
         self.poll_until_ms = AWAKE
         return 1 if until_ms == LOOKING else 2
 
-    # ---- whoever drives the I/O
+    # ---- the thread that drives the I/O
 
     def ready(self, snapshot, int64_t now_ms):
         """Looks at the partitions that have batches.

@@ -137,7 +137,7 @@ cdef Py_ssize_t pool_age(int64_t now_ms) noexcept:
 cdef class ReceiveMemory:
     """How much the frames of a selector's connections may hold together: queued.max.request.bytes.
 
-    A frame is counted with the size it announces, from its first byte until the last view of it is gone. While `limit_bytes` or more are
+    A frame is counted with the size it announces, from its first byte until the last view of it is released. While `limit_bytes` or more are
     counted, no connection begins another frame; one that begins may go beyond, or large frames would never get their turn.
 
     Args:
@@ -196,7 +196,7 @@ cdef class PooledBuffer:
             self.memory.used_bytes -= self.counted
 
     cdef void count(self, ReceiveMemory memory, Py_ssize_t nbytes) noexcept:
-        """Counts nbytes until this buffer is gone."""
+        """Counts nbytes until this buffer is freed."""
         self.memory = memory
         self.counted = nbytes
         memory.used_bytes += nbytes

@@ -3,7 +3,7 @@
 # Frame layout (both directions): int32 size, big-endian | size bytes of payload
 #
 # A channel over a plain, non-blocking socket (`plain_fd`) makes its system calls from here; any other transport is asked through its methods.
-# `plain_fd` is forgotten when the channel is closed, for the descriptor may then be somebody else's.
+# `plain_fd` is forgotten when the channel is closed, for the descriptor may then be another file's.
 
 from kafkacore.errors import DisconnectError, IllegalStateError
 
@@ -83,7 +83,7 @@ cdef class FrameReader:
 
     @property
     def partial(self):
-        """True when the stream stands in the middle of a frame."""
+        """True when the stream is in the middle of a frame."""
         return self.body is not None or self.end > self.start
 
     def target(self):
@@ -197,7 +197,7 @@ cdef class NetworkSend:
     Args:
         destination: Connection id.
         buffers: Complete frame, size included, as bytes-likes.
-        await_completion: False when nobody waits to hear that the frame is written (a response will tell); the selector then need
+        await_completion: False when no caller waits until the frame is written (a response will tell); the selector then need
             not return early from a poll only to report it.
 
     Attributes:
@@ -265,7 +265,7 @@ cdef class ChannelCore:
     cdef public int64_t served
     cdef public int plain_fd
     cdef public bint half_duplex               # not read while a frame is being written
-    cdef public bint held                      # something came meanwhile, and the poller was told not to say so again
+    cdef public bint held                      # something came in between, and the poller was told not to say so again
     cdef readonly int low_water_bytes          # what is to be there before the poller says so (SO_RCVLOWAT); 0 for anything
 
     def __cinit__(self, *args, **kwargs):

@@ -1,4 +1,4 @@
-# The network client's way of a request, compiled base of net/client.py: from `send` over the selector to the callback. Its rules are told
+# A request's path through the network client, compiled base of net/client.py: from `send` over the selector to the callback. Its rules are told
 # there; connecting, versions, metadata and everything that goes wrong stay in Python.
 
 from collections import deque as _request_deque
@@ -209,7 +209,7 @@ cdef class InFlightRequests:
         return request
 
     def complete_send(self, NetworkSend send not None):
-        """Removes and returns the request whose frame is `send`, wherever it stands in its queue."""
+        """Removes and returns the request whose frame is `send`, wherever it is in its queue."""
         cdef ClientRequest request
         queue = self.queues.get(send.destination)
         for request in queue or ():

@@ -173,7 +173,7 @@ cdef class FetchQueue:
         cdef CompletedFetch fetch
         return list(dict.fromkeys([*[fetch.state for fetch in self._fetches()], *self.parked, *[fetch.state for fetch in self.later]]))
 
-    # -- what has to be looked at
+    # -- partitions to look at
 
     def note_touched(self, touched not None):
         """Notes partitions that the application or metadata have changed.
@@ -224,7 +224,7 @@ cdef class FetchQueue:
             self.run_ahead(False)
 
     cpdef release(self, CompletedFetch fetch):
-        """Holds an answer no longer: it was read to its end, or nobody wants it."""
+        """Holds an answer no longer: it was read to its end, or is not wanted."""
         cdef PartitionState state = fetch.state
         cdef list held = state.held
         if held and held[0] is fetch:

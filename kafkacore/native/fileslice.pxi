@@ -2,8 +2,8 @@
 #
 # Rules:
 #  1. A slice names bytes that never change: a log's, below its end. A file that got shorter all the same ends the connection with
-#     KafkaStorage: the frame's size has been promised, and nothing else may stand in for the missing bytes.
-#  2. A slice keeps its owner, and a SharedFile its descriptor until the last slice is gone, closed or not. A deleted file's bytes stay
+#     KafkaStorage: the frame's size has been promised, and nothing else may replace the missing bytes.
+#  2. A slice keeps its owner, and a SharedFile its descriptor until the last slice is freed, closed or not. A deleted file's bytes stay
 #     readable as long. Of any other owner `fileno()` is asked at each use, so a descriptor that was closed is never used.
 #  3. File pages may have to come from a disk. A system call on pages that are in memory keeps the GIL, as everywhere in sock.pxi; one that
 #     would wait for the disk drops it. Asked once for what one call is to move, though the socket may take it in several.
@@ -80,7 +80,7 @@ cdef enum:
 
 @cython.final
 cdef class SharedFile:
-    """A descriptor that stays open until it is closed and the last slice of it is gone.
+    """A descriptor that stays open until it is closed and its last slice is freed.
 
     Args:
         fd: an open, readable file; it belongs to this object from now on.
@@ -118,7 +118,7 @@ cdef class SharedFile:
 
     cdef void release(self) noexcept:
         if self.closing and self.slices == 0 and self.fd >= 0:
-            c_close(self.fd)                    # what was written through it is somebody else's to flush: an error here says nothing
+            c_close(self.fd)                    # what was written through it is flushed by its writer: an error here says nothing
             self.fd = -1
 
     def __dealloc__(self):

@@ -39,7 +39,7 @@ def json_columns(values, tuple names, str kinds):
 
     Returns:
         For each field how many nulls there are and its Arrow buffers (validity or None; for strings offsets; data); and a bitmap of the
-        values that are rows of nulls here because somebody else has to look at them, or None if there is none.
+        values that are rows of nulls here because another reader must look at them, or None if there is none.
 
     Raises:
         TypeError: the values are something else.

@@ -4,7 +4,7 @@
 #   | timestamp i64 (magic 1 only) | key length i32, key | value length i32, value.
 # A compressed set is one wrapper message whose value is the compressed set. The wrapper has the offset of its last message.
 # Odd rules: inner offsets are absolute in magic 0 and relative (0, 1, ..) in magic 1; a magic 1 wrapper with log append time
-# gives its timestamp to all inside; LZ4 of magic 0 has a header checksum over the wrong bytes (KIP-57, mended by compress.py).
+# gives its timestamp to all inside; LZ4 of magic 0 has a header checksum over the wrong bytes (KIP-57, fixed by compress.py).
 
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ

@@ -5,7 +5,7 @@
 #   LogDirCore        base of LogDir: whether the directory still works
 #   LogCore           base of Log: `append` and `read`, and the offsets
 #
-# Rule: what is rare (a new segment, a batch that is stamped anew, a segment that was opened at the start, an error) is asked of the Python
+# Rule: what is rare (a new segment, a batch with a new timestamp, a segment that was opened at the start, an error) is asked of the Python
 # half by its methods, so that there is one way to do it. Settings are copied from the configuration when that is set.
 
 from cpython cimport array as c_array

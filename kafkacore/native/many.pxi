@@ -63,7 +63,7 @@ cdef class ManyProgress:
             self.used = slot + 1
 
     cdef int unused(self, int32_t slot) except -1:
-        """The batch took nothing: nobody waits for its delivery, if it was not listed before."""
+        """The batch took nothing: no future waits for its delivery, if it was not listed before."""
         if slot >= self.used:
             (<Delivery> self.deliveries.pop()).many_token = 0
         return 0
@@ -72,7 +72,7 @@ cdef class ManyProgress:
         return self.done if run == self.count - 1 else self.runs[run + 1].first
 
     def observe(self):
-        """Tells the deliveries that somebody looks at these records' outcome."""
+        """Notes in the deliveries that the caller looks at these records' outcome."""
         cdef Py_ssize_t run
         for run in range(self.count):
             (<Delivery> self.deliveries[self.runs[run].slot]).looked_at += <int32_t> (self.end_of(run) - self.runs[run].first)

@@ -62,7 +62,7 @@ cdef class PartitionState:
     cdef public list held
     cdef public FetchRow row
     cdef public object placed_by
-    cdef list noted_in                     # the list of stale partitions that it stands in
+    cdef list noted_in                     # the list of stale partitions that it is in
     cdef public bytes topic_id
     cdef public int64_t high_watermark
     cdef public int64_t last_stable_offset

@@ -8,7 +8,7 @@
 #     room before every store, so a list that changes between the passes ends in UsageError and never in an overrun.
 #  4. Record bytes are not copied: encode cuts the block around them and returns a gather list, decode returns a memoryview. What is to be
 #     encoded may lie in a file (FileSlice): it is counted and referenced, never read here.
-#  5. Where a message has as many structs as a client has partitions, PlanRows may stand for the list of them (plan_rows.pxi): the walk is
+#  5. Where a message has as many structs as a client has partitions, PlanRows may replace the list of them (plan_rows.pxi): the walk is
 #     the same, with the fields of a row in an array in place of a tuple.
 #  6. Walk.steps holds (field, index) per level. Entering a field costs two stores; the path is spelled out only when something fails.
 #

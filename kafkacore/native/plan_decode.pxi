@@ -349,7 +349,7 @@ cdef int walk_skip_struct(PlanCode* code, PlanWalk* w, int level, PlanCell* cell
 
 
 def skip_tagged_fields(buffer, Py_ssize_t offset):
-    """Where the bytes after a tagged section begin: headers carry tagged fields that nobody reads.
+    """Where the bytes after a tagged section begin: headers carry tagged fields that are not read.
 
     Raises:
         CorruptDataError: The section is not well-formed.

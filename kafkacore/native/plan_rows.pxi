@@ -1,6 +1,6 @@
-# What stands in a message that is to be encoded for structs that are not made.
+# What replaces structs in a message that is to be encoded: none are made.
 #
-# NumberRow: a request may name thousands of partitions that differ in a few numbers. A row stands in a message for such a struct: it keeps the
+# NumberRow: a request may name thousands of partitions that differ in a few numbers. A row is in a message for such a struct: it keeps the
 # numbers that vary, every other field has its default. Which bytes they become is known to the plan alone, so a row is written in every version
 # that the struct has.
 #

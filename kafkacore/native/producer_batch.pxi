@@ -1,4 +1,4 @@
-# A producer's batch while it is filled and sent, and the queues it stands in. The rules are told in append.pxi.
+# A producer's batch while it is filled and sent, and the queues it is in. The rules are in append.pxi.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 

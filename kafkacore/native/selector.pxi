@@ -117,7 +117,7 @@ cdef class SelectorCore:
                 timeout_ms = -1
             if self.turn(<int> max(timeout_ms, -1)) or not again or timeout_ms == 0:
                 return
-            # Parts of frames moved and nothing is to be told.
+            # Parts of frames moved and there is nothing to report.
             now = self.now_ms
             timeout_ms = -1 if until_ms == LOOKING else max(until_ms - now, 0)
 

@@ -1,5 +1,5 @@
 # One pass of the producer's I/O, compiled bases of producer/sender.py and producer/txn.py, which tell the rules: what may leave, who drives,
-# how sequence numbers are given. Everything that goes wrong is settled there; here is the way of a batch that goes well.
+# how sequence numbers are given. Everything that goes wrong is settled there; here is the path of a batch that goes well.
 
 from libc.stdint cimport int16_t
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -558,14 +558,14 @@ cdef class SenderCore:
         return self._owner is not None and self._owner == PyThread_get_thread_ident()
 
     def wait(self, Delivery delivery not None, timeout):
-        """Waits until a delivery is finished, driving the I/O if nobody else does.
+        """Waits until a delivery is finished, driving the I/O if no other thread does.
 
         Args:
             delivery: what to wait for.
             timeout: seconds, None = no limit.
 
         Raises:
-            KafkaTimeoutError: the time is over.
+            KafkaTimeoutError: the time has passed.
             IllegalStateError: called from a delivery callback.
             ForkedClientError: called in a child process.
         """
@@ -628,7 +628,7 @@ cdef class SenderCore:
         return 0
 
     cdef bint drive(self, Delivery delivery, int64_t deadline_ms) except -1:
-        """Makes passes until the delivery is finished or its time is over (`_io` held); False when a forced close cut that short."""
+        """Makes passes until the delivery is finished or its time has passed (`_io` held); False when a forced close cut that short."""
         cdef int64_t now_ms
         self._owner = PyThread_get_thread_ident()
         self._awaited = delivery
@@ -648,7 +648,7 @@ cdef class SenderCore:
         return delivery.state == DELIVERY_FINISHED
 
     cdef int put_in_order(self, error) except -1:
-        """After an error that goes on to whoever drives."""
+        """After an error that is raised to the driving caller."""
         self._disorder = True
         while self._disorder:
             try:
@@ -691,7 +691,7 @@ cdef class SenderCore:
         self._callers.remove(gate)
 
     cpdef _leave(self):
-        """After `_io` was released (or not needed): sees to it that somebody goes on."""
+        """After `_io` was released (or not needed): makes sure that a thread goes on."""
         if self._io.locked():
             return
         if self._callers:

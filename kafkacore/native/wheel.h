@@ -3,7 +3,7 @@
  *   slab     nodes[0..used)   32 bytes each, linked by index, so that the slab may move when it grows
  *   level l  `size` sentinels in the slab, one a bucket: a ring of the nodes whose expiration falls into its tick
  *   heap     buckets that hold something, by the expiration of the bucket: the delay queue that drives the clock
- *   current  a ring of nodes whose tick has begun but whose time has not come; with ticks of 1 there are none
+ *   current  a ring of nodes whose tick has started but whose time has not come; with ticks of 1 there are none
  *   due      two rings of nodes whose time has come, waiting to be taken: those with a payload, those without
  *
  * Level 0 has ticks of tick_ms and covers `size` of them; each level above is `size` times coarser and is made when first needed. A node
@@ -17,7 +17,7 @@
  * Rules:
  * 1. An index is valid while it is below `used`; a handle while its generation is that of its node, too.
  * 2. A bucket is in the heap exactly while its expiration is not KW_IDLE: while it holds nodes of that tick, or held some until they were
- *    cancelled and nobody has looked since.
+ *    cancelled and not looked at since.
  * 3. Never early: a node reaches `due` only when the time is at or beyond its expiration; from `current` when its tick ends.
  * 4. The clocks never pass a bucket without emptying it: its next round would have another expiration.
  *

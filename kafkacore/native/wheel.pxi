@@ -201,7 +201,7 @@ cdef class TimingWheel(TaskStore):
     # ---- adding ------------------------------------------------------------------------------------------------------------------
 
     def add(self, TimerTaskEntry entry not None):
-        """Takes an entry in; one that stands in another list or wheel leaves it.
+        """Takes an entry in; one that is in another list or wheel leaves it.
 
         Returns:
             False, and the entry is not kept, when its task was cancelled or its time is within the current tick or past.
@@ -292,7 +292,7 @@ cdef class TimingWheel(TaskStore):
         return self.cancel_c(handle)
 
     def cancel_many(self, handles, /):
-        """Takes many timers out; handles of timers that are gone are passed over.
+        """Takes many timers out; handles of timers that have ended are skipped.
 
         Args:
             handles: int64 array, as from `add_many` and `call_at`.
@@ -343,7 +343,7 @@ cdef class TimingWheel(TaskStore):
         return task
 
     cdef Py_ssize_t pop_into(self, int64_t now_ms, object ready) except -1:
-        """As `pop_expired`, appending to `ready`: whoever is interrupted here, or right after, finds every task there or in the wheel."""
+        """As `pop_expired`, appending to `ready`: a caller that is interrupted here, or right after, finds every task there or in the wheel."""
         cdef Py_ssize_t n = 0
         self.expire(now_ms)
         while self.wheel.due_count[0]:
@@ -487,7 +487,7 @@ cdef class TimingWheel(TaskStore):
             timer: an entry, or a handle.
 
         Returns:
-            (level from 1, slot from 0); None when its tick has begun or it is not here.
+            (level from 1, slot from 0); None when its tick has started or it is not here.
         """
         cdef int32_t node = KW_NONE, at, l
         if isinstance(timer, TimerTaskEntry):

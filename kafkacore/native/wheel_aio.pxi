@@ -1,6 +1,6 @@
 # Many timers on one of an event loop: the compiled half of kafkacore.aio.WheelTimer.
 #
-# The loop's own timer is armed for the wheel's next bucket, and anew only when an earlier one appears. Times are the loop's seconds; in the
+# The loop's own timer is armed for the wheel's next bucket, and again only when an earlier one appears. Times are the loop's seconds; in the
 # wheel they are whole milliseconds, rounded up, so that nothing runs early. A microsecond is granted to the rounding of doubles: a loop
 # that wakes for millisecond n may read n - 1e-12 there.
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
@@ -98,7 +98,7 @@ cdef class WheelTimerCore:
         return handle
 
     cdef int arm(self) except -1:
-        """Sees to it that the loop wakes by the wheel's next deadline."""
+        """Makes sure that the loop wakes by the wheel's next deadline."""
         cdef int64_t next_ms = kw_next(&self.wheel.wheel)
         if next_ms == KW_IDLE or next_ms >= self.armed_ms:
             return 0

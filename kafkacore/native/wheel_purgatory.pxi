@@ -2,7 +2,7 @@
 #
 # Who may run what at the same time
 #   Each operation has a lock of its own, reentrant. try_complete, on_complete, on_expiration and run are called with it held, so they never
-#   overlap for one operation; different operations run freely side by side. Nobody holds anything else while calling them, so they may add
+#   overlap for one operation; different operations run freely side by side. No thread holds anything else while calling them, so they may add
 #   to a purgatory, check keys and complete other operations. Two operations that complete each other from two threads can deadlock, as any
 #   two locks can: check_and_complete is for callers that hold no operation's lock, or complete in one order.
 #   The lock is two integers that change between two bytecodes; a real lock is made only when a thread has to wait.
@@ -10,8 +10,8 @@
 # Why no completion is lost
 #   try_complete_else_watch tries, watches every key, and tries again, all under the operation's lock. An event before the watch is seen by
 #   the second try; one after it finds the operation in its watchers and waits for the lock. The timer comes last: an operation that
-#   completed meanwhile is taken out of it at once.
-#   A list of watchers that ran empty is marked dead in the same step that saw it empty, and nobody adds to a dead one.
+#   completed in between is taken out of it at once.
+#   A list of watchers that ran empty is marked dead in the same step that saw it empty, and no thread adds to a dead one.
 #   Objects first: making one may run the garbage collector (inside the allocation, up to Python 3.11), and a finalizer may use the same
 #   purgatory. What a step replaces is therefore read after the object that takes its place was made.
 #
@@ -54,7 +54,7 @@ cdef object new_lock = threading.Lock
 
 
 cdef struct Lock:
-    unsigned long holder                                  # thread that has it, 0 = nobody
+    unsigned long holder                                  # thread that has it, 0 = none
     int depth
     int waiting
     bint gate_open
@@ -77,11 +77,11 @@ cdef object new_gate():
 
 
 cdef int wait_for_lock(Lock* lock, object gate) except -1:
-    """Takes a lock that somebody has."""
+    """Takes a lock that another thread has."""
     while not try_lock(lock):
         lock.waiting += 1
         try:
-            gate.acquire()                                # opened by whoever releases while somebody waits
+            gate.acquire()                                # opened by the thread that releases while another waits
             lock.gate_open = False
         finally:
             lock.waiting -= 1
@@ -112,7 +112,7 @@ cdef class TimerCore:
     cdef object now_ms
     cdef bint monotonic
     cdef bint keeps_due
-    cdef public int64_t asleep_until_ms                   # -KW_FOREVER: nobody sleeps
+    cdef public int64_t asleep_until_ms                   # -KW_FOREVER: no thread sleeps
     cdef object __weakref__
 
     def __cinit__(self, *args, **kwargs):
@@ -151,7 +151,7 @@ cdef class TimerCore:
         return 0
 
     def add(self, TimerTask task not None):
-        """Runs a task after its delay; one that was added before starts anew. Any thread may call this.
+        """Runs a task after its delay; one that was added before starts again. Any thread may call this.
 
         Args:
             task: to be run; at once when its delay is not above zero.
@@ -170,7 +170,7 @@ cdef class DelayedOperation(TimerTask):
     Args:
         delay_ms: milliseconds until it expires.
 
-    `on_complete` runs exactly once, whoever completes the operation; `on_expiration` after it when time was up. None of the methods runs
+    `on_complete` runs exactly once, whichever thread completes the operation; `on_expiration` after it when time was up. None of the methods runs
     for one operation in two threads at a time.
 
     Source: org.apache.kafka.server.purgatory.DelayedOperation (4.1).
@@ -280,7 +280,7 @@ cdef class DelayedOperation(TimerTask):
 
 @cython.final
 cdef class Watchers:
-    """The operations that wait for one key. Those that are complete stay until somebody looks, or the purge."""
+    """The operations that wait for one key. Those that are complete stay until a look, or the purge."""
     cdef list operations
     cdef bint dead                                        # it is out of the purgatory, or about to be
 

@@ -33,10 +33,10 @@ cdef class TimerTask:
     """Something to do after a delay. Subclasses define `run`, or a callable is given.
 
     Args:
-        delay_ms: milliseconds from when it is added; negative is at once, some hundred million years are for ever.
+        delay_ms: milliseconds from when it is added; negative is at once, some hundred million years are without end.
         fn: what `run` calls.
 
-    A task stands in at most one list: adding it again moves it.
+    A task is in at most one list: adding it again moves it.
 
     Source: org.apache.kafka.server.util.timer.TimerTask.
     """
