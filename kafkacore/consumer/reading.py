@@ -194,13 +194,18 @@ class ReadLoop:
         """
         group = self._group
         now_ms = self._clock.now_ms()
-        if self._topics.owed or self._metadata.unraised is not None or not (waited or self._is_settled(now_ms)):
-            return None
-        if self._driver.woken or (group is not None and (group.has_news or group.gives_up)):
+        if self._topics.owed or self._metadata.unraised is not None or self._driver.woken:
             return None
         undisturbed = self._driver.entries == self._entries + 1
         if group is not None:
+            phase = group.membership.phase
             self._enter_group(group, now_ms)
+            if group.membership.phase is not phase:  # it joins again: what is held may be another member's by now
+                return None
+            if group.has_news or group.gives_up:
+                return None
+        if not (waited or self._is_settled(now_ms)):
+            return None
         try:
             self.in_hand = found = collect()
         except errors.OffsetOutOfRange:

@@ -20,6 +20,8 @@ from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommit
 from kafkacore.testing import Delay, Drop, EmbeddedCluster
 from kafkacore.types import TopicPartition
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 PARTITIONS = 4
 RECORDS = 80
 GUARD_S = 100
@@ -93,7 +95,10 @@ def until(condition: Callable[[], object], *polled: KafkaConsumer) -> None:
     raise AssertionError("it never came")
 
 
-ENDS: dict[str, Callable[[KafkaConsumer], object]] = {"close": KafkaConsumer.close, "unsubscribe": KafkaConsumer.unsubscribe}
+ENDS: dict[str, Callable[[KafkaConsumer], object]] = {
+    "close": lambda consumer: consumer.close(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -18,6 +18,8 @@ from kafkacore.protocol import MetadataRequest, MetadataResponse, OffsetForLeade
 from kafkacore.testing import Disconnect, EmbeddedCluster
 from kafkacore.types import Node, OffsetAndMetadata, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 A = TopicPartition("t", 0)
 
 

@@ -17,6 +17,8 @@ from kafkacore.protocol.group import OffsetCommitResponsePartition, OffsetCommit
 from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 PARTITIONS = 6
 RECORDS = 600
 

@@ -26,6 +26,8 @@ from kafkacore.net.client import NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.types import NewTopic, Node, TopicPartition
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -238,6 +240,7 @@ def test_wakeup_ends_a_poll_of_another_thread(broker, consumer):
         consumer.poll(0)
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_ctrl_c_ends_a_poll(broker, consumer):
     consumer.assign([A])
     consumer.position(A)
@@ -250,6 +253,7 @@ def test_ctrl_c_ends_a_poll(broker, consumer):
     assert read(consumer, 1) == {A: [b"x"]}  # and nothing is broken by it
 
 
+@pytest.mark.sync_only("a loop is one thread")
 def test_two_threads_at_once_are_refused(broker):
     produce(broker.address, "t", 0, [b"x"])
     inside, leave = threading.Event(), threading.Event()
@@ -271,6 +275,7 @@ def test_two_threads_at_once_are_refused(broker):
         assert [r.value for r in polled[0][A]] == [b"x"]
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_told(broker, consumer):
@@ -487,6 +492,7 @@ def test_health_says_that_a_topic_is_gone(broker, consumer):
     assert "UNKNOWN_TOPIC_OR_PARTITION" in consumer.health().problems[0]
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("how", ["poll", "poll_batch", "iterate"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, errors.AuthenticationFailedError])
 def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeypatch, how, error):
@@ -508,6 +514,7 @@ def test_an_error_while_fetching_ahead_loses_no_record(broker, consumer, monkeyp
     assert read(consumer, 599) == {A: numbered(first[A], 300 - first[A]), B: numbered(first[B], 300 - first[B])}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_ctrl_c_in_a_deserializer_loses_no_record(broker):
     produce(broker.address, "t", 0, numbered(0, 100))
     fuse = iter(range(60))
@@ -548,6 +555,7 @@ class InterruptedQueue(GeneralWay):
             self.interrupt_second()
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("short_cut", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
 def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, columns, short_cut):
@@ -568,6 +576,7 @@ def test_ctrl_c_between_two_partitions_loses_no_record(broker, consumer, columns
     assert read(consumer, 20) == {A: numbered(0, 10), B: numbered(0, 10)}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("columns", [False, True])
 def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, columns):
     produce(broker.address, "t", 0, numbered(0, 100))
@@ -585,6 +594,7 @@ def test_ctrl_c_on_the_way_out_loses_no_record(broker, consumer, monkeypatch, co
     assert read(consumer, 100) == {A: numbered(0, 100)}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize(
     "step", ["NetworkClient._do_send", "NetworkClient._handle_completed_receives", "Fetcher._take_answers", "PositionKeeper._collect"]
 )
@@ -634,6 +644,7 @@ def test_an_error_that_is_no_answer_of_a_broker_starts_over_as_well(broker, cons
     assert read(consumer, 3) == {A: numbered(0, 3)}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize("step", ["Fetcher.start_anew", "PositionKeeper.start_anew", "SubscriptionState.settle_anew"])
 def test_a_second_interrupt_where_the_first_is_put_in_order(broker, consumer, monkeypatch, step):
     """What was in flight would never be asked for again."""
@@ -649,6 +660,7 @@ def test_a_second_interrupt_where_the_first_is_put_in_order(broker, consumer, mo
     assert read(consumer, 3) == {A: numbered(0, 3)}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker, consumer, monkeypatch):
     produce(broker.address, "t", 0, numbered(0, 3))
     consumer.assign([A])
@@ -666,6 +678,7 @@ def test_a_poller_that_cannot_be_made_leaves_the_client_to_other_threads(broker,
         assert other.submit(read, consumer, 3).result(30) == {A: numbered(0, 3)}
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 def test_closing_after_an_interrupt(broker, consumer, monkeypatch):
     consumer.assign([A])
     with monkeypatch.context() as patch:
@@ -680,6 +693,7 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
+@pytest.mark.sync_only("makes no call that waits")
 def test_a_metadata_answer_costs_the_topics_that_it_changes(monkeypatch):
     infos = {f"t{nth}": TopicInfo(f"t{nth}", bytes([nth + 1]) * 16, [PartitionInfo(0, 1, 0)]) for nth in range(40)}
     denied = TopicInfo("t7", error=errors.TopicAuthorization("no", topic="t7"))

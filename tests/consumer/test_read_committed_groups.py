@@ -13,6 +13,8 @@ from kafkacore.clock import JumpingClock
 from kafkacore.consumer.health import HeldBack
 from kafkacore.testing import EmbeddedCluster
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 FETCH = "consumer-fetch-manager-metrics"
 _numbers = itertools.count()
 
