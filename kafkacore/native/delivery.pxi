@@ -441,9 +441,7 @@ cdef future_metadata(RecordFuture f):
 
 cdef make_metadata(Delivery d, RecordFuture f, int32_t i):
     """RecordMetadata of record `i` of a delivery: the six fields of the tuple, put in without its Python constructor."""
-    cdef PyObject* made = _record_metadata_type.tp_alloc(_record_metadata_type, 6)
-    if made is NULL:
-        raise MemoryError
+    cdef PyObject* made = plan_new_tuple(_record_metadata_type, 6)
     metadata = <object> made
     plan_xdecref(made)
     plan_incref(<PyObject*> d.queue.topic)

@@ -17,9 +17,7 @@ cdef PlanType* TOPIC_PARTITION = <PlanType*><PyObject*>TopicPartition
 
 cdef inline object named_partition(topic, index):
     """`TopicPartition(topic, index)`, without its Python constructor."""
-    cdef PyObject* made = TOPIC_PARTITION.tp_alloc(TOPIC_PARTITION, 2)
-    if made is NULL:
-        raise MemoryError
+    cdef PyObject* made = plan_new_tuple(TOPIC_PARTITION, 2)
     plan_incref(<PyObject*>topic)
     plan_tuple_set(made, 0, <PyObject*>topic)
     plan_incref(<PyObject*>index)

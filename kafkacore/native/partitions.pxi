@@ -106,9 +106,7 @@ cdef class PartitionTable:
             replicas = table_nodes(&w, &cells[SLOT_REPLICAS])
             isr = replicas if table_alike(&w, &cells[SLOT_REPLICAS], &cells[SLOT_ISR]) else table_nodes(&w, &cells[SLOT_ISR])
             offline = table_nodes(&w, &cells[SLOT_OFFLINE])
-            made = PARTITION_INFO.tp_alloc(PARTITION_INFO, 6)
-            if made is NULL:
-                raise MemoryError
+            made = plan_new_tuple(PARTITION_INFO, 6)
             info = <object>made
             plan_xdecref(made)
             plan_tuple_set(made, 0, plan_longlong(last))

@@ -27,12 +27,23 @@ from kafkacore.errors import CorruptDataError, InternalError, InvalidRequest, Us
 cdef extern from *:
     """
     #define kc_tuple_items(tuple) (((PyTupleObject *)(tuple))->ob_item)
+
+    /* A tuple, or an object of a class derived from it, with nothing in it. */
+    static inline PyObject *kc_new_tuple(PyTypeObject *kind, Py_ssize_t size) {
+        PyObject *made = kind->tp_alloc(kind, size);
+    #if PY_VERSION_HEX >= 0x030E0000
+        if (made)
+            ((PyTupleObject *)made)->ob_hash = -1; /* not known yet: tp_alloc leaves 0, which would be the hash */
+    #endif
+        return made;
+    }
     """
 
 cdef extern from "Python.h":
     # The walker counts references itself: these return or take plain pointers.
     ctypedef struct PlanType "PyTypeObject":
-        PyObject* (*tp_alloc)(PlanType*, Py_ssize_t)
+        pass
+    PyObject* plan_new_tuple "kc_new_tuple"(PlanType*, Py_ssize_t) except NULL
     void plan_incref "Py_INCREF"(PyObject*)
     void plan_xdecref "Py_XDECREF"(PyObject*)
     PyObject* PLAN_NONE "Py_None"
@@ -340,9 +351,7 @@ cdef class StructNew:
         if not isinstance(cls, type) or not issubclass(cls, tuple):
             raise TypeError(f"{cls!r} is not a struct")
         kind = <PlanType*><PyObject*>cls
-        made = kind.tp_alloc(kind, n)
-        if made is NULL:
-            raise MemoryError
+        made = plan_new_tuple(kind, n)
         struct = <object>made
         plan_xdecref(made)
         for key, item in values.items():

@@ -177,12 +177,10 @@ cdef PyObject* walk_decode_array(PlanOp* op, Py_ssize_t count, PlanWalk* w, int 
 
 
 cdef object walk_decode_struct(PlanCode* code, PlanWalk* w, int level):
-    cdef PyObject* made = code.cls.tp_alloc(code.cls, code.slots)
+    cdef PyObject* made = plan_new_tuple(code.cls, code.slots)
     cdef PyObject* value
     cdef PlanOp* op = code.ops
     cdef PlanOp* stop = op + code.nops
-    if made is NULL:
-        raise MemoryError
     struct = <object>made
     plan_xdecref(made)
     while op < stop:

@@ -128,9 +128,7 @@ cdef class PlanRows:
         if not 0 <= i < self.count:
             raise IndexError(f"row {i} of {self.count}")
         self.fill(i, slots)
-        made = self.kind.tp_alloc(self.kind, self.nslots)
-        if made is NULL:
-            raise MemoryError
+        made = plan_new_tuple(self.kind, self.nslots)
         struct = <object>made
         plan_xdecref(made)
         for at in range(self.nslots):

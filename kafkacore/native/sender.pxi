@@ -49,9 +49,7 @@ cdef object struct_of(object cls, tuple fields):
     """A message struct from all its fields in order."""
     cdef PlanType* kind = <PlanType*><PyObject*> cls
     cdef Py_ssize_t i, n = len(fields)
-    cdef PyObject* made = kind.tp_alloc(kind, n)
-    if made is NULL:
-        raise MemoryError
+    cdef PyObject* made = plan_new_tuple(kind, n)
     struct = <object> made
     plan_xdecref(made)
     for i in range(n):
