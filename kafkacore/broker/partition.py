@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kafkacore import errors
 from kafkacore.broker.cluster import NO_LEADER, PartitionRegistration, Topic, TopicConfig
-from kafkacore.broker.log import Log, validate
+from kafkacore.broker.log import Log, messages, validate
 from kafkacore.broker.log.validate import Validated
 from kafkacore.broker.producers import (
     NO_PRODUCER_ID,
@@ -409,6 +409,38 @@ class Partition:
                 return Appended(resent.first_offset, resent.timestamp_ms, self.log.start_offset, True, resent.last_offset + 1)
         return self._write(batch, append_time_ms, max_timestamp_ms, wall_ms, now_ms)
 
+    def append_messages(
+        self, data: memoryview | bytes, acks: int, version: int, wall_ms: int, now_ms: int, magic: int
+    ) -> Appended:
+        """Writes a message set of an old client as leader, in the format of the release that this broker plays.
+
+        Args:
+            data: the message set of a Produce request for this partition.
+            acks: -1, 0 or 1.
+            version: of the Produce request, 0 to 2.
+            wall_ms, now_ms: the time now.
+            magic: the format to store.
+
+        Returns:
+            Where it lies; base_offset -1 if the set held no whole message.
+
+        Raises:
+            BrokerError, CorruptDataError: nothing was written.
+        """
+        self.check_leader()
+        if acks == -1:
+            self.check_enough_replicas()
+        log = self.log
+        base_offset = log.end_offset if magic < messages.BATCH_MAGIC else 0
+        taken = messages.taken(data, self.topic.config, magic, messages.newest_magic(version), base_offset, wall_ms)
+        if not taken.num_records:
+            return Appended(-1, -1, log.start_offset, True, log.end_offset)
+        if magic == messages.BATCH_MAGIC:
+            (batch,) = read_batches(taken.data, check_crcs=False)
+            return self._write(batch, taken.append_time_ms, batch.max_timestamp_ms, wall_ms, now_ms)
+        log.append_replicated(taken.data, wall_ms)
+        return self._written(base_offset, taken.append_time_ms, now_ms)
+
     def append_internal(
         self,
         data: memoryview | bytes,
@@ -442,8 +474,11 @@ class Partition:
         return self._write(batch, None, batch.max_timestamp_ms, wall_ms, now_ms)
 
     def _write(self, batch: Batch, append_time_ms: int | None, max_timestamp_ms: int, wall_ms: int, now_ms: int) -> Appended:
+        base_offset = self.log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
+        return self._written(base_offset, append_time_ms, now_ms)
+
+    def _written(self, base_offset: int, append_time_ms: int | None, now_ms: int) -> Appended:
         log = self.log
-        base_offset = log.append(batch, self.leader_epoch, append_time_ms, max_timestamp_ms=max_timestamp_ms, wall_ms=wall_ms)
         if self.remotes or log.producers.unreplicated or not self.isr:
             self._advance(now_ms)
         else:

@@ -44,6 +44,14 @@ RECONNECT_BACKOFF_MAX_MS = 1_000
 Done = Callable[[Response | KafkaError], None]
 
 
+_CLIENT_ID = "broker-"
+
+
+def is_broker_client(client_id: str | None) -> bool:
+    """Whether a client id is that of a broker's requests to others."""
+    return client_id is not None and client_id.startswith(_CLIENT_ID) and client_id.removeprefix(_CLIENT_ID).isdigit()
+
+
 class _Sent:
     """One request on its way."""
 
@@ -100,7 +108,7 @@ class PeerClient:
             clock: the time.
             find: the address of a node now, None if it is not known.
         """
-        self._client_id = f"broker-{node_id}"
+        self._client_id = f"{_CLIENT_ID}{node_id}"
         self._clock = clock
         self._find = find
         self._selector: Selector | None = None

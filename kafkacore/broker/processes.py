@@ -30,6 +30,7 @@ from typing import Any
 
 from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.emulation import NEWEST
 from kafkacore.broker.faults import Control
 from kafkacore.broker.handlers import SERVED
 from kafkacore.broker.limits import raise_descriptor_limit
@@ -130,6 +131,7 @@ class BrokerProcess:
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]],
         supported_features: Mapping[str, tuple[int, int]] = FEATURES,
+        emulate: str = NEWEST,
         jumping_clock: bool = False,
     ) -> None:
         """Prepares a broker; `start` makes the process.
@@ -142,6 +144,7 @@ class BrokerProcess:
             log_dirs: directories for the logs; None keeps them in the child's memory, gone with it.
             api_versions: what it advertises.
             supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
+            emulate: the release whose message format and errors it has.
             jumping_clock: its clock can be set wrong, by the operation "jump_clock".
         """
         self.config = config
@@ -153,6 +156,7 @@ class BrokerProcess:
         self._log_dirs = None if log_dirs is None else [os.fspath(path) for path in log_dirs]
         self._api_versions = dict(api_versions)
         self._supported_features = dict(supported_features)
+        self._emulate = emulate
         self._jumping_clock = jumping_clock
         self._controls: dict[int, Control] = {}
         self._paused = False
@@ -207,6 +211,7 @@ class BrokerProcess:
             "log_dirs": self._log_dirs,
             "api_versions": [[key, low, high] for key, (low, high) in self._api_versions.items()],
             "supported_features": [[name, low, high] for name, (low, high) in self._supported_features.items()],
+            "emulate": self._emulate,
             "config": {name: getattr(self.config, name) for name in sorted(self.config.given)},
             "controls": [*self._controls],
             "jumping_clock": self._jumping_clock,
@@ -414,6 +419,7 @@ def _live(life: socket.socket, line: socket.socket) -> int:
             log_dirs=settings["log_dirs"],
             api_versions={key: (low, high) for key, low, high in settings["api_versions"]},
             supported_features={name: (low, high) for name, low, high in settings["supported_features"]},
+            emulate=settings["emulate"],
             clock=JumpingClock() if settings["jumping_clock"] else None,
         )
         for api_key in settings["controls"]:

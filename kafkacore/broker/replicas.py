@@ -480,6 +480,15 @@ class ReplicaManager(ImageListener):
             self.changed(partition)
         return appended
 
+    def append_messages(
+        self, topic: str, index: int, data: memoryview | bytes, acks: int, version: int, wall_ms: int, now_ms: int, magic: int
+    ) -> Appended:
+        """Writes a message set of an old client. See `Partition.append_messages`."""
+        partition = self.partition(topic, index)
+        appended = partition.append_messages(data, acks, version, wall_ms, now_ms, magic)
+        self.changed(partition)
+        return appended
+
     def append_internal(
         self,
         topic: str,

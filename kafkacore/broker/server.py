@@ -14,6 +14,7 @@ from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.link import ControllerLink, LocalControllerLink
 from kafkacore.broker.controller.log import CONTROLLER_ID
 from kafkacore.broker.controller.remote import ControllerAddress, RemoteControllerLink
+from kafkacore.broker.emulation import API_VERSIONS_KEY, NEWEST, emulation
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop, Fault
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.broker.socket_server import Server
@@ -53,6 +54,7 @@ class Broker(Server):
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         supported_features: Mapping[str, tuple[int, int]] = FEATURES,
+        emulate: str = NEWEST,
         clock: Clock | None = None,
     ) -> None:
         """Prepares a broker and opens its logs; `start` opens the port.
@@ -66,6 +68,7 @@ class Broker(Server):
             log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
             api_versions: what ApiVersions advertises, (min, max) by API key; at most what is served.
             supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
+            emulate: the release whose message format and errors it has.
             clock: the time.
 
         Raises:
@@ -73,7 +76,19 @@ class Broker(Server):
             KafkaStorage: no log directory can be used.
         """
         config = config or BrokerConfig()
-        super().__init__(SERVED, config, name=f"broker {node_id}", host=host, port=port, api_versions=api_versions, clock=clock)
+        played = emulation(emulate)
+        is_old = played.versions is not None
+        super().__init__(
+            SERVED,
+            config,
+            name=f"broker {node_id}",
+            host=host,
+            port=port,
+            api_versions=api_versions,
+            peer_versions=API_VERSIONS if is_old else None,
+            is_silent=is_old and API_VERSIONS_KEY not in (played.versions or {}),
+            clock=clock,
+        )
         self.node_id = node_id
         self._accepts_at_once = not isinstance(controller, ControllerAddress)
         controller = controller or ControllerHost(config, supported_features=supported_features, clock=self.clock)
@@ -87,6 +102,8 @@ class Broker(Server):
             controller_node=Node(CONTROLLER_ID, controller.host, controller.port) if isinstance(controller, ControllerAddress) else None,
             log_dirs=log_dirs,
             supported_features=supported_features,
+            played=played,
+            peer_versions=API_VERSIONS if is_old else self.api_versions,
             post=self.post,
         )
         self.clocked = self.state.clocked

@@ -39,7 +39,7 @@ from kafkacore._codec import Plan, decode_request_body
 from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
-from kafkacore.broker.peers import PeerClient
+from kafkacore.broker.peers import PeerClient, is_broker_client
 from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
@@ -51,7 +51,15 @@ from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
 from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports, Transports
-from kafkacore.protocol import APIS, ApiVersion, ApiVersionsRequest, ApiVersionsResponse, SaslAuthenticateRequest, encode_response
+from kafkacore.protocol import (
+    APIS,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SaslAuthenticateRequest,
+    decode_request_header,
+    encode_response,
+)
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.purgatory import DelayedOperationPurgatory
 from kafkacore.timer import LoopTimer, TimerTask
@@ -70,6 +78,8 @@ RECEIVE_STEP_BYTES = 1 << 20
 """A peer that announces a large request gets so much before it has sent any of it."""
 MAX_REQUEST_ELEMENTS = 100_000
 """How many elements the arrays of a request may have together: more than any client asks for, and less than would hold up the others."""
+FIRST_VERSION_WITH_OWN_RANGE = 3
+"""Of ApiVersions: brokers that know it tell who asked for a version they do not know which ones they do."""
 _BACKLOG = 1024
 _HEADER = struct.Struct(">hhi")
 
@@ -114,6 +124,8 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] | None = None,
+        peer_versions: Mapping[int, tuple[int, int]] | None = None,
+        is_silent: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Prepares a server; `start` opens the port.
@@ -125,6 +137,8 @@ class Server:
             host: the address to listen on and to tell clients.
             port: 0 lets the system choose; the choice holds for every later start.
             api_versions: what ApiVersions advertises, (min, max) by API key; everything served if left out.
+            peer_versions: what brokers of the same cluster may ask besides.
+            is_silent: it does not say what it serves: api_versions may leave out ApiVersions itself.
             clock: the time.
 
         Raises:
@@ -136,7 +150,7 @@ class Server:
             if key not in served or low > high or low < served[key].min_version or high > served[key].max_version:
                 offered = f"v{served[key].min_version}-{served[key].max_version}" if key in served else "nothing"
                 raise UsageError(f"api_versions promises v{low}-{high} of API {key}; {offered} of it is served")
-        if ApiVersionsRequest.API_KEY not in api_versions:
+        if ApiVersionsRequest.API_KEY not in api_versions and not is_silent:
             raise UsageError("api_versions must hold ApiVersions (18) itself")
         self.served = served
         self.config = config
@@ -144,6 +158,7 @@ class Server:
         self.host = host
         self.port = port
         self.api_versions = dict(api_versions)
+        self._peer_versions = dict(peer_versions or {})
         self.clock: Clock = clock or SystemClock()
         self.state: Any = None
         self.clocked: list[Clocked] = []
@@ -547,15 +562,16 @@ class Server:
             api_key, version, correlation_id = _HEADER.unpack_from(payload)
             known = self._plans.get((api_key, version))
             if known is None:  # of a request that is not served, or comes for the first time
-                versions = self.api_versions.get(api_key)
-                if versions is None or not versions[0] <= version <= versions[1]:
-                    if api_key == ApiVersionsRequest.API_KEY:
+                is_served = _within(self.api_versions, api_key, version)
+                if not is_served and not self._is_of_peer(api_key, version, payload):
+                    if api_key == ApiVersionsRequest.API_KEY and api_key in self.api_versions:
                         self._respond(connection, 0, correlation_id, self._unsupported_api_versions())
                         return
                     name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
                     raise errors.UnsupportedVersion(f"{name} v{version} is not served")
                 known = APIS[api_key].request.plan(version), self.served[api_key].max_elements
-                self._plans[api_key, version] = known
+                if is_served:
+                    self._plans[api_key, version] = known
             if self.authentication is not None and not self.authentication.session(connection).admits(api_key, now_ms):
                 raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
             plan, max_elements = known
@@ -587,11 +603,17 @@ class Server:
         if channel is not None:
             channel.reader.limit(max_bytes, memory)
 
+    def _is_of_peer(self, api_key: int, version: int, payload: Any) -> bool:
+        """Whether a broker of the cluster asks, as it says itself, for what is served to brokers alone."""
+        return _within(self._peer_versions, api_key, version) and is_broker_client(decode_request_header(payload)[0].client_id)
+
     def _unsupported_api_versions(self) -> ApiVersionsResponse:
-        """The answer to an ApiVersions request of an unknown version, to be encoded as v0: the one range the client needs (KIP-511)."""
+        """The answer to an ApiVersions request of an unknown version, to be encoded as v0: the one range the client needs. Before KIP-511,
+        which came with v3, it was empty."""
         low, high = self.api_versions[ApiVersionsRequest.API_KEY]
         entry = ApiVersion(api_key=ApiVersionsRequest.API_KEY, min_version=low, max_version=high)
-        return ApiVersionsResponse(error_code=errors.Code.UNSUPPORTED_VERSION, api_keys=[entry])
+        code = errors.Code.UNSUPPORTED_VERSION
+        return ApiVersionsResponse(error_code=code, api_keys=[entry] if high >= FIRST_VERSION_WITH_OWN_RANGE else [])
 
     def _handle(self, connection: ConnectionId, call: Call, api_key: int, request: Request) -> None:
         served = self.served[api_key]
@@ -739,6 +761,11 @@ class Server:
                     sock = getattr(channel.transport, "sock", None)
                     if sock is not None:
                         sock.close()
+
+
+def _within(versions: Mapping[int, tuple[int, int]], api_key: int, version: int) -> bool:
+    low, high = versions.get(api_key, (0, -1))
+    return low <= version <= high
 
 
 def _deadline_of(each: Clocked) -> Callable[[], int | None]:

@@ -14,6 +14,7 @@ from kafkacore.broker.cluster import FEATURES, ClusterImage, ImageDelta, ImageLi
 from kafkacore.broker.configs import BrokerLayers, Resource, effective, static_settings
 from kafkacore.broker.controller.link import ControllerLink, Post
 from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch, purgatory
+from kafkacore.broker.emulation import EMULATIONS, NEWEST, Emulation
 from kafkacore.broker.fault_handler import contained
 from kafkacore.broker.fetcher import ReplicaFetchers
 from kafkacore.broker.groups.service import GroupCoordinator
@@ -95,6 +96,7 @@ class BrokerState:
     Attributes:
         config, static_config: its settings, with and without what was altered while it runs.
         cluster: this broker's image of the cluster; it follows the controller's log.
+        played: the release whose message format and errors it has.
         controller: the way to the controller, who alone changes the cluster.
         producer_ids: ids for idempotent producers.
         clock: the time.
@@ -123,6 +125,8 @@ class BrokerState:
         controller_node: Node | None = None,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         supported_features: Mapping[str, tuple[int, int]] = FEATURES,
+        played: Emulation = EMULATIONS[NEWEST],
+        peer_versions: Mapping[int, tuple[int, int]] | None = None,
         post: Post = lambda message: message(),
     ) -> None:
         """Builds the parts and begins to follow the controller.
@@ -137,6 +141,8 @@ class BrokerState:
             controller_node: where the controller listens if it is reached over a connection; `peers` reaches it by its id.
             log_dirs: where the logs lie; None keeps them in memory.
             supported_features: levels of Kafka's features, (lowest, highest) by name.
+            played: the release that the broker plays.
+            peer_versions: what brokers serve each other, (min, max) by API key; the advertised versions if left out.
             post: hands a function to the broker's thread.
 
         Raises:
@@ -147,6 +153,7 @@ class BrokerState:
         self.node_id = node_id
         self.cluster = ClusterImage(config, cluster_id, supported_features)
         self.api_versions = dict(api_versions)
+        self.played = played
         self.clock = clock
         self.timer = LoopTimer(clock=clock)
         self.fetches = purgatory("Fetch", clock)
@@ -192,7 +199,7 @@ class BrokerState:
         self.replicas.assignments = DirectoryAssignments(node_id, self.controller.submit, self._epoch, self.timer)
         self.replicas.proposals = IsrProposals(node_id, self.controller.submit, self._epoch, clock, self.timer, self.replicas.changed)
         self.replicas.fetchers = ReplicaFetchers(
-            node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, self.api_versions
+            node_id, config, clock, self.timer, self.peers.send, self._epoch, self.replicas.changed, peer_versions or self.api_versions
         )
 
     def _node(self, node_id: int) -> Node | None:

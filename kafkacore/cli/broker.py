@@ -83,7 +83,9 @@ def broker(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be repeated.")
     ] = None,
-    emulate: Annotated[str | None, typer.Option("--emulate", metavar="RELEASE", help="Play an older Kafka: 3.9, 4.0 or 4.3.")] = None,
+    emulate: Annotated[
+        str | None, typer.Option("--emulate", metavar="RELEASE", help=f"Play an older Kafka: {', '.join(EMULATIONS)}.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.

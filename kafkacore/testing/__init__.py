@@ -20,7 +20,7 @@ from kafkacore.broker.cluster import FEATURES
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
-from kafkacore.broker.emulation import capped, emulation
+from kafkacore.broker.emulation import NEWEST, capped, emulation
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control, Delay, Disconnect, Drop
@@ -122,8 +122,9 @@ class EmbeddedCluster:
             port: of the first broker, the others follow it; 0 lets the system choose.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
-            emulate: play an older Kafka, "3.9", "4.0" or "4.3": no newer versions of APIs, no features or levels of them that it did not
-                have. Its oldest versions, which Kafka 4 dropped, do not come back.
+            emulate: play an older Kafka. "3.9", "4.0" or "4.3": no newer versions of APIs, no features or levels of them that it did not
+                have; its oldest versions, which Kafka 4 dropped, do not come back. "0.8" (0.8.2), "0.9" (0.9.0), "0.10" (0.10.2) or "2.x"
+                (2.8): the whole table of that release, its message format in the logs, and its errors; up to 0.9 no ApiVersions.
             racks: broker.rack of each broker.
             processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
                 are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
@@ -146,7 +147,8 @@ class EmbeddedCluster:
             api_versions = capped(api_versions, emulate)
             features = {**emulation(emulate).features, **(features or {})}
         supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
-        if brokers > 1 and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
+        speaks_old = emulate is not None and emulation(emulate).versions is not None  # its brokers copy as today's do all the same
+        if brokers > 1 and not speaks_old and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
             raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
         if users is not None:
             config = _with_users(config, users)
@@ -177,6 +179,7 @@ class EmbeddedCluster:
                 "log_dirs": log_dirs,
                 "api_versions": api_versions,
                 "supported_features": supported_features,
+                "emulate": NEWEST if emulate is None else emulate,
             }
             if processes:
                 return ProcessMember(self._controller, settings, node_id, jumping_clock=faults, **options)

@@ -420,7 +420,8 @@ class GroupShard:
             for partition in topic.partitions:
                 if check is not None:
                     check(topic.name, bytes(topic.topic_id), partition.partition_index)
-                code = self._commit_one(records, request.group_id, topic.name, bytes(topic.topic_id), partition, now_ms, expire_ms)
+                commit_ms = now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp  # of v1
+                code = self._commit_one(records, request.group_id, topic.name, bytes(topic.topic_id), partition, commit_ms, expire_ms)
                 partitions.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
             topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return CoordinatorResult(records, OffsetCommitResponse(topics=topics))

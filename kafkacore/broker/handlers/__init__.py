@@ -22,16 +22,17 @@ from kafkacore.broker.handlers import (
 from kafkacore.broker.handlers.parts import PARTS, SLICED_BY_HANDLER
 from kafkacore.broker.slices import MAX_WHOLE_ELEMENTS
 from kafkacore.broker.socket_server import MAX_REQUEST_ELEMENTS, Served
+from kafkacore.protocol import APIS
 
 __all__ = ["API_VERSIONS", "SERVED", "Served"]
 
 _HANDLERS: dict[int, Served] = {
     0: Served(0, 13, produce.produce),
-    1: Served(4, 18, fetch.fetch),
-    2: Served(1, 11, offsets.list_offsets),
+    1: Served(0, 18, fetch.fetch),
+    2: Served(0, 11, offsets.list_offsets),
     3: Served(0, 13, metadata.metadata),
-    8: Served(2, 10, groups.offset_commit),
-    9: Served(1, 10, groups.offset_fetch),
+    8: Served(0, 10, groups.offset_commit),
+    9: Served(0, 10, groups.offset_fetch),
     10: Served(0, 6, coordination.find_coordinator),
     11: Served(0, 9, groups.join_group),
     12: Served(0, 4, groups.heartbeat),
@@ -41,29 +42,29 @@ _HANDLERS: dict[int, Served] = {
     16: Served(0, 5, groups.list_groups),
     17: Served(0, 1, security.sasl_handshake),
     18: Served(0, 4, metadata.api_versions),
-    19: Served(2, 7, forwarding.pass_on),
-    20: Served(1, 6, forwarding.pass_on),
+    19: Served(0, 7, forwarding.pass_on),
+    20: Served(0, 6, forwarding.pass_on),
     21: Served(0, 2, offsets.delete_records),
     22: Served(0, 5, txn.init_producer_id),
-    23: Served(2, 4, offsets.offset_for_leader_epoch),
+    23: Served(0, 4, offsets.offset_for_leader_epoch),
     24: Served(0, 5, txn.add_partitions_to_txn),
     25: Served(0, 4, txn.add_offsets_to_txn),
     26: Served(0, 5, txn.end_txn),
-    27: Served(1, 2, txn.write_txn_markers),
+    27: Served(0, 2, txn.write_txn_markers),
     28: Served(0, 5, txn.txn_offset_commit),
-    29: Served(1, 3, security.describe_acls),
-    30: Served(1, 3, security.create_acls),
-    31: Served(1, 3, security.delete_acls),
-    32: Served(1, 4, configs.describe_configs),
+    29: Served(0, 3, security.describe_acls),
+    30: Served(0, 3, security.create_acls),
+    31: Served(0, 3, security.delete_acls),
+    32: Served(0, 4, configs.describe_configs),
     33: Served(0, 2, configs.alter_configs),
-    34: Served(1, 2, describe.alter_replica_log_dirs),
-    35: Served(1, 5, describe.describe_log_dirs),
+    34: Served(0, 2, describe.alter_replica_log_dirs),
+    35: Served(0, 5, describe.describe_log_dirs),
     36: Served(0, 2, security.sasl_authenticate),
     37: Served(0, 3, forwarding.pass_on),
-    38: Served(1, 3, security.create_delegation_token),
-    39: Served(1, 2, security.renew_delegation_token),
-    40: Served(1, 2, security.expire_delegation_token),
-    41: Served(1, 3, security.describe_delegation_token),
+    38: Served(0, 3, security.create_delegation_token),
+    39: Served(0, 2, security.renew_delegation_token),
+    40: Served(0, 2, security.expire_delegation_token),
+    41: Served(0, 3, security.describe_delegation_token),
     42: Served(0, 2, groups.delete_groups),
     43: Served(0, 2, forwarding.pass_on),
     44: Served(0, 1, configs.incremental_alter_configs),
@@ -98,5 +99,10 @@ SERVED: dict[int, Served] = {
 }
 """What a broker serves, by API key."""
 
-API_VERSIONS: dict[int, tuple[int, int]] = {key: (served.min_version, served.max_version) for key, served in SERVED.items()}
-"""The table a broker advertises unless it is started with another."""
+# Kafka 4 advertises Produce from 0 on, because old clients read "compression is possible" from it, and refuses versions 0-2 (KIP-896).
+_ADVERTISED_ALTHOUGH_REFUSED = (0,)
+
+API_VERSIONS: dict[int, tuple[int, int]] = {
+    key: (0 if key in _ADVERTISED_ALTHOUGH_REFUSED else APIS[key].oldest_served, served.max_version) for key, served in SERVED.items()
+}
+"""The table a broker advertises unless it is started with another: Kafka 4's. What is served begins with version 0, for older releases."""

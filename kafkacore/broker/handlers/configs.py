@@ -54,7 +54,7 @@ SERVED_BY_BROKERS = configs.SERVED_BROKER | {
 
 
 def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """DescribeConfigs v1-4: topics, this broker, the defaults of all brokers (the empty name), this broker's loggers, groups, client
+    """DescribeConfigs v0-4: topics, this broker, the defaults of all brokers (the empty name), this broker's loggers, groups, client
     metrics. The documentation is ours (broker/config_docs.py)."""
     results = []
     layers = state.config_layers()
@@ -69,6 +69,8 @@ def describe_configs(state: BrokerState, call: Call, request: DescribeConfigsReq
             found = [each for each in found if each.name in keys]
         if not request.include_synonyms:
             found = [each._replace(synonyms=[]) for each in found]
+        if call.version == 0:
+            found = [each._replace(is_default=each.config_source == Source.DEFAULT) for each in found]
         results.append(
             DescribeConfigsResult(
                 error_code=code,

@@ -176,7 +176,7 @@ def _log_dirs(state: BrokerState) -> list[LogDirDescription]:
 
 
 def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """DescribeLogDirs v1-5. A log that was cut back to less than its high watermark is behind by the difference."""
+    """DescribeLogDirs v0-5. A log that was cut back to less than its high watermark is behind by the difference."""
     wanted = None if request.topics is None else {(each.topic, index) for each in request.topics for index in each.partitions}
     results = []
     for log_dir in _log_dirs(state):
@@ -201,7 +201,7 @@ def describe_log_dirs(state: BrokerState, call: Call, request: DescribeLogDirsRe
 
 
 def alter_replica_log_dirs(state: BrokerState, call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    """AlterReplicaLogDirs v1-2. A broker here has one directory, so no partition can move: any other is LOG_DIR_NOT_FOUND, as in a Kafka
+    """AlterReplicaLogDirs v0-2. A broker here has one directory, so no partition can move: any other is LOG_DIR_NOT_FOUND, as in a Kafka
     that does not have it, and in its own a partition lies already."""
     own = {log_dir.path for log_dir in _log_dirs(state)}
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}

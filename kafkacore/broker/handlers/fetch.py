@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kafkacore import errors
 from kafkacore.broker.delayed import DelayedFetch, DelayedSessionFetch
 from kafkacore.broker.handlers.common import FIRST_VERSION_WITH_TOPIC_IDS, STALE_LEADER, code_of, current_leader, endpoints, topic_name
+from kafkacore.broker.log import Log, messages
 from kafkacore.broker.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from kafkacore.broker.sessions import FINAL_EPOCH, NO_SESSION, FetchContext, FetchKey, FetchSession, TopicKey
 from kafkacore.broker.state import BrokerState, Call, Outcome
@@ -32,6 +33,9 @@ NO_REPLICA = -1
 # A client that tells its rack may be sent to a follower, and so may read from one (KIP-392).
 FIRST_VERSION_FROM_FOLLOWERS = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
+FIRST_VERSION_WITH_MAX_BYTES = 3
+FIRST_VERSION_WITH_BATCHES = 4
+"""Before it came message sets of magic 0 and 1, to which a broker that plays an older Kafka converts what it has."""
 
 
 class _Reader(NamedTuple):
@@ -227,7 +231,7 @@ class _Reading:
                 answer = self._read_partition(topic, wanted, first)
             except KafkaError as error:
                 self.at_once = True
-                code = code_of(error)
+                code = self.state.played.code(code_of(error))
                 leader = LeaderIdAndEpoch()
                 if code in STALE_LEADER and self.version >= 12:
                     leader = current_leader(self.state, topic, index)
@@ -272,6 +276,8 @@ class _Reading:
                 else:
                     upper_offset = stable_offset if reader.isolation_level == READ_COMMITTED else partition.high_watermark
                 records = log.read(wanted.fetch_offset, limit if limit > 0 else 0, upper_offset, at_least_one)
+                if self.version < FIRST_VERSION_WITH_BATCHES:
+                    records = self._older(log, records, wanted, limit, upper_offset)
                 nbytes = 0
                 for view in records:
                     nbytes += view.nbytes
@@ -300,6 +306,20 @@ class _Reading:
         if self.context.session is not None and diverging is None and not records:
             self._may_leave_out(self.context.session, partition, topic, wanted, answer)
         return answer
+
+    def _older(self, log: Log, pieces: list[Any], wanted: FetchPartition, limit: int, upper_offset: int) -> list[Any]:
+        """What was read, as message sets. Where nothing of it is for old readers, who could not go on behind it, the next that is."""
+        found: list[Any] = []
+        offset = wanted.fetch_offset
+        while pieces:
+            found, offset = messages.older(pieces, messages.magic_of_fetch(self.version), offset)
+            if found or offset >= upper_offset:
+                break
+            pieces = log.read(offset, max(limit, 0), upper_offset, True)
+        if self.version >= FIRST_VERSION_WITH_MAX_BYTES or sum(each.nbytes for each in found) <= wanted.partition_max_bytes:
+            return found
+        # Before KIP-74 the limit was strict: a message that is larger came cut off, and the reader had to ask for more.
+        return [memoryview(b"".join(found))[: wanted.partition_max_bytes]]
 
     def _may_leave_out(
         self, session: FetchSession, partition: Partition, topic: TopicKey, wanted: FetchPartition, answer: PartitionData
@@ -336,10 +356,11 @@ class _Reading:
 def fetch(
     state: BrokerState, call: Call, request: FetchRequest
 ) -> FetchResponse | Outcome | Generator[None, None, FetchResponse | Outcome]:
-    """Fetch v4-18 (topic ids from v13), with incremental sessions, min_bytes and max_wait. Brokers copy with it: a follower may read all
-    there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if replica.selector.class
-    says so, and may read from any replica. cluster_id is not compared."""
-    if request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION and len(request.topics) == 1:
+    """Fetch v0-18 (message sets up to v3, topic ids from v13), with incremental sessions, min_bytes and max_wait. Brokers copy with it: a
+    follower may read all there is, and where it reads on tells how far it is. Consumers (v11+) are sent to a replica in their rack, if
+    replica.selector.class says so, and may read from any replica. cluster_id is not compared."""
+    is_sessionless = request.session_epoch == FINAL_EPOCH and request.session_id == NO_SESSION
+    if is_sessionless and len(request.topics) == 1 and call.version >= FIRST_VERSION_WITH_BATCHES:
         response = _fetch_one(state, call.version, request)
         if response is not None:
             return response

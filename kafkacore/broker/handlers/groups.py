@@ -152,8 +152,8 @@ def consumer_group_describe(state: BrokerState, call: Call, request: ConsumerGro
 
 
 def offset_commit(state: BrokerState, call: Call, request: OffsetCommitRequest) -> Outcome | OffsetCommitResponse:
-    """OffsetCommit v2-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one. A topic that is named
-    twice is answered twice, but once where anything is refused, as by Kafka."""
+    """OffsetCommit v0-10, topics by id from v10 on. Topics and partitions that do not exist are refused one by one. A topic that is named
+    twice is answered twice, but once where anything is refused, as by Kafka. v0 commits to the group's log, too: there is no ZooKeeper."""
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
@@ -202,7 +202,8 @@ def _refused_commit(topic: OffsetCommitRequestTopic, code: int) -> OffsetCommitR
 
 
 def offset_fetch(state: BrokerState, call: Call, request: OffsetFetchRequest) -> Outcome:
-    """OffsetFetch v1-10: one group up to v7, several from v8 on, topics by id from v10 on."""
+    """OffsetFetch v0-10: one group up to v7, several from v8 on, topics by id from v10 on. v0 takes a partition without a committed offset
+    for an error."""
     send = _later(call)
     if call.version >= FIRST_FETCH_OF_SEVERAL:
         wanted = request.groups
@@ -216,7 +217,7 @@ def offset_fetch(state: BrokerState, call: Call, request: OffsetFetchRequest) ->
         if call.version >= FIRST_FETCH_OF_SEVERAL:
             send(OffsetFetchResponse(groups=groups))
         else:
-            send(_single_fetch(groups[0]))
+            send(_single_fetch(groups[0], call.version))
 
     def ask(group: OffsetFetchRequestGroup) -> Callable[[Callable[[OffsetFetchResponseGroup], None]], None]:
         return lambda each: _fetch_group(state, call.version, group, request.require_stable, each)
@@ -272,7 +273,11 @@ def _unknown_topic(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics
     )
 
 
-def _single_fetch(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+def _single_fetch(group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    def code_of_partition(each: OffsetFetchResponsePartitions) -> int:
+        is_missing = version < 1 and each.committed_offset < 0 and not each.error_code
+        return Code.UNKNOWN_TOPIC_OR_PARTITION if is_missing else each.error_code
+
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -284,7 +289,7 @@ def _single_fetch(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
                         committed_offset=each.committed_offset,
                         committed_leader_epoch=each.committed_leader_epoch,
                         metadata=each.metadata,
-                        error_code=each.error_code,
+                        error_code=code_of_partition(each),
                     )
                     for each in topic.partitions
                 ],

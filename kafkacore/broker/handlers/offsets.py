@@ -36,9 +36,9 @@ _SPECIAL_TIMESTAMP_SINCE = {EARLIEST: 0, LATEST: 0, MAX_TIMESTAMP: 7, EARLIEST_L
 
 
 def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """ListOffsets v1-11: earliest, latest, by timestamp, max timestamp (-3). The log is all local: -4 is the earliest offset, -5 and -6
+    """ListOffsets v0-11: earliest, latest, by timestamp, max timestamp (-3). The log is all local: -4 is the earliest offset, -5 and -6
     (tiered storage) answer -1. A follower gets the end of the log as the latest offset. Timestamps newer than the version answer
-    UNSUPPORTED_VERSION."""
+    UNSUPPORTED_VERSION. v0 answers with where segments begin that were written before a time, the latest first."""
     mentions = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     wanted = {(topic.name, partition.partition_index): partition for topic in request.topics for partition in topic.partitions}
     topics: dict[str, list[ListOffsetsPartitionResponse]] = {}
@@ -48,16 +48,17 @@ def list_offsets(state: BrokerState, call: Call, request: ListOffsetsRequest) ->
                 raise errors.InvalidRequest(f"partition {index} of {topic} is named twice")
             if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
                 raise errors.InvalidRequest(f"there is no isolation level {request.isolation_level}")
-            answer = _list_offset(state, call.version, request, topic, partition)
+            answer = _list_offset(state, call, request, topic, partition)
         except KafkaError as error:
-            answer = ListOffsetsPartitionResponse(partition_index=index, error_code=code_of(error))
+            answer = ListOffsetsPartitionResponse(partition_index=index, error_code=state.played.code(code_of(error)))
         topics.setdefault(topic, []).append(answer)
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic, partitions=answers) for topic, answers in topics.items()])
 
 
 def _list_offset(
-    state: BrokerState, version: int, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
+    state: BrokerState, call: Call, request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
+    version = call.version
     partition = state.replicas.partition(topic, wanted.partition_index)
     partition.check_leader(wanted.current_leader_epoch)
     log, is_follower = partition.log, request.replica_id >= 0
@@ -65,6 +66,9 @@ def _list_offset(
     # Right after an election the high watermark may lie below records that were committed: better no answer than one that goes back.
     behind = not is_follower and partition.epoch_start_offset > partition.high_watermark
     asked = wanted.timestamp
+    if version == 0:
+        offsets = log.offsets_before(asked, upper_offset, call.wall_ms)[: max(wanted.max_num_offsets, 0)]
+        return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=0, old_style_offsets=offsets)
     timestamp_ms, offset, epoch = -1, -1, -1
     if asked < 0:
         since = _SPECIAL_TIMESTAMP_SINCE.get(asked)
@@ -97,7 +101,7 @@ def _not_available(version: int) -> errors.BrokerError:
 
 
 def offset_for_leader_epoch(state: BrokerState, call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """OffsetForLeaderEpoch v2-4: the largest epoch not above the asked one, and where it ended."""
+    """OffsetForLeaderEpoch v0-4: the largest epoch not above the asked one, and where it ended."""
     topics = []
     for topic in request.topics:
         answers = []

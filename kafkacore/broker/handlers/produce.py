@@ -35,7 +35,7 @@ from kafkacore.protocol import (
 
 logger = logging.getLogger(__name__)
 
-# The message tables start at 0 so that old frames can be read and refused by name; KIP-896 ended these versions.
+# KIP-896 ended the versions before, which carry message sets; a broker that plays an older Kafka takes them.
 FIRST_PRODUCE_VERSION = 3
 FIRST_VERSION_WITH_ABORTABLE_ERROR = 11
 FIRST_VERSION_THAT_ADDS_PARTITIONS = 12
@@ -57,7 +57,7 @@ class _Written(NamedTuple):
 
 
 def produce(state: BrokerState, call: Call, request: ProduceRequest) -> ProduceResponse | Outcome:
-    """Produce v3-13 (v13 by topic id). v0-2 are advertised, because old clients read "compression is possible" from them, and refused here.
+    """Produce v3-13 (v13 by topic id). v0-2 carry message sets; Kafka 4 advertises them and refuses them here.
     acks=0 has no response; an error then closes the connection. With acks=-1 the answer waits, for the request's timeout at most, until
     the high watermark has passed the batches. Of a partition named twice the last batch counts. The first batch of a transaction in a
     partition waits for the transaction's coordinator; from v12 on the partition is added to the transaction by it (KIP-890). A batch
@@ -229,7 +229,8 @@ def _write(
     check: Check,
 ) -> _Written:
     try:
-        if call.version < FIRST_PRODUCE_VERSION:
+        message_format = state.played.message_format
+        if call.version < FIRST_PRODUCE_VERSION and message_format is None:
             raise errors.UnsupportedVersion(f"Produce v{call.version} was removed in Kafka 4.0 (KIP-896)")
         if acks not in (-1, 0, 1):
             raise errors.InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {acks}")
@@ -241,12 +242,19 @@ def _write(
             raise errors.InvalidTopic(f"{name} is internal: only its coordinators write to it", topic=name, partition=partition.index)
         if refused and key in refused:
             raise refused[key]
-        appended = state.replicas.append(
-            name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, verified.get(key), check
-        )
+        if call.version < FIRST_PRODUCE_VERSION:
+            assert message_format is not None
+            appended = state.replicas.append_messages(
+                name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, message_format
+            )
+        else:
+            appended = state.replicas.append(
+                name, partition.index, partition.records, acks, call.version, call.wall_ms, call.now_ms, verified.get(key), check
+            )
     except KafkaError as error:  # its text only: with its traceback it would hold this frame, and so the records, in a cycle
         row_errors = getattr(error, "record_errors", ())
-        return _Written(topic, partition.index, None, None, code_of(error), error.message or str(error), row_errors)
+        code = state.played.code(code_of(error))
+        return _Written(topic, partition.index, None, None, code, error.message or str(error), row_errors)
     if acks != -1 or appended.committed:
         return _Written(topic, partition.index, appended, None)
     outcome = CommitOutcome(state.replicas.partitions[key], appended.required_offset, state.replicas.partition)

@@ -64,7 +64,7 @@ UNKNOWN = 0
 
 
 def describe_acls(state: BrokerState, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse | Outcome:
-    """DescribeAcls v1-3: SECURITY_DISABLED."""
+    """DescribeAcls v0-3: SECURITY_DISABLED."""
     if UNKNOWN in (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type):
         return Outcome.CLOSE
     message = "No Authorizer is configured on the broker"
@@ -72,7 +72,7 @@ def describe_acls(state: BrokerState, call: Call, request: DescribeAclsRequest) 
 
 
 def create_acls(state: BrokerState, call: Call, request: CreateAclsRequest) -> CreateAclsResponse | Outcome:
-    """CreateAcls v1-3: SECURITY_DISABLED for each."""
+    """CreateAcls v0-3: SECURITY_DISABLED for each."""
     for acl in request.creations:
         if UNKNOWN in (acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type):
             return Outcome.CLOSE
@@ -81,7 +81,7 @@ def create_acls(state: BrokerState, call: Call, request: CreateAclsRequest) -> C
 
 
 def delete_acls(state: BrokerState, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse | Outcome:
-    """DeleteAcls v1-3: SECURITY_DISABLED for each."""
+    """DeleteAcls v0-3: SECURITY_DISABLED for each."""
     for acl in request.filters:
         if UNKNOWN in (acl.resource_type_filter, acl.pattern_type_filter, acl.operation, acl.permission_type):
             return Outcome.CLOSE
@@ -216,7 +216,7 @@ def sasl_authenticate(state: BrokerState, call: Call, request: SaslAuthenticateR
 
 
 def create_delegation_token(state: BrokerState, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """CreateDelegationToken v1-3: not allowed to who is not authenticated, which is everybody; so are the other three."""
+    """CreateDelegationToken v0-3: not allowed to who is not authenticated, which is everybody; so are the other three."""
     kind, name = ANONYMOUS
     if request.owner_principal_name and request.owner_principal_type is not None:
         kind, name = request.owner_principal_type, request.owner_principal_name
@@ -235,15 +235,15 @@ def create_delegation_token(state: BrokerState, call: Call, request: CreateDeleg
 
 
 def renew_delegation_token(state: BrokerState, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    """RenewDelegationToken v1-2."""
+    """RenewDelegationToken v0-2."""
     return RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
 
 
 def expire_delegation_token(state: BrokerState, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
-    """ExpireDelegationToken v1-2."""
+    """ExpireDelegationToken v0-2."""
     return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1)
 
 
 def describe_delegation_token(state: BrokerState, call: Call, request: DescribeDelegationTokenRequest) -> DescribeDelegationTokenResponse:
-    """DescribeDelegationToken v1-3."""
+    """DescribeDelegationToken v0-3."""
     return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED, tokens=[])

@@ -333,7 +333,7 @@ def _commit_in_transaction(
 
 
 def write_txn_markers(state: BrokerState, call: Call, request: WriteTxnMarkersRequest) -> Outcome:
-    """WriteTxnMarkers v1-2, answered when the markers are committed: from coordinators, or from an administrator who ends a transaction
+    """WriteTxnMarkers v0-2, answered when the markers are committed: from coordinators, or from an administrator who ends a transaction
     that hangs."""
     answer = LateAnswer(call)
     state.transactions.writer.write(request.markers, lambda codes: answer.respond(lambda: results_of(request.markers, codes)))

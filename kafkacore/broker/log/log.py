@@ -28,6 +28,7 @@ from kafkacore.broker.log.segment import MemorySegment, OffsetPosition, Segment
 from kafkacore.broker.producers import AbortedTxn, ProducerStates, collect_aborted
 from kafkacore.records import Batch, read_batches
 
+LATEST_TIMESTAMP, EARLIEST_TIMESTAMP = -1, -2
 SEGMENT_MIN_BYTES = 1 << 20
 SEGMENT_MAX_BYTES = 16 << 20
 
@@ -574,6 +575,31 @@ class Log(LogCore):
             return OffsetPosition(batch.last_offset, batch.max_timestamp_ms, batch.leader_epoch)
         row = int(columns.timestamps_ms.argmax())
         return OffsetPosition(int(columns.offsets[row]), int(columns.timestamps_ms[row]), batch.leader_epoch)
+
+    def offsets_before(self, timestamp_ms: int, upper_offset: int, wall_ms: int) -> list[int]:
+        """Where segments begin that were last written before a time, as ListOffsets v0 tells it.
+
+        Args:
+            timestamp_ms: the time; -1 for the end of the log and all segments, -2 for its start alone.
+            upper_offset: the end, as far as the reader may see.
+            wall_ms: the time now.
+
+        Returns:
+            Offsets in descending order.
+
+        Source: kafka.log.LogManager.fetchOffsetsBefore of 0.8.2.
+        """
+        known = [(max(segment.base_offset, self.start_offset), segment.written_ms) for segment in self.segments]
+        known = known or [(self.start_offset, wall_ms)]
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return [known[0][0]]
+        if not self.segments or self.segments[-1].size:
+            known.append((self.end_offset, wall_ms))
+        if timestamp_ms != LATEST_TIMESTAMP:
+            known = [each for each in known if each[1] <= timestamp_ms]
+        offsets = sorted({offset for offset, _ in known}, reverse=True)
+        beyond = [offset for offset in offsets if offset > upper_offset]
+        return [upper_offset, *(offset for offset in offsets if offset < upper_offset)] if beyond else offsets
 
     def aborted_transactions(self, offset: int, upper_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that readers of committed records from offset to upper_offset must leave out."""

@@ -1,0 +1,489 @@
+"""Brokers that play Kafka 0.8 to 2.8: old requests in bytes laid out by hand, what lies in the log, clients that speak to them."""
+
+import asyncio
+import random
+import struct
+import uuid
+import zlib
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.record.memory_records import MemoryRecords as AioMemoryRecords
+from kafka import KafkaConsumer as PythonConsumer
+from kafka import KafkaProducer as PythonProducer
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
+from kafka.record.memory_records import MemoryRecords
+
+from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
+from kafkacore import protocol as p
+from kafkacore.broker.emulation import EMULATIONS
+from kafkacore.broker.handlers import API_VERSIONS, SERVED
+from kafkacore.errors import Code, UnsupportedVersion
+from kafkacore.records import BatchBuilder, read_batches
+from kafkacore.testing import EmbeddedCluster
+from tests.broker.wire import Wire
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+OLD = ("0.8", "0.9", "0.10", "2.x")
+RELEASE = {"0.8": (0, 8, 2), "0.9": (0, 9), "0.10": (0, 10, 2), "2.x": (2, 8)}
+STORED = {"0.8": 0, "0.9": 0, "0.10": 1, "2.x": 2}
+FLIGHTS = "flights-of-all-years"  # librdkafka reads no Metadata v0 that is too short: it runs out of its own memory
+NO_DELAY = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
+
+
+def message(value, key=None, offset=0, magic=0, attributes=0, timestamp_ms=1_500_000_000_000):
+    """offset, size, then CRC, magic, attributes, the timestamp of magic 1, key and value with their sizes."""
+    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp_ms) if magic else b"")
+    for part in (key, value):
+        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def compressed(codec, values, magic=0):
+    builder = BatchBuilder(magic=magic, compression=codec, max_bytes=1 << 20)
+    for n, value in enumerate(values):
+        builder.append(value, b"k", timestamp_ms=1_500_000_000_000 + n)
+    return bytes(builder.build())
+
+
+def produce(wire, records, version=0, topic="t", acks=-1):
+    data = p.TopicProduceData(name=topic, partition_data=[p.PartitionProduceData(index=0, records=records)])
+    answer = wire.ask(p.ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[data]), version)
+    return answer.responses[0].partition_responses[0]
+
+
+def fetch(wire, offset=0, version=0, topic="t", max_bytes=1 << 20):
+    wanted = p.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    request = p.FetchRequest(max_wait_ms=0, min_bytes=0, topics=[p.FetchTopic(topic=topic, partitions=[wanted])])
+    return wire.ask(request, version).responses[0].partitions[0]
+
+
+def offsets_before(wire, timestamp, count=10, topic="t"):
+    wanted = p.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+    request = p.ListOffsetsRequest(replica_id=-1, topics=[p.ListOffsetsTopic(name=topic, partitions=[wanted])])
+    return wire.ask(request, 0).topics[0].partitions[0]
+
+
+def read(records):
+    """What kafka-python and aiokafka read, which must agree: (magic, offset, timestamp, key, value)."""
+    found = []
+    for reader in (MemoryRecords(bytes(records)), AioMemoryRecords(bytes(records))):
+        rows = []
+        while reader.has_next():
+            batch = reader.next_batch()
+            assert batch.validate_crc()
+            magic = getattr(batch, "magic", getattr(batch, "_magic", 2))
+            rows += [(magic, each.offset, -1 if each.timestamp is None else each.timestamp, each.key, each.value) for each in batch]
+        found.append(rows)
+    assert [row[1:] for row in found[0]] == [row[1:] for row in found[1]]
+    return found[0]
+
+
+def values(records):
+    return [(row[1], row[4]) for row in read(records)]
+
+
+@pytest.fixture(params=OLD)
+def old(request):
+    with EmbeddedCluster(emulate=request.param, config=NO_DELAY) as cluster:
+        cluster.create_topic("t")
+        yield request.param, cluster
+
+
+# ---- tables
+
+
+@pytest.mark.parametrize("release", OLD)
+def test_the_tables_are_those_of_their_time(release):
+    """kafka-python has the answers of real brokers from 0.10 on, and what can be said of those before."""
+    theirs = BROKER_API_VERSIONS[RELEASE[release]]
+    assert EMULATIONS[release].versions == {key: versions for key, versions in theirs.items() if key in SERVED}
+
+
+def test_what_they_say_of_themselves(old):
+    release, cluster = old
+    with Wire(cluster.bootstrap_servers) as wire:
+        if release in ("0.8", "0.9"):
+            wire.send(p.ApiVersionsRequest(), 0)
+            assert wire.closed_by_peer
+            return
+        answer = wire.ask(p.ApiVersionsRequest(), 0)
+        assert {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys} == EMULATIONS[release].versions
+        wire.send(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+        _, refused = wire.receive(p.ApiVersionsRequest, 0)
+        own = [] if release == "0.10" else [p.ApiVersion(api_key=18, max_version=3)]  # KIP-511 came with 2.4
+        assert (refused.error_code, refused.api_keys) == (Code.UNSUPPORTED_VERSION, own)
+        if release == "2.x":
+            answer = wire.ask(p.ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+            assert (answer.supported_features, answer.finalized_features) == ([], [])
+
+
+@pytest.mark.parametrize(("request_", "version"), [(p.InitProducerIdRequest(), 0), (p.FetchRequest(), 4), (p.ProduceRequest(), 3)])
+def test_what_0_10_does_not_know_ends_the_connection(request_, version):
+    with EmbeddedCluster(emulate="0.10") as cluster, Wire(cluster.bootstrap_servers) as wire:
+        wire.send(request_, version)
+        assert wire.closed_by_peer
+
+
+def test_kafka_4_serves_none_of_it():
+    """KIP-896. Produce v0-2 are advertised by Kafka, too, and refused for each partition."""
+    lowest = {0: 0, 1: 4, 2: 1, 3: 0, 8: 2, 9: 1, 19: 2, 20: 1, 23: 2, 32: 1}
+    assert {key: API_VERSIONS[key][0] for key in lowest} == lowest
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t")
+        with Wire(cluster.bootstrap_servers) as wire:
+            for version in range(3):
+                assert produce(wire, message(b"v", magic=version // 2), version).error_code == Code.UNSUPPORTED_VERSION
+        for request, version in ((p.FetchRequest(), 3), (p.ListOffsetsRequest(), 0), (p.OffsetFetchRequest(), 0)):
+            with Wire(cluster.bootstrap_servers) as wire:
+                wire.send(request, version)
+                assert wire.closed_by_peer
+
+
+def test_every_version_that_2_8_had_is_served():
+    """The lowest ones of APIs whose lowest Kafka 4 dropped, without anything in particular to say."""
+    dropped = [key for key in API_VERSIONS if key != 0 and p.APIS[key].oldest_served and key in EMULATIONS["2.x"].versions]
+    assert len(dropped) == 18
+    with EmbeddedCluster(emulate="2.x", config=NO_DELAY) as cluster:
+        cluster.create_topic("t")
+        with Wire(cluster.bootstrap_servers) as wire:
+            for key in dropped:
+                fields = {"resource_type_filter": 1, "operation": 1, "permission_type": 1} if key == p.DescribeAclsRequest.API_KEY else {}
+                for version in range(p.APIS[key].oldest_served):
+                    wire.ask(p.APIS[key].request(**fields), version)
+            wanted = p.DescribeConfigsRequest(resources=[p.DescribeConfigsResource(resource_type=2, resource_name="t")])
+            rows = {row.name: row for row in wire.ask(wanted, 0).results[0].configs}
+            assert rows["retention.ms"].is_default and rows["retention.ms"].value == "604800000"
+            create = p.CreateTopicsRequest(topics=[p.CreatableTopic(name="u", num_partitions=1, replication_factor=1)], timeout_ms=5_000)
+            assert [wire.ask(create, version).topics[0].error_code for version in (0, 1)] == [0, Code.TOPIC_ALREADY_EXISTS]
+            delete = p.DeleteTopicsRequest(topic_names=["u"], timeout_ms=5_000)
+            assert [wire.ask(delete, 0).responses[0].error_code for _ in range(2)] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
+            epoch = p.OffsetForLeaderTopic(topic="t", partitions=[p.OffsetForLeaderPartition(partition=0, leader_epoch=0)])
+            produce(wire, message(b"v"))
+            assert wire.ask(p.OffsetForLeaderEpochRequest(topics=[epoch]), 0).topics[0].partitions[0].end_offset == 1
+
+
+# ---- storing
+
+
+@pytest.mark.parametrize("release", OLD)
+def test_messages_lie_on_the_disk_in_the_format_of_the_release(release, tmp_path):
+    with EmbeddedCluster(emulate=release, data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        with Wire(cluster.bootstrap_servers) as wire:
+            sent = message(b"a", b"k", offset=7) + message(b"b") + message(b"cut off")[:-1]
+            assert produce(wire, sent)[:3] == (0, 0, 0)
+            assert produce(wire, compressed("gzip", [b"c", b"d"]))[:3] == (0, 0, 2)
+            assert produce(wire, message(b"cut off")[:-1]).base_offset == -1
+            assert produce(wire, message(None, b"k"))[:3] == (0, 0, 4)
+    data = next(tmp_path.glob("broker-1/t-0/*.log")).read_bytes()
+    assert [(row[0], row[1], row[3], row[4]) for row in read(data)] == [
+        (STORED[release], n, key, value)
+        for n, (key, value) in enumerate([(b"k", b"a"), (None, b"b"), (b"k", b"c"), (b"k", b"d"), (b"k", None)])
+    ]
+    assert {row[2] for row in read(data)} == {-1}
+    assert [batch.compression for batch in read_batches(data)] == ([0, 0, 1, 0] if release != "2.x" else [0, 1, 0])
+    with EmbeddedCluster(emulate=release, data_dir=tmp_path) as cluster, Wire(cluster.bootstrap_servers) as wire:
+        assert values(fetch(wire, 0).records) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"), (4, None)]
+        assert produce(wire, message(b"e"))[:3] == (0, 0, 5)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_a_set_with_one_compressed_message_is_stored_as_one(old, codec):
+    _, cluster = old
+    with Wire(cluster.bootstrap_servers) as wire:
+        produce(wire, message(b"before"))
+        sent = message(b"plain") + compressed(codec, [b"x" * 50, b"y" * 50])
+        assert produce(wire, sent)[:3] == (0, 0, 1)
+        stored = fetch(wire, 1).records
+        expected = [(1, b"plain"), (2, b"x" * 50), (3, b"y" * 50)]
+        assert [(each.offset, each.value) for batch in read_batches(stored) for each in batch.records()] == expected
+        assert codec == "lz4" or values(stored) == expected  # for lz4 in magic 0 the others want one more package
+        assert [batch.compression for batch in read_batches(stored)] == [{"gzip": 1, "snappy": 2, "lz4": 3}[codec]]
+
+
+def test_timestamps_since_0_10():
+    with EmbeddedCluster(emulate="0.10") as cluster:
+        cluster.create_topic("t")
+        cluster.create_topic("late", configs={"message.timestamp.type": "LogAppendTime"})
+        with Wire(cluster.bootstrap_servers) as wire:
+            assert produce(wire, message(b"a", magic=1), 2).log_append_time_ms == -1
+            assert produce(wire, compressed("gzip", [b"b", b"c"], magic=1), 2).error_code == 0
+            stamps = [1_500_000_000_000, 1_500_000_000_000, 1_500_000_000_001]
+            assert [row[:3] for row in read(fetch(wire, 0, 2).records)] == [(1, n, stamp) for n, stamp in enumerate(stamps)]
+            assert [row[:3] for row in read(fetch(wire, 0, 0).records)] == [(0, n, -1) for n in range(3)]
+            answer = produce(wire, message(b"a", magic=1), 2, topic="late")
+            assert answer.log_append_time_ms > 1_500_000_000_000
+            (batch,) = read_batches(fetch(wire, 0, 2, topic="late").records)
+            assert (batch.timestamp_type, batch.max_timestamp_ms) == (1, answer.log_append_time_ms)
+
+
+def test_several_brokers_copy_old_messages():
+    with EmbeddedCluster(brokers=3, emulate="0.8") as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=3)
+        leader = cluster.leader("t", 0)
+        with Wire(cluster.bootstrap_servers.split(",")[leader - 1]) as wire:
+            assert produce(wire, message(b"a") + message(b"b"))[:3] == (0, 0, 0)
+            assert produce(wire, compressed("snappy", [b"c"]))[:3] == (0, 0, 2)
+        cluster.stop_broker(leader)
+        with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
+            assert values(fetch(wire).records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
+            wire.send(p.FetchRequest(), 12)  # as brokers ask each other, but "wire" is none
+            assert wire.closed_by_peer
+
+
+# ---- errors
+
+
+def test_what_a_producer_does_wrong(old):
+    release, cluster = old
+    cluster.create_topic("keyed", configs={"cleanup.policy": "compact"})
+    cluster.create_topic("small", configs={"max.message.bytes": "100"})
+    with Wire(cluster.bootstrap_servers) as wire:
+        broken = bytearray(message(b"value"))
+        broken[-1] ^= 1
+        assert produce(wire, broken).error_code == Code.CORRUPT_MESSAGE
+        assert produce(wire, message(b"v", magic=1)).error_code == Code.CORRUPT_MESSAGE  # v0 carries magic 0
+        assert produce(wire, message(b"v"), topic="keyed").error_code == (Code.INVALID_RECORD if release == "2.x" else Code.CORRUPT_MESSAGE)
+        assert produce(wire, message(b"v" * 90), topic="small").error_code == Code.MESSAGE_TOO_LARGE
+        assert produce(wire, message(b"v"), acks=2).error_code == Code.INVALID_REQUIRED_ACKS
+        assert produce(wire, message(b"v"), topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert fetch(wire, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert fetch(wire, 9).error_code == Code.OFFSET_OUT_OF_RANGE
+        assert produce(wire, message(b"fine"))[:3] == (0, 0, 0)
+
+
+def test_no_answer_has_a_code_of_later():
+    for release, played in EMULATIONS.items():
+        for code in Code:
+            assert played.code(code) <= played.newest_code, (release, code)
+    assert EMULATIONS["0.8"].code(Code.KAFKA_STORAGE_ERROR) == Code.NOT_LEADER_OR_FOLLOWER
+    assert EMULATIONS["4.3"].code(Code.INVALID_RECORD) == Code.INVALID_RECORD
+
+
+# ---- reading
+
+
+def test_the_limit_of_old_fetches_is_strict():
+    with EmbeddedCluster(emulate="0.10") as cluster:
+        cluster.create_topic("t")
+        with Wire(cluster.bootstrap_servers) as wire:
+            whole = message(b"x" * 1_000)
+            produce(wire, whole + message(b"y", offset=1))
+            for version in (0, 1, 2):
+                assert len(fetch(wire, 0, version, max_bytes=300).records) == 300
+            assert values(fetch(wire, 0, 3, max_bytes=300).records) == [(0, b"x" * 1_000)]  # KIP-74
+
+
+def test_batches_are_converted_for_old_fetches():
+    with EmbeddedCluster(emulate="2.x") as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic("t")
+        cluster.create_topic("z", configs={"compression.type": "zstd"})
+        with KafkaProducer(bootstrap_servers=servers, compression_type="gzip", linger_ms=50) as producer:
+            futures = [producer.send("t", b"v%d" % n, b"k", timestamp_ms=1_500_000_000_000 + n, headers=[("h", b"1")]) for n in range(3)]
+            futures.append(producer.send("z", b"v"))
+            assert [each.result(timeout=20).offset for each in futures] == [0, 1, 2, 0]
+        with KafkaProducer(bootstrap_servers=servers, transactional_id=uuid.uuid4().hex) as producer:
+            producer.init_transactions()
+            for value in (b"3", b"5"):  # a marker lies behind each
+                with producer.transaction():
+                    producer.send("t", value)
+        with Wire(servers) as wire:
+            expected = [(0, b"v0"), (1, b"v1"), (2, b"v2"), (3, b"3"), (5, b"5")]
+            for version, magic in ((0, 0), (1, 0), (2, 1), (3, 1)):
+                answer = fetch(wire, 0, version)
+                rows = read(answer.records)
+                assert [(row[1], row[4]) for row in rows] == expected and {row[0] for row in rows} == {magic}
+                if magic:
+                    assert [row[2] for row in rows[:3]] == [1_500_000_000_000 + n for n in range(3)]
+                assert values(fetch(wire, 2, version).records) == expected[2:]
+                assert values(fetch(wire, 4, version).records) == [(5, b"5")]  # a marker, then a record
+                assert bytes(fetch(wire, 6, version).records) == b""  # a marker, then the end
+                assert fetch(wire, 0, version, topic="z").error_code == Code.UNSUPPORTED_COMPRESSION_TYPE
+            assert values(fetch(wire, 4, 3, max_bytes=1).records) == [(5, b"5")]
+            assert [batch.magic for batch in read_batches(fetch(wire, 0, 4).records)] == [2] * 5
+
+
+def test_list_offsets_by_segments(old):
+    _, cluster = old
+    cluster.create_topic("s", configs={"segment.bytes": "1048576"})
+    with Wire(cluster.bootstrap_servers) as wire:
+        assert offsets_before(wire, -1, topic="s").old_style_offsets == [0]
+        for _ in range(4):  # two do not fit into a segment
+            assert produce(wire, message(b"x" * 600_000), topic="s").error_code == 0
+        assert offsets_before(wire, -1, topic="s").old_style_offsets == [4, 3, 2, 1, 0]
+        assert offsets_before(wire, -1, 1, topic="s").old_style_offsets == [4]
+        assert offsets_before(wire, -1, 0, topic="s").old_style_offsets == []
+        assert offsets_before(wire, -2, topic="s").old_style_offsets == [0]
+        assert offsets_before(wire, 1, topic="s").old_style_offsets == []  # nothing was written before that
+        assert offsets_before(wire, 2**62, topic="s").old_style_offsets == [4, 3, 2, 1, 0]
+        assert offsets_before(wire, -1, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_offsets_are_committed_as_then(old):
+    _, cluster = old
+    with Wire(cluster.bootstrap_servers) as wire:
+        while wire.ask(p.FindCoordinatorRequest(key="g"), 0).error_code:
+            pass
+        for version, offset in ((0, 11), (1, 12)):
+            row = p.OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=offset, commit_timestamp=1_234 if version else -1, committed_metadata="m"
+            )
+            request = p.OffsetCommitRequest(group_id="g", topics=[p.OffsetCommitRequestTopic(name="t", partitions=[row])])
+            assert wire.ask(request, version).topics[0].partitions[0].error_code == 0
+            for fetched in (0, 1):
+                wanted = p.OffsetFetchRequest(group_id="g", topics=[p.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 5])])
+                known, unknown = wire.ask(wanted, fetched).topics[0].partitions
+                assert (known.committed_offset, known.metadata, known.error_code) == (offset, "m", 0)
+                missing = Code.NONE if fetched else Code.UNKNOWN_TOPIC_OR_PARTITION
+                assert (unknown.committed_offset, unknown.error_code) == (-1, missing)
+
+
+def test_metadata_v0_is_all_an_old_client_has(old):
+    _, cluster = old
+    with Wire(cluster.bootstrap_servers) as wire:
+        answer = wire.ask(p.MetadataRequest(topics=[]), 0)
+        assert [each.name for each in answer.topics] == ["t"] and answer.brokers[0].port == int(cluster.bootstrap_servers.split(":")[1])
+
+
+# ---- hostile bytes
+
+
+def test_broken_message_sets_harm_nobody(old):
+    release, cluster = old
+    rng = random.Random(release)
+    sets = [message(b"value", b"key") * 3, compressed("gzip", [b"v"] * 5), compressed("snappy", [b"v"] * 5), message(b"v", magic=1) * 2]
+    sets.append(compressed("lz4", [b"w"] * 3, magic=1))
+    last = EMULATIONS[release].versions[0][1]
+    with Wire(cluster.bootstrap_servers) as wire:
+        for _ in range(150):
+            data = bytearray(rng.choice(sets))
+            for _ in range(rng.randint(1, 4)):
+                data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            if rng.random() < 0.5:  # past the CRC of the first message
+                size = min(max(struct.unpack_from(">i", data, 8)[0], 0), len(data) - 12)
+                data[12:16] = struct.pack(">I", zlib.crc32(data[16 : 12 + size]))
+            answer = produce(wire, data, min(rng.randint(0, 2), last))
+            assert answer.error_code in (0, Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.INVALID_TIMESTAMP, Code.INVALID_RECORD)
+            assert answer.error_code <= EMULATIONS[release].newest_code
+        produce(wire, message(b"last"))
+        position, found = 0, []
+        while not found or found[-1][1] != b"last":
+            found = values(fetch(wire, position).records)
+            position = found[-1][0] + 1
+        assert fetch(wire, position).high_watermark == position
+
+
+# ---- clients
+
+
+def python_client(servers, release, codec):
+    settings = {"bootstrap_servers": servers, "api_version": RELEASE[release]}
+    producer = PythonProducer(compression_type=codec, enable_idempotence=False, **settings)
+    sent = [producer.send(FLIGHTS, b"v%d" % n, key=b"k").get(20).offset for n in range(10)]
+    producer.close()
+    group = {} if release == "0.8" else {"group_id": "g"}
+    consumer = PythonConsumer(FLIGHTS, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **group, **settings)
+    try:
+        found = [(each.offset, each.value) for _, each in zip(range(10), consumer, strict=False)]
+        if group:
+            consumer.commit()
+            assert consumer.committed(consumer.assignment().pop()) == 10
+    finally:
+        consumer.close()
+    return sent, found
+
+
+def confluent_client(servers, release, codec):
+    settings = {"bootstrap.servers": servers}
+    if release in ("0.8", "0.9"):
+        settings |= {"api.version.request": False, "broker.version.fallback": {"0.8": "0.8.2", "0.9": "0.9.0"}[release]}
+    producer = confluent_kafka.Producer({**settings, "compression.codec": codec or "none"})
+    sent = []
+    for n in range(10):
+        producer.produce(FLIGHTS, b"v%d" % n, b"k", on_delivery=lambda error, message: sent.append(error or message.offset()))
+    assert producer.flush(20) == 0
+    consumer = confluent_kafka.Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
+    try:
+        if release == "0.8":
+            consumer.assign([confluent_kafka.TopicPartition(FLIGHTS, 0, 0)])
+        else:
+            consumer.subscribe([FLIGHTS])
+        found = [(each.offset(), each.value()) for each in consumer.consume(10, 20)]
+        if release != "0.8":
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return sent, found
+
+
+def aio_client(servers, release, codec):
+    async def both():
+        sent = []
+        if release == "2.x":
+            async with AIOKafkaProducer(bootstrap_servers=servers, compression_type=codec) as producer:
+                sent = [(await producer.send_and_wait(FLIGHTS, b"v%d" % n, key=b"k")).offset for n in range(10)]
+        else:  # aiokafka writes batches of magic 2 whatever the broker knows
+            with Wire(servers) as wire:
+                rows = [message(b"v%d" % n, b"k", magic=1) for n in range(10)]
+                if codec:
+                    rows = [compressed(codec, [b"v%d" % n], 1) for n in range(10)]
+                sent = [produce(wire, row, 2, FLIGHTS).base_offset for row in rows]
+        async with AIOKafkaConsumer(FLIGHTS, bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+            found = [(each.offset, each.value) for each in [await asyncio.wait_for(consumer.getone(), 20) for _ in range(10)]]
+            await consumer.commit()
+        return sent, found
+
+    return asyncio.run(both())
+
+
+CLIENTS = [(python_client, release) for release in OLD] + [(confluent_client, release) for release in OLD]
+CLIENTS += [(aio_client, "0.10"), (aio_client, "2.x")]  # it needs ApiVersions
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize(("client", "release"), CLIENTS, ids=lambda each: getattr(each, "__name__", each))
+def test_clients_that_still_speak_to_them(client, release, codec):
+    with EmbeddedCluster(emulate=release, config=NO_DELAY) as cluster:
+        cluster.create_topic(FLIGHTS)
+        sent, found = client(cluster.bootstrap_servers, release, codec)
+        assert sent == list(range(10))
+        assert found == [(n, b"v%d" % n) for n in range(10)]
+        with Wire(cluster.bootstrap_servers) as wire:
+            assert values(fetch(wire, topic=FLIGHTS).records) == found
+            assert {row[0] for row in read(fetch(wire, topic=FLIGHTS).records)} == {0}
+
+
+# ---- our own clients, which speak no version that Kafka 4 dropped
+
+
+def test_our_clients_with_2_x():
+    with EmbeddedCluster(emulate="2.x", config=NO_DELAY) as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic("t")
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            assert producer.send("t", b"v", headers=[("h", b"1")]).result(timeout=20).offset == 0
+        with KafkaConsumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            found = []
+            while not found:
+                found = [each for records in consumer.poll(5).values() for each in records]
+            assert (found[0].value, found[0].headers) == (b"v", (("h", b"1"),))
+
+
+def test_our_clients_say_what_0_10_lacks():
+    with EmbeddedCluster(emulate="0.10") as cluster:
+        servers = cluster.bootstrap_servers
+        cluster.create_topic("t")
+        for settings, lacking in (({}, "InitProducerId"), ({"enable_idempotence": False}, "ProduceRequest: broker has 0 to 2")):
+            with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
+                with pytest.raises(UnsupportedVersion, match=rf"{lacking}.*broker 1"):
+                    producer.send("t", b"v").result(timeout=20)
+        with KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            with pytest.raises(UnsupportedVersion, match=r"FetchRequest: broker has 0 to 3.*broker 1"):
+                while True:
+                    consumer.poll(5)
