@@ -99,7 +99,7 @@ def test_a_partition_just_added_is_waited_for_within_the_budget(producer: Slow, 
     with pytest.raises(Exception, match="partition 3 of topic t does not exist"):
         producer.send("t", b"x", partition=3)
     assert waits == [500]
-    with pytest.raises(Exception, match="topic t has 1 partitions; asked for"):
+    with pytest.raises(Exception, match="topic t has 1 partition; asked for"):
         producer.send_many("t", [b"x"], partitions=[3])
     assert waits == [500, 2000]
 

@@ -132,7 +132,7 @@ def test_an_empty_batch_asks_for_no_topic(producer: KafkaProducer) -> None:
         ("refusing", {"key": ["a"]}, "no column value"),
         ("refusing", {"value": ["a", "b"], "partition": pa.array([None, 99], pa.int32())}, "topic refusing has 2 partitions; asked for 99"),
         ("refusing", {"value": ["a", "b"], "partition": pa.array([0, -1], pa.int32())}, r"has 2 partitions; asked for -1\.\.0"),
-        ("refusing", {"value": ["a", "b"], "partition": pa.array([None, -1], pa.int32())}, r"has 2 partitions; asked for -1\.\.-1"),
+        ("refusing", {"value": ["a", "b"], "partition": pa.array([None, -1], pa.int32())}, r"has 2 partitions; asked for -1$"),
         ("refusing", {"value": ["a"], "timestamp": pa.array([-1], US)}, "column timestamp: -0.000001 s since 1970 is negative"),
         ("refusing", {"value": ["a"], "headers": pa.array([[{"key": None, "value": b"x"}]], HEADERS)}, "a header has no key"),
     ],

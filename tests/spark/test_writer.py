@@ -103,7 +103,7 @@ def test_a_producer_is_kept_for_the_next_task_and_not_after_a_failure(monkeypatc
         [first] = writer._kept.values()
         assert made.write(iter([])).rows == 0
         assert [*writer._kept.values()] == [first]
-        with pytest.raises(errors.UsageError, match=r"topic t has 1 partitions; asked for 0\.\.9"):
+        with pytest.raises(errors.UsageError, match=r"topic t has 1 partition; asked for 0\.\.9"):
             made.write(iter([good, bad]))
         assert not writer._kept
         with pytest.raises(errors.ClosedError):

@@ -78,7 +78,7 @@ def test_partitioners(spark: Any, cluster: EmbeddedCluster, partitioner: str, pe
     [
         (["'v' AS value", "1 AS price"], {}, "column price would be lost"),
         (["1 AS value"], {}, "column value must be string or binary, not int"),
-        (["'v' AS value", "CAST(99 AS int) AS partition"], {}, r"topic refused has 1 partitions; asked for 99"),
+        (["'v' AS value", "CAST(99 AS int) AS partition"], {}, r"topic refused has 1 partition; asked for 99"),
         (["'v' AS value", "CAST(NULL AS string) AS topic"], {"topic": ""}, "a row has no topic"),
         (["repeat('x', 2000000) AS value"], {}, r"RecordTooLarge.*refused"),
         (["'v' AS value"], {"deliveryGuarantee": "exactly_once"}, "exactly_once is not implemented yet"),
