@@ -13,6 +13,7 @@ import pytest
 
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
+from kafkacore.aio import testing as aio_testing
 from kafkacore.aio.calls import CallThread
 from kafkacore.testing import EmbeddedCluster
 
@@ -416,3 +417,32 @@ async def test_a_poll_that_a_close_interrupts_ends(servers: str, topic: str) -> 
     await calls.run(close)
     with pytest.raises(errors.ClosedError):
         await reading
+
+
+def test_a_plain_call_beside_a_commit_is_refused() -> None:
+    """It could only wait, which would block the loop."""
+
+    async def run() -> None:
+        async with aio_testing.EmbeddedCluster() as cluster:
+            async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                await (await producer.send("t", b"x"))
+            settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": "g", "auto_offset_reset": "earliest"}
+            async with KafkaConsumer("t", **settings) as consumer:
+                await read(consumer, 1)
+                asked, go_on = threading.Event(), threading.Event()
+
+                def hold(request: object) -> None:
+                    asked.set()
+                    go_on.wait(GUARD_S)
+
+                await cluster.control("OffsetCommit", hold)
+                committing = asyncio.create_task(consumer.commit())
+                assert await asyncio.to_thread(asked.wait, GUARD_S)
+                with pytest.raises(errors.IllegalStateError, match="another call"):
+                    consumer.pause(("t", 0))
+                go_on.set()
+                await committing
+                consumer.pause(("t", 0))
+                assert consumer.paused() == {("t", 0)}
+
+    asyncio.run(asyncio.wait_for(run(), GUARD_S))
