@@ -23,11 +23,13 @@ from kafkacore.metadata import PartitionInfo
 from kafkacore.net.client import ClientResponse, NetworkClient
 from kafkacore.net.driver import CallerDriver
 from kafkacore.net.leaders import by_topic
-from kafkacore.protocol import ApiVersionsRequest, PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkacore.protocol import MetadataRequest, MetadataRequestTopic, PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkacore.types import Node, TopicPartition
 
 _LAST_BY_NAME = 12
 """The last version of Produce that names topics; later ones know them by their ids alone."""
+_OLDEST = 0
+"""Versions that Kafka 4 has dropped are asked for as well."""
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_MAGIC_1 = 2
 _CONFIRM_MAX_MS = 5_000
@@ -156,8 +158,8 @@ class NetworkBrokers:
         def answered(response: ClientResponse) -> None:
             self._unconfirmed.discard(response.request.node_id)
 
-        def build(_version: int) -> ApiVersionsRequest:
-            return ApiVersionsRequest(client_software_name="kafkacore", client_software_version="close")
+        def build(_version: int) -> MetadataRequest:  # one topic: the oldest brokers describe all when asked for none
+            return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in driver.metadata.topics[:1]])
 
         def step(now_ms: int) -> None:
             client = driver.client
@@ -167,7 +169,8 @@ class NetworkBrokers:
                     self._unconfirmed.discard(node_id)
                 elif node_id not in asked and client.is_ready(node, now_ms):
                     asked.add(node_id)
-                    client.send(client.new_client_request(node_id, ApiVersionsRequest, build, now_ms, callback=answered), now_ms)
+                    request = client.new_client_request(node_id, MetadataRequest, build, now_ms, callback=answered, min_version=_OLDEST)
+                    client.send(request, now_ms)
 
         driver.run(step, lambda: not self._unconfirmed, min(self._config.request_timeout_ms, _CONFIRM_MAX_MS))
 
@@ -285,7 +288,13 @@ class OneRequest(BrokerCall):
     def _send(self, client: NetworkClient, now_ms: int) -> None:
         self.in_flight = True
         request = client.new_client_request(
-            self.broker, self._api, self._build, now_ms, callback=self._answered, max_version=self._max_version
+            self.broker,
+            self._api,
+            self._build,
+            now_ms,
+            callback=self._answered,
+            min_version=_OLDEST,
+            max_version=self._max_version,
         )
         client.send(request, now_ms)
 
@@ -338,8 +347,8 @@ class ProduceCall(BrokerCall):
     def _send(self, client: NetworkClient, now_ms: int) -> None:
         config = self._config
         if self._pieces is None:
-            version = client.api_version(self.broker, ProduceRequest.API_KEY)
-            self._pieces = {tp: one.pieces(magic_of(version), config.max_request_size) for tp, one in self._sets.items()}
+            magic = self._magic(client)
+            self._pieces = {tp: one.pieces(magic, config.max_request_size) for tp, one in self._sets.items()}
         for tp, pieces in list(self._pieces.items()):
             piece = next(pieces, None)
             if piece is None:
@@ -370,9 +379,19 @@ class ProduceCall(BrokerCall):
             now_ms,
             expect_response=config.request_required_acks != 0,
             callback=self._answered,
+            min_version=_OLDEST,
             max_version=_LAST_BY_NAME,
         )
         client.send(request, now_ms)
+
+    def _magic(self, client: NetworkClient) -> int:
+        """The newest format that the broker takes. Where it shares no version, any: the request fails by itself."""
+        versions = client.api_versions(self.broker)
+        try:
+            version = 0 if versions is None else versions.negotiate(ProduceRequest.API_KEY, _OLDEST, _LAST_BY_NAME)
+        except errors.UnsupportedVersion:
+            return 0
+        return 2 if version >= _FIRST_WITH_BATCHES else 1 if version == _FIRST_WITH_MAGIC_1 else 0
 
     def _answered(self, response: ClientResponse) -> None:
         now_ms = self._driver.clock.now_ms()
@@ -415,10 +434,3 @@ class ProduceCall(BrokerCall):
             elif (piece := next(self._pieces[tp], None)) is not None:
                 self._fail(tp, cause, piece)
         self.done = True
-
-
-def magic_of(produce_version: int | None) -> int:
-    """The newest format that a version of Produce takes; a record batch where no version is shared, since the request then fails anyway."""
-    if produce_version is None or produce_version >= _FIRST_WITH_BATCHES:
-        return 2
-    return 1 if produce_version == _FIRST_WITH_MAGIC_1 else 0

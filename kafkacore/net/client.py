@@ -57,6 +57,7 @@ from kafkacore.net.connection import (
 from kafkacore.net.node_ids import broker_of, title_of
 from kafkacore.net.request import ClientRequest, ClientResponse, Kind
 from kafkacore.net.selector import IdleDisconnect, Selector
+from kafkacore.protocol.releases import WITHOUT_API_VERSIONS
 from kafkacore.types import Node
 
 __all__ = ["ClientRequest", "ClientResponse", "NetworkClient", "NetworkClientConfig", "Resolver", "resolve"]
@@ -116,6 +117,7 @@ class NetworkClient(ClientCore):
         resolver: Name resolution that does not block; by default the system's, on a helper thread.
         max_in_flight: max.in.flight.requests.per.connection.
         software_version: Sent to brokers with ApiVersions (KIP-511).
+        broker_version: Of brokers that have no ApiVersions (`WITHOUT_API_VERSIONS`); None asks each broker what it speaks.
     """
 
     selector: Selector
@@ -133,6 +135,7 @@ class NetworkClient(ClientCore):
         resolver: Resolver | None = None,
         max_in_flight: int = 5,
         software_version: str = "0.1.0",
+        broker_version: str | None = None,
     ) -> None:
         self.selector = selector
         self.metadata = metadata
@@ -144,6 +147,7 @@ class NetworkClient(ClientCore):
         self._client_id = config.client_id
         self._request_timeout_ms = config.request_timeout_ms
         self._software_version = software_version
+        self._known_versions = None if broker_version is None else dict(WITHOUT_API_VERSIONS[broker_version])
         self._correlation = CorrelationIds()
         self._reconnect_backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng=self._rng)
         self._setup_timeout = ExponentialBackoff(
@@ -389,6 +393,9 @@ class NetworkClient(ClientCore):
             self._connections[node_id].setup_deadline_ms = NEVER_MS
             self._opening.pop(node_id, None)
             self._recompute_setup_deadline()
+            if self._known_versions is not None:
+                self._is_open(node_id, NodeApiVersions(self._known_versions, None, broker_of(node_id)), now_ms)
+                continue
             request = self.new_client_request(node_id, protocol.ApiVersionsRequest, self._build_api_versions, now_ms)
             request.kind = Kind.API_VERSIONS
             self._do_send(request, self._build_api_versions(version), version, now_ms)
@@ -418,8 +425,12 @@ class NetworkClient(ClientCore):
         features = {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", None) or ()}
         if (epoch := getattr(response, "finalized_features_epoch", -1)) >= self._features_epoch:
             self._features_epoch, self.finalized_features = epoch, features
+        self._is_open(node_id, NodeApiVersions(ranges, features, broker_of(node_id)), now_ms)
+
+    def _is_open(self, node_id: int, versions: NodeApiVersions, now_ms: int) -> None:
+        """What the node speaks is known: requests can go out."""
         self._told_down.discard(node_id)
-        self._connections[node_id].ready(NodeApiVersions(ranges, features, broker_of(node_id)))
+        self._connections[node_id].ready(versions)
         channel = self.selector.channel(node_id)
         if channel is not None and channel.authenticator is not None:
             self._session_began(node_id, channel.authenticator.session_lifetime_ms, now_ms)
@@ -737,12 +748,14 @@ class NetworkClient(ClientCore):
         names = self.metadata.begin_request(now_ms)
         auto_create = self.metadata.allow_auto_topic_creation
 
-        def build(_version: int) -> Any:
-            topics = None if names is None else [protocol.MetadataRequestTopic(name=name) for name in names]
+        def build(version: int) -> Any:
+            every: list[Any] | None = None if version else []  # v0 has no other way to say it
+            topics = every if names is None else [protocol.MetadataRequestTopic(name=name) for name in names]
             return protocol.MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
 
-        # v0 cannot ask for no topics, and only v4 can forbid their creation.
-        request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=1 if auto_create else 4)
+        # Only v4 can forbid the creation of topics. v0 cannot ask for no topics: brokers that have nothing else describe all of them.
+        least = 4 if not auto_create else 1 if self._known_versions is None else 0
+        request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=least)
         request.kind = Kind.METADATA
         versions = self._connections[node_id].versions
         assert versions is not None  # a node that can be sent to has them

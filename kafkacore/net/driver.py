@@ -90,7 +90,7 @@ class CallerDriver:
             transports=transports,
             authenticator=self._authenticators,
         )
-        return NetworkClient(selector, self.metadata, config, self.clock)
+        return NetworkClient(selector, self.metadata, config, self.clock, broker_version=config.broker_version)
 
     def _renew(self) -> None:
         """Ctrl+C, a MemoryError or a bug can end a call between any two steps, so nothing that was under way is relied on: new connections,

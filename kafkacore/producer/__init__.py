@@ -139,6 +139,7 @@ class KafkaProducer(ProducerCore):
             self._clock,
             rng,
             max_in_flight=settings_.max_in_flight_requests_per_connection,
+            broker_version=settings_.broker_version,
         )
         sender = self._sender = Sender(
             client=client,
