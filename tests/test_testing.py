@@ -67,6 +67,12 @@ def test_an_api_that_cannot_be_controlled_is_named(api, problem):
         cluster.control(api, None)
 
 
+def test_a_control_is_a_function():
+    """Each request would else close its connection, with an error in the broker's log alone."""
+    with EmbeddedCluster() as cluster, pytest.raises(UsageError, match=r"a function of the request, as `lambda request: Delay"):
+        cluster.control("Fetch", Delay(5))
+
+
 @pytest.mark.parametrize("failing", [1, 2])
 def test_close_ends_everything_and_then_raises_what_failed(tmp_path, monkeypatch, failing):
     cluster = EmbeddedCluster(brokers=3, data_dir=tmp_path, faults=True).start()

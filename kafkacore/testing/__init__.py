@@ -401,9 +401,11 @@ class EmbeddedCluster:
                 waits for it.
 
         Raises:
-            UsageError: there is no such API, or it is not served.
+            UsageError: there is no such API, it is not served, or `fn` is no function.
         """
         key = _api_key(api)
+        if fn is not None and not callable(fn):
+            raise UsageError(f"control takes a function of the request, as `lambda request: {fn!r}`, not {fn!r}")
         for broker in self._brokers.values():
             broker.control(key, fn)
 
