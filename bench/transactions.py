@@ -4,7 +4,7 @@
 
 Transactions of 1, 100, 10,000 and 100,000 records of 100 B go to four partitions, acks=all, replication factor 1. CPU is user and system
 time of the client's process, all threads. A transaction is begin_transaction(), the sends and commit_transaction(); without it, the sends
-and flush(). A commit takes what is still queued with it, so its latency counts the way of the last records. What a transaction costs at
+and flush(). A commit takes what is still queued with it, so its latency counts that of the last records. What a transaction costs at
 the least is one EndTxn: its CPU alone has a table of its own. Brokers: `kafkacore broker` (own) and Apache Kafka 4.3.1 (kafka). Each
 process of a client has a transactional producer and a plain one that take turns (transactions_case.py).
 

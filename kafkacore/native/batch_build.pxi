@@ -402,7 +402,7 @@ cdef class BatchBuilder:
                           self.producer_id, self.producer_epoch, self.base_sequence, self.w.count)
         kc_put64(out.ptr, self.base_offset)
         kc_put32(out.ptr + 12, self.leader_epoch)
-        out.nbytes = total                       # the view below shows the batch and no more
+        out.nbytes = total                       # the view below shows the batch alone
         self.memory = out
         return PyMemoryView_FromObject(out)
 

@@ -164,7 +164,7 @@ cdef class ReceiveMemory:
 @cython.no_gc                                           # ReceiveMemory refers to nothing, so there is no cycle through it
 @cython.freelist(32)
 cdef class PooledBuffer:
-    """A writable buffer of `nbytes` bytes from the process-wide pool; its memory returns there when the last view of it is gone.
+    """A writable buffer of `nbytes` bytes from the process-wide pool; its memory returns there when the last view of it is released.
 
     The contents are whatever was there before: write before reading.
 

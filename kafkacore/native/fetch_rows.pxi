@@ -1,7 +1,7 @@
 # What is to be fetched from one broker, and what of that was sent: the books of a fetch session (consumer/sessions.py has its rules).
 #
 # Each partition has a row, found by name and number, or from its PartitionState without a look. A row knows what is wanted and what was sent;
-# where the two may differ it stands in `changed`, so that the next request costs what changed. A row in a request stands for its FetchPartition
+# where the two may differ it is in `changed`, so that the next request costs what changed. A row in a request replaces its FetchPartition
 # (plan_rows.pxi): the values that were sent last, which stay until the next request is planned.
 
 from collections import namedtuple as _namedtuple

@@ -350,7 +350,7 @@ cdef class SenderCore:
             self._recover()
         self.accumulator.poll_until_ms = LOOKING
         timeout_ms = min(self.send_producer_data(now_ms), max_wait_ms)
-        if not self.accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in meanwhile
+        if not self.accumulator.sleeping(now_ms + timeout_ms) or (self._closing and self._done()):      # something came in just now
             timeout_ms = 0
         elif self._awaited is not None and self._awaited.state == DELIVERY_FINISHED:                    # it expired, or was refused
             timeout_ms = 0

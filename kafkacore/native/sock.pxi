@@ -67,7 +67,7 @@ def send_gather(int fd, list buffers not None, Py_ssize_t skip_bytes=0, Py_ssize
 
 
 cdef Py_ssize_t gather_out(int fd, list buffers, Py_ssize_t first, Py_ssize_t skip_bytes, Py_ssize_t step_bytes, bint nonblocking) except -2:
-    """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket takes no more.
+    """What send_gather says. One step: with slices in the list it ends at FILE_STEP_BYTES or when the socket is full.
 
     step_bytes: without slices, another sendmsg follows until so many bytes are sent.
     nonblocking: the socket is known to be so, and need not be asked.

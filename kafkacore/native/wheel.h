@@ -77,7 +77,7 @@ static inline int64_t kw_floor(int64_t value, int64_t step) {
     return value - (rest < 0 ? rest + step : rest);
 }
 
-/* ASAN reports who touches more of a free node than its generation, its state and the next free node, and whoever goes beyond `used`. */
+/* ASAN reports who touches more of a free node than its generation, its state and the next free node, and who goes beyond `used`. */
 static inline void kw_hide(kw_node *n) {
     ASAN_POISON_MEMORY_REGION(&n->prev, sizeof n->prev);
     ASAN_POISON_MEMORY_REGION(&n->expiration, sizeof(kw_node) - offsetof(kw_node, expiration));
@@ -377,7 +377,7 @@ static int kw_expire(kw_wheel *w, int64_t now) {
         w->nodes[bucket].expiration = KW_IDLE;
         while ((i = w->nodes[bucket].next) != bucket) {
             int placed;
-            if (back != bucket) {        /* the cache is filled from the other end meanwhile: two chains of misses at a time instead of one */
+            if (back != bucket) {        /* the cache is filled from the other end too: two chains of misses at a time instead of one */
                 back = back == i || back == w->nodes[i].next ? bucket : w->nodes[back].prev;
                 __builtin_prefetch(&w->nodes[back]);
             }

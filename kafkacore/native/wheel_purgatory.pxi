@@ -214,7 +214,7 @@ cdef class DelayedOperation(TimerTask):
     def on_expiration(self):
         """Called after `on_complete` when it was the time that completed the operation."""
 
-    # ---- for everybody -----------------------------------------------------------------------------------------------------------
+    # ---- for all threads ----------------------------------------------------------------------------------------------------------
 
     cpdef force_complete(self):
         """Completes the operation unless it is complete: takes it out of the timer and calls `on_complete`.
@@ -447,7 +447,7 @@ cdef class PurgatoryCore:
         if found == NULL:
             return 0
         watchers = <Watchers>found
-        operations = watchers.operations                  # others may append meanwhile, nobody takes out: lists are replaced
+        operations = watchers.operations                  # other threads may append, none takes out: lists are replaced
         for i in range(len(operations)):
             operation = operations[i]
             if operation.completed:
