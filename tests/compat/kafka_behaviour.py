@@ -553,6 +553,25 @@ def commits_without_waiting(k: Face) -> Any:
 
 
 @case
+def a_callback_for_all_commits(k: Face) -> Any:
+    k.fill(3)
+    heard: list[Any] = []
+
+    def callback(offsets: Any, response: Any) -> None:
+        heard.append(
+            (sorted((tp.partition, at.offset, at.metadata) for tp, at in offsets.items() if tp == k.tp()), isinstance(response, Exception))
+        )
+
+    consumer = k.consumer(k.topic, group_id=k.group, auto_commit_interval_ms=100, default_offset_commit_callback=callback)
+    k.polled(consumer, 3)
+    for _ in range(100):
+        consumer.poll(100)
+        if heard and heard[-1][0] and heard[-1][0][0][1] == 3:
+            break
+    return heard[-1]
+
+
+@case
 def commits_without_a_group(k: Face) -> Any:
     reader = k.reader()
     return [

@@ -52,5 +52,26 @@ def test_both_packages_show_a_program_the_same(case: Callable[[Face], Any], clus
     assert seen(case, "kafkacore.compat.kafka", cluster) == seen(case, "kafka", cluster)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_both_packages_authenticate_alike(mechanism: str) -> None:
+    with EmbeddedCluster(users={"alice": "secret"}) as secured:
+        who = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "secret",
+        }
+        for package in ("kafkacore.compat.kafka", "kafka"):
+            face = Face(package, secured.bootstrap_servers, package.replace(".", "-"))
+            try:
+                face.producer(**who).send(face.topic, b"v", partition=0).get(20)
+                consumer = face.consumer(**who)
+                consumer.assign([face.tp()])
+                assert next(consumer).value == b"v"
+            finally:
+                face.close()
+
+
 def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 40

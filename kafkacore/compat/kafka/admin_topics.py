@@ -28,6 +28,7 @@ ELECTION_NOT_NEEDED = int(ours.Code.ELECTION_NOT_NEEDED)
 def shown_config(config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A setting's name, and the rest of it with names in place of numbers."""
     name = config.pop("name")
+    config.pop("is_default", None)  # of versions before 1, which no broker of today speaks
     config["config_source"] = ConfigSourceType(config["config_source"]).name
     if "config_type" in config:
         config["config_type"] = ConfigType(config["config_type"]).name

@@ -1,7 +1,7 @@
 """kafka-python's KafkaConsumer over the engine's.
 
-The engine's records get kafka-python's names in place (structs.ConsumerRecord), by an interceptor, so poll and a `for` loop hand out the
-engine's own lists. Deserializers, which see headers here, run on the way out.
+The engine's records get kafka-python's names in place (structs.ConsumerRecord), so poll and a `for` loop hand out the engine's own lists.
+Deserializers, which see headers here, run on the way out.
 
 Source: kafka.consumer.group, kafka-python 3.0.
 """
@@ -55,16 +55,11 @@ def _committed(offsets: Mapping[Any, Any]) -> OffsetCommitResponse:
 
 
 class _Watch:
-    """The engine's interceptor: names for records; automatic commits for default_offset_commit_callback."""
+    """The engine's interceptor: automatic commits for default_offset_commit_callback."""
 
     def __init__(self, callback: Callable[[Any, Any], Any]) -> None:
         self._callback = callback
         self.asked = 0  # commits that the program asked for: their callbacks are others
-
-    def on_consume(self, records: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
-        for found in records.values():
-            recast_records(found, ConsumerRecord)
-        return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, types.OffsetAndMetadata]) -> None:
         if self.asked:
@@ -109,7 +104,7 @@ class KafkaConsumer:
         self._subscribed = False
         settings = engine_settings(CONSUMER_SETTINGS, self.DEFAULT_CONFIG, configs)
         with errors.translated():
-            self._consumer = Engine(**settings, interceptors=(self._watch,))
+            self._consumer = Engine(**settings, interceptors=(self._watch,) if "default_offset_commit_callback" in configs else ())
         self._records: Iterator[Any] | None = None
         if config["api_version"] is None:
             try:
@@ -261,6 +256,8 @@ class KafkaConsumer:
             found: dict[TopicPartition, list[Any]] = self._consumer.poll(None if timeout_ms == math.inf else timeout_ms / 1000, max_records)
         except ours.KafkaError as error:
             raise errors.of(error) from error
+        for records in found.values():
+            recast_records(records, ConsumerRecord)
         return self._deserialized(found) if found and self._deserializes else found
 
     def _deserialized(self, polled: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[Any]]:
@@ -324,7 +321,10 @@ class KafkaConsumer:
             return None
         except ours.KafkaError as error:
             raise errors.of(error) from error
-        return self._deserializing(found) if found is not None and self._deserializes else found
+        if found is None:
+            return None
+        recast_records(self._consumer._unread.chunks[0].records, ConsumerRecord)  # which `found` goes over
+        return self._deserializing(found) if self._deserializes else found
 
     def _deserializing(self, records: Iterator[Any]) -> Iterator[Any]:
         for record in records:

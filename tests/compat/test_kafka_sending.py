@@ -1,0 +1,105 @@
+"""The compiled way of a record and the general one: the same records, futures and errors."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkacore import KafkaAdminClient, NewTopic
+from kafkacore.compat.kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafkacore.compat.kafka.future import FutureRecordMetadata, HeldRecord, QueuedRecord
+from kafkacore.testing import EmbeddedCluster
+
+TOPIC = "sending"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster() as started, KafkaAdminClient(bootstrap_servers=started.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(TOPIC, 3, 1)]).check()
+        yield started
+
+
+@pytest.fixture(scope="module")
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as made:
+        made.send(TOPIC, b"the topic is known from now on").get(20)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def reader(cluster: EmbeddedCluster) -> Iterator[KafkaConsumer]:
+    with KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers) as made:
+        made.assign([TopicPartition(TOPIC, index) for index in range(3)])
+        yield made
+
+
+def stored(reader: KafkaConsumer, partition: int, offset: int) -> Any:
+    reader.seek(TopicPartition(TOPIC, partition), offset)
+    while True:
+        for found in reader.poll(1_000).values():
+            for record in found:
+                if (record.partition, record.offset) == (partition, offset):
+                    return record
+
+
+VALUES = st.one_of(st.none(), st.binary(max_size=40))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=VALUES, key=VALUES, partition=st.one_of(st.none(), st.integers(-1, 3)), timestamp_ms=st.one_of(st.none(), st.integers(0, 2**41))
+)
+def test_both_ways_do_the_same(
+    producer: KafkaProducer, reader: KafkaConsumer, value: bytes | None, key: bytes | None, partition: int | None, timestamp_ms: int | None
+) -> None:
+    def outcome(send: Any) -> Any:
+        try:
+            found = send(TOPIC, value, key, None, partition, timestamp_ms).get(20)
+        except Exception as error:
+            return type(error), str(error)
+        record = stored(reader, found.partition, found.offset)
+        chosen = found.partition if partition is not None or key is not None else None  # else the batch chooses
+        stamped = found.timestamp if timestamp_ms is not None else None
+        return chosen, stamped, tuple(found[-4:]), record.value, record.key, record.headers, record.timestamp == found.timestamp
+
+    assert outcome(producer.send) == outcome(producer._send_general)
+
+
+def test_the_compiled_way_gives_the_engines_own_future(producer: KafkaProducer) -> None:
+    plain, held = producer.send(TOPIC, b"v"), producer.send(TOPIC, b"v", headers=[("a", b"b")])
+    assert (type(plain), type(held)) == (QueuedRecord, HeldRecord)
+    assert isinstance(plain, FutureRecordMetadata)
+    assert isinstance(held, FutureRecordMetadata)
+    assert not gc.is_tracked(plain)
+    assert plain.get(20)._fields == held.get(20)._fields
+
+
+def test_a_record_that_fails_later_says_why_to_everybody(producer: KafkaProducer, cluster: EmbeddedCluster) -> None:
+    with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("small", 1, 1, configs={"max.message.bytes": "200"})]).check()
+    heard: list[Any] = []
+    future = producer.send("small", b"x" * 1_000).add_callback(heard.append).add_errback(lambda error: heard.append(type(error)))
+    producer.flush(20)  # and does not raise
+    with pytest.raises(errors.MessageSizeTooLargeError) as caught:
+        future.get(20)
+    assert heard == [errors.MessageSizeTooLargeError]
+    assert (future.failed(), future.succeeded(), future.value, future.retriable()) == (True, False, None, False)
+    assert future.exception == caught.value
+    assert caught.value.__cause__.topic == "small"  # type: ignore[union-attr]
+
+
+def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> None:
+    made = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    future = made.send(TOPIC, b"v")
+    engine = weakref.ref(made._producer)
+    del made
+    gc.collect()
+    assert engine() is None
+    assert future.get(20).topic == TOPIC  # the Sender delivers what was queued
