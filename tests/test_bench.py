@@ -102,6 +102,20 @@ def test_the_bench_of_growth_measures_two_checkouts_by_turns_and_draws_them(tmp_
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which(COMPILER) is None, reason="the null broker needs a C compiler")
+def test_the_bench_of_other_clients_names_measures_every_row() -> None:
+    pytest.importorskip("kafka", minversion="3.0")
+    command = [sys.executable, str(BENCH / "compat.py"), "--quick", "--json"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (table,) = json.loads(done.stdout)["tables"]
+    assert len(table["rows"]) == len(table["goals"]) == 5
+    for row in table["rows"].values():
+        assert all(each["median_ns"] > 0 for each in row.values())
+        assert list(row) == ["kafkacore", "compat.kafka", "kafka-python"]
+
+
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCH))
