@@ -28,7 +28,7 @@ from kafkacore.plurals import counted
 
 MOST_AT_ONCE = 10_000
 _PIPE_BUF = 4096  # select(2) says a pipe is writable when it takes so many bytes without blocking
-_GOODBYE_S = 10.0
+_GOODBYE_S = 5.0
 
 
 class Stop:
@@ -307,6 +307,8 @@ def consume_as_member(
             reader = GroupReader(consumer, output, end, line_of, start=start, commits=commits, exit_at_end=exit_at_end)
             consumer.subscribe(topics, listener=reader)
             reader.read(stop, most, bar)
+            if stop.signal:
+                consumer.close(_GOODBYE_S)  # somebody waits, and brokers that are gone do not answer
         if reader.cut_off:
             raise BrokenPipeError
         if reader.failed and not stop.signal:

@@ -147,6 +147,25 @@ def test_a_reader_that_leaves_gets_no_record_committed_that_was_not_written(at: 
     assert 0 < sum(committed(at, topic).values()) < 2000  # a pipe holds 64 KiB: what was in it counts as written
 
 
+def test_a_signal_does_not_wait_long_for_brokers_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedCluster() as cluster:
+        monkeypatch.setenv("KAFKACORE_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+        cluster.create_topic("t", partitions=4)
+        fill(cluster.bootstrap_servers, "t", 2)
+        member = started("t", "-g", "g", "--from", "earliest", "-X", "auto.commit.interval.ms=600000")
+        assert member.stdout is not None
+        lines = [member.stdout.readline() for _ in range(8)]
+        cluster.pause_broker(1)
+        began_s = time.monotonic()
+        member.send_signal(signal.SIGINT)
+        said = member.communicate(timeout=60)[1]
+        took_s = time.monotonic() - began_s
+        cluster.resume_broker(1)
+    assert len(lines) == 8 and member.returncode == 130
+    assert b"will be read again" in said and b"not committed for group g" in said
+    assert took_s < 20, "5 s, but for the load of this machine; close() alone waits 30 s"
+
+
 @pytest.mark.parametrize("as_member", [True, False])
 def test_a_reader_that_leaves_while_nothing_comes(at: str, topic: str, as_member: bool) -> None:
     """As `consume | head` does, once head has what it wants and the rest fits into the pipe."""
