@@ -142,7 +142,7 @@ USERS_TESTS = """
 import asyncio
 import pytest
 {imports}
-from kafkacore.aio import KafkaProducer
+from kafkacore.aio import KafkaConsumer, KafkaProducer
 from kafkacore.aio.testing import EmbeddedCluster
 
 
