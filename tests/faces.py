@@ -7,7 +7,7 @@
 
 A test that takes the fixture `client_face` runs as `[sync]` and as `[aio]`. For `[aio]` the names KafkaProducer, KafkaConsumer and
 KafkaAdminClient of its module, and of the modules in its `FACED`, are those of here. Marked `sync_only(reason)` it runs on one face,
-marked `aio_at_length` on the second one only with KAFKACORE_FACES=all.
+marked `aio_at_length`, as a case of it may be, on the second one only with KAFKACORE_FACES=all.
 
 When a test ends, nothing may be left in the loop: no task that waits, no error that nobody has seen.
 """
@@ -31,6 +31,7 @@ from kafkacore.consumer import RebalanceListener
 
 GUARD_S = 120
 END = object()
+CLIENTS = ("KafkaAdminClient", "KafkaConsumer", "KafkaProducer")
 
 
 class Face:
@@ -82,16 +83,20 @@ class Face:
 
 
 @contextlib.contextmanager
-def face_of(name: str) -> Iterator[dict[str, type]]:
-    """The clients of a face, by their names."""
-    names = ("KafkaAdminClient", "KafkaConsumer", "KafkaProducer")
+def face_in(name: str, *modules: ModuleType) -> Iterator[None]:
+    """The names of the clients in these modules are those of the face "sync" or "aio"."""
     if name == "sync":
-        yield {each: getattr(kafkacore, each) for each in names}
+        yield
         return
     before, Face.current = Face.current, Face()
+    swapped = [(module, each, getattr(module, each)) for module in modules for each in CLIENTS if hasattr(module, each)]
     try:
-        yield {each: globals()[each] for each in names}
+        for module, each, _ in swapped:
+            setattr(module, each, globals()[each])
+        yield
     finally:
+        for module, each, client in swapped:
+            setattr(module, each, client)
         face, Face.current = Face.current, before
         face.close()
 
@@ -282,29 +287,32 @@ class KafkaAdminClient(Client):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sync_only(reason): of a test on both faces, one that makes sense on the synchronous one alone")
-    config.addinivalue_line("markers", "aio_at_length: of a test on both faces, one that runs on the second with KAFKACORE_FACES=all")
+    config.addinivalue_line("markers", "aio_at_length: of a test on both faces, one that runs on the second only with KAFKACORE_FACES=all")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "client_face" not in metafunc.fixturenames:
         return
-    marker = metafunc.definition.get_closest_marker
-    one = marker("sync_only") or (marker("aio_at_length") and os.environ.get("KAFKACORE_FACES") != "all")
+    one = metafunc.definition.get_closest_marker("sync_only")
     metafunc.parametrize("client_face", ["sync"] if one else ["sync", "aio"], indirect=True)
 
 
-def modules_of(module: ModuleType) -> list[ModuleType]:
-    """A test's module and those that make clients for it."""
-    return [module, *getattr(module, "FACED", ())]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("KAFKACORE_FACES") == "all":
+        return
+
+    def is_long(item: Any) -> bool:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        return params.get("client_face") == "aio" and item.get_closest_marker("aio_at_length") is not None
+
+    left_out = [item for item in items if is_long(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_long(item)]
 
 
 @pytest.fixture
-def client_face(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def client_face(request: pytest.FixtureRequest) -> Iterator[str]:
     """The test runs with the synchronous clients, and with those for asyncio."""
-    with face_of(request.param) as clients:
-        if request.param == "aio":
-            for module in modules_of(request.module):
-                for name, client in clients.items():
-                    if hasattr(module, name):
-                        monkeypatch.setattr(module, name, client)
+    with face_in(request.param, request.module, *getattr(request.module, "FACED", ())):
         yield request.param

@@ -14,6 +14,7 @@ too; --json ends stdout with one line of figures. The exit code is 1 with findin
 
 --group plays members of one group instead, by each protocol in turn (tests/soak_groups.py). --transactions plays transactional producers,
 a group that copies what they write, and readers (tests/soak_transactions.py): first in one process, then with a process for each broker.
+--face aio plays each of them with the asyncio clients, all in one event loop (tests/faces.py).
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import soak_clients
+import soak_groups
+import soak_transactions
+from faces import face_in
 from soak_clients import (
     PARTITIONS,
     PLACES,
@@ -46,7 +51,6 @@ from soak_clients import (
     World,
     fresh_readers,
     plain,
-    soak_clients,
     wall_ms,
 )
 from soak_groups import PROTOCOLS, GroupSoak
@@ -57,6 +61,8 @@ from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from kafkacore.errors import KafkaError
 from kafkacore.testing import CLIENTS, Disconnect, EmbeddedCluster
 
+FACED = (soak_clients, soak_groups, soak_transactions)
+"""Modules that make clients of either face."""
 BROKERS = (1, 2, 3)
 TOKEN_LIFE_S = 4.0
 ROUND_S = 15.0
@@ -271,7 +277,7 @@ class Soak:
             return figures
 
     def _play(self, cluster: EmbeddedCluster, world: World, began: float) -> dict[str, Any]:
-        writers, readers, members, observer = soak_clients(world)
+        writers, readers, members, observer = soak_clients.soak_clients(world)
         clients: list[Client] = [*readers, *members, *writers, observer]
         for client in clients:
             client.start()
@@ -414,6 +420,7 @@ def main() -> int:
     parser.add_argument("--memory", action="store_true", help="the brokers keep their logs in memory, not in a temporary directory")
     parser.add_argument("--group", action="store_true", help="members of one group under faults, by each protocol")
     parser.add_argument("--transactions", action="store_true", help="transactional producers, a copying group and readers under faults")
+    parser.add_argument("--face", choices=("sync", "aio"), default="sync", help="the synchronous clients, or those for asyncio")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON at the end")
     options = parser.parse_args()
     faulthandler.enable()
@@ -423,13 +430,14 @@ def main() -> int:
         print(line, file=sys.stderr, flush=True)
 
     say(f"soak: seed {seed}, {options.seconds:.0f} s")
-    if options.group:
-        figures = group_soaks(options.seconds, seed, say)
-    elif options.transactions:
-        figures = transaction_soaks(options.seconds, seed, say)
-    else:
-        with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") as directory:
-            figures = Soak(options.seconds, seed, None if options.memory else directory, say).run()
+    with face_in(options.face, *FACED):
+        if options.group:
+            figures = group_soaks(options.seconds, seed, say)
+        elif options.transactions:
+            figures = transaction_soaks(options.seconds, seed, say)
+        else:
+            with tempfile.TemporaryDirectory(prefix="kafkacore-soak-") as directory:
+                figures = Soak(options.seconds, seed, None if options.memory else directory, say).run()
     for finding in figures["findings"]:
         say(f"soak: {finding}")
     if options.json:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import soak
+import soak_clients
 from soak import Soak
 from soak_clients import Commits, OurReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+FACED = [soak_clients]
 
 
+@pytest.mark.usefixtures("client_face")
 def test_a_short_soak_finds_nothing() -> None:
     figures = Soak(seconds=4, seed=7).run()
     assert figures["findings"] == []
@@ -22,6 +25,8 @@ def test_a_short_soak_finds_nothing() -> None:
     assert all(count > 0 for count in figures["shown"].values())
 
 
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.aio_at_length
 def test_a_reader_that_loses_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     poll = OurReader._poll
 

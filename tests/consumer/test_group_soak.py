@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pytest
+import soak_groups
 from soak_groups import PROTOCOLS, GroupSoak, Rows, SoakMember
 
 from kafkacore import TopicPartition
@@ -14,9 +15,11 @@ from kafkacore.testing.history import Kind
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+FACED = [soak_groups]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.aio_at_length)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_under_faults_keeps_its_promises(protocol: str, seed: int) -> None:
     figures = GroupSoak(protocol, seed, steps=6).run()
@@ -81,14 +84,15 @@ class Repeats(SoakMember):
         return {tp: [*before.get(tp, []), *records] for tp, records in rows.items()}
 
 
+@pytest.mark.usefixtures("client_face")
 @pytest.mark.parametrize(
     ("member", "kind"),
     [
-        (CommitsFirst, Kind.UNPROCESSED),
+        pytest.param(CommitsFirst, Kind.UNPROCESSED, marks=pytest.mark.aio_at_length),
         (ForgetsRevoke, Kind.UNOWNED),
-        (Skips, Kind.UNPROCESSED),
-        (StartsLate, Kind.UNPROCESSED),
-        (Repeats, Kind.NON_MONOTONIC),
+        pytest.param(Skips, Kind.UNPROCESSED, marks=pytest.mark.aio_at_length),
+        pytest.param(StartsLate, Kind.UNPROCESSED, marks=pytest.mark.aio_at_length),
+        pytest.param(Repeats, Kind.NON_MONOTONIC, marks=pytest.mark.aio_at_length),
     ],
 )
 def test_a_member_that_breaks_a_promise_is_found(member: type[SoakMember], kind: Kind) -> None:
@@ -119,6 +123,8 @@ def begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
     [(commits_first, Kind.UNPROCESSED), (keeps_what_is_revoked, Kind.UNOWNED), (begins_late, Kind.UNPROCESSED)],
 )
 @pytest.mark.parametrize("protocol", ["cooperative-sticky", "consumer"])
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.aio_at_length
 def test_a_consumer_that_breaks_a_promise_is_found(monkeypatch: pytest.MonkeyPatch, protocol: str, fault: Fault, kind: Kind) -> None:
     fault(monkeypatch)
     soak = GroupSoak(protocol, 1, steps=8, wait_s=3)

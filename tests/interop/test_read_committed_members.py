@@ -74,7 +74,7 @@ def committed_of(servers: str, group: str, topic: str) -> list[int]:
         return [found[TopicPartition(topic, index)].offset for index in range(PARTITIONS)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.aio_at_length) for seed in (1, 2))])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_our_member_and_confluents(bootstrap_servers: str, make_topic: MakeTopic, protocol: str, seed: int) -> None:
     topic, group = make_topic(PARTITIONS), fresh("g")
@@ -117,6 +117,7 @@ def test_our_member_and_confluents(bootstrap_servers: str, make_topic: MakeTopic
 
 
 @pytest.mark.kafka
+@pytest.mark.aio_at_length
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_kafkas_member_commits_the_same_offsets(bootstrap_servers: str, make_topic: MakeTopic, java: JavaTools, protocol: str) -> None:
     topic = make_topic(PARTITIONS)

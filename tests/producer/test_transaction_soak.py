@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
+import soak_transactions
 from soak_transactions import SOURCE, Copier, TransactionSoak
 
-from kafkacore import KafkaConsumer
 from kafkacore.broker.groups.offsets import OffsetStore
 from kafkacore.broker.log.log import Log
 from kafkacore.broker.partition import Partition
@@ -28,12 +28,15 @@ from kafkacore.records import PartitionReader
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+FACED = [soak_transactions]
+AT_LENGTH = pytest.mark.aio_at_length
 SEEDS, SEEDS_EACH = 200, 10
 NONE: Collection[str] = ()
 """No faults of brokers or of the network: what is found is the planted one."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_EACH))
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=AT_LENGTH) for first in range(SEEDS_EACH, SEEDS, SEEDS_EACH))])
 def test_transactions_under_faults_keep_their_promises(first: int) -> None:
     for seed in range(first, first + SEEDS_EACH):
         figures = TransactionSoak(seed).run()
@@ -48,7 +51,8 @@ def test_transactions_while_brokers_read_their_logs_again(seed: int) -> None:
     assert figures["findings"] == [], figures
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=AT_LENGTH) for seed in (2, 3))])
 def test_transactions_while_processes_are_killed(seed: int) -> None:
     """Brokers are processes, and die by SIGKILL."""
     figures = TransactionSoak(seed, strikes=5, processes=True, kinds=["kill broker", "kill coordinator", "lose answers"]).run()
@@ -56,6 +60,7 @@ def test_transactions_while_processes_are_killed(seed: int) -> None:
     assert figures["committed"] > 0
 
 
+@pytest.mark.usefixtures("client_face")
 def test_clients_come_back_from_faults_that_go_on_for_a_while() -> None:
     said: list[str] = []
     figures = TransactionSoak(7, seconds=2, strikes=3, network=True, say=said.append).run()
@@ -179,7 +184,7 @@ def sends_offsets_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that goes on after an abort as if it had been a commit."""
-    monkeypatch.setattr(KafkaConsumer, "seek", lambda self, partition, offset: None)
+    monkeypatch.setattr(soak_transactions.KafkaConsumer, "seek", lambda self, partition, offset: None)
 
 
 # ---- faults in the broker
@@ -294,9 +299,18 @@ PLANTED: list[tuple[Fault, set[str], dict[str, Any]]] = [
     (keeps_aborted_ranges, {"TORN", "LOST", "SKIPPED"}, {"kinds": NONE}),
 ]
 MOST_SEEDS = 12
+BRIEF = (commits_before_batches, sends_offsets_outside, ignores_aborted_ranges)
+"""Planted under the asyncio clients by default, one of each kind: of the producer, of the offsets, of the reader."""
 
 
-@pytest.mark.parametrize(("fault", "expected", "options"), PLANTED, ids=[fault.__name__ for fault, _, _ in PLANTED])
+@pytest.mark.usefixtures("client_face")
+@pytest.mark.parametrize(
+    ("fault", "expected", "options"),
+    [
+        pytest.param(*planted, id=planted[0].__name__, marks=() if planted[0] in BRIEF else AT_LENGTH)
+        for planted in PLANTED
+    ],
+)
 def test_a_planted_fault_is_found_within_a_few_seeds(
     monkeypatch: pytest.MonkeyPatch, fault: Fault, expected: set[str], options: dict[str, Any]
 ) -> None:
