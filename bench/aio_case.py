@@ -62,6 +62,34 @@ def in_tasks(one: Callable[[], Awaitable[object]]) -> Run:
     return run
 
 
+def polling(poll: Callable[[], Awaitable[dict[Any, list[Any]]]]) -> Run:
+    """Reads with calls that return the records of each partition."""
+
+    async def run(n: int) -> None:
+        left = n
+        while left > 0:
+            for records in (await poll()).values():
+                for record in records:
+                    record.value  # noqa: B018 - touched, as an application would
+                left -= len(records)
+
+    return run
+
+
+def iterating(consumer: Any) -> Run:
+    """Reads record by record."""
+
+    async def run(n: int) -> None:
+        left = n
+        async for record in consumer:
+            record.value  # noqa: B018 - touched, as an application would
+            left -= 1
+            if not left:
+                return
+
+    return run
+
+
 @contextlib.asynccontextmanager
 async def our_producer(address: str, **settings: Any) -> AsyncIterator[Any]:
     from kafkacore.aio import KafkaProducer
@@ -139,16 +167,7 @@ async def our_consumer(address: str) -> AsyncIterator[Any]:
 
 async def our_poll(address: str, count: int) -> dict[str, float]:
     async with our_consumer(address) as consumer:
-
-        async def run(n: int) -> None:
-            left = n
-            while left > 0:
-                for records in (await consumer.poll(5, max_records=500)).values():
-                    for record in records:
-                        record.value  # noqa: B018 - touched, as an application would
-                    left -= len(records)
-
-        return await measure(run, count)
+        return await measure(polling(lambda: consumer.poll(5, max_records=500)), count)
 
 
 async def our_poll_batch(address: str, count: int) -> dict[str, float]:
@@ -165,16 +184,7 @@ async def our_poll_batch(address: str, count: int) -> dict[str, float]:
 
 async def our_async_for(address: str, count: int) -> dict[str, float]:
     async with our_consumer(address) as consumer:
-
-        async def run(n: int) -> None:
-            left = n
-            async for record in consumer:
-                record.value  # noqa: B018 - touched, as an application would
-                left -= 1
-                if not left:
-                    return
-
-        return await measure(run, count)
+        return await measure(iterating(consumer), count)
 
 
 @contextlib.asynccontextmanager
@@ -239,30 +249,12 @@ async def aiokafka_consumer(address: str) -> AsyncIterator[Any]:
 
 async def aiokafka_getmany(address: str, count: int) -> dict[str, float]:
     async with aiokafka_consumer(address) as consumer:
-
-        async def run(n: int) -> None:
-            left = n
-            while left > 0:
-                for records in (await consumer.getmany(timeout_ms=5000, max_records=500)).values():
-                    for record in records:
-                        record.value  # noqa: B018 - touched, as an application would
-                    left -= len(records)
-
-        return await measure(run, count)
+        return await measure(polling(lambda: consumer.getmany(timeout_ms=5000, max_records=500)), count)
 
 
 async def aiokafka_async_for(address: str, count: int) -> dict[str, float]:
     async with aiokafka_consumer(address) as consumer:
-
-        async def run(n: int) -> None:
-            left = n
-            async for record in consumer:
-                record.value  # noqa: B018 - touched, as an application would
-                left -= 1
-                if not left:
-                    return
-
-        return await measure(run, count)
+        return await measure(iterating(consumer), count)
 
 
 async def confluent_produce(address: str, count: int) -> dict[str, float]:
