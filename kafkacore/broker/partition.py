@@ -49,6 +49,8 @@ logger = logging.getLogger(__name__)
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
+_MAGIC_AT = 16
+_FIRST_MAGIC_WITH_EPOCHS = 2
 
 
 class Appended(NamedTuple):
@@ -671,7 +673,10 @@ class Partition:
         before = log.end_offset, self.high_watermark, log.start_offset
         if data is not None and len(data):
             self._begin_with(data, log_start_offset)
+            first = log.end_offset
             log.append_replicated(data, wall_ms)
+            if log.end_offset > first and data[_MAGIC_AT] < _FIRST_MAGIC_WITH_EPOCHS:
+                log.epoch_written(self.leader_epoch, first)  # or this log would seem to part from the next leader's, again and again
         reached = min(high_watermark, log.end_offset)
         if reached > self.high_watermark:
             self._set_high_watermark(reached)
