@@ -330,8 +330,9 @@ class ClientConfig(SecuritySettings, _Config):
         connections_max_idle_ms: connections unused for so long are closed; -1 never.
         metadata_max_age_ms: metadata is refreshed at least this often.
         allow_auto_create_topics: asking for an unknown topic may create it, if the brokers allow that too.
-        broker_version: 0.8 or 0.9 for brokers so old that they cannot be asked what they speak: they close the connection of who asks.
-            None asks them. Today's producer writes nothing that they take: `kafkacore.legacy` does.
+        broker_version: 0.8, 0.9 or 0.10 for brokers that old: the client then speaks what Kafka 4 has dropped of the protocol as well.
+            With 0.8 and 0.9 it does not ask what they speak: they close the connection of who asks. Consumers read from all three (groups
+            need 0.9); today's producer writes nothing that they take, `kafkacore.legacy` does.
         send_buffer_bytes, receive_buffer_bytes: SO_SNDBUF and SO_RCVBUF; -1, the default, leaves them to the system, which grows them
             with the connection. Java's fixed sizes (128 and 32 KiB, for consumers 64 KiB) cut a 1 MiB answer into eleven reads.
     """
@@ -348,7 +349,7 @@ class ClientConfig(SecuritySettings, _Config):
     connections_max_idle_ms: int = _between(540_000, -1)
     metadata_max_age_ms: int = _between(300_000, 0)
     allow_auto_create_topics: bool = True
-    broker_version: str | None = _one_of(None, "0.8", "0.9")
+    broker_version: str | None = _one_of(None, "0.8", "0.9", "0.10")
     send_buffer_bytes: int = _between(-1, -1)
     receive_buffer_bytes: int = _between(-1, -1)
 

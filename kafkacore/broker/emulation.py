@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from kafkacore.broker.cluster import FEATURES
 from kafkacore.errors import Code, UsageError
+from kafkacore.protocol.releases import HIGHEST_OF_0_8, HIGHEST_OF_0_9
 
 API_VERSIONS_KEY = 18
 _ANY_CODE = 0x7FFF
@@ -63,9 +64,7 @@ def _from_0(highest: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     return {key: (0, high) for key, high in highest.items()}
 
 
-_OF_0_8 = {0: 0, 1: 0, 2: 0, 3: 0, 8: 1, 9: 1, 10: 0}
-_OF_0_9 = {**_OF_0_8, 0: 1, 1: 1, 8: 2, 11: 0, 12: 0, 13: 0, 14: 0, 15: 0, 16: 0}
-_OF_0_10 = {**_OF_0_9, 0: 2, 1: 3, 2: 1, 3: 2, 9: 2, 11: 1, 17: 0, 18: 0, 19: 1, 20: 0}
+_OF_0_10 = {**HIGHEST_OF_0_9, 0: 2, 1: 3, 2: 1, 3: 2, 9: 2, 11: 1, 17: 0, 18: 0, 19: 1, 20: 0}
 _OF_2_8 = {
     0: 9, 1: 12, 2: 6, 3: 11, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 15: 5, 16: 4, 17: 1, 18: 3, 19: 7, 20: 6, 21: 2, 22: 4,
     23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 3, 38: 2, 39: 2, 40: 2,
@@ -73,8 +72,8 @@ _OF_2_8 = {
 }
 
 EMULATIONS: Mapping[str, Emulation] = {
-    "0.8": Emulation({}, {}, _from_0(_OF_0_8), 0, Code.INVALID_REQUIRED_ACKS),
-    "0.9": Emulation({}, {}, _from_0(_OF_0_9), 0, Code.CLUSTER_AUTHORIZATION_FAILED),
+    "0.8": Emulation({}, {}, _from_0(HIGHEST_OF_0_8), 0, Code.INVALID_REQUIRED_ACKS),
+    "0.9": Emulation({}, {}, _from_0(HIGHEST_OF_0_9), 0, Code.CLUSTER_AUTHORIZATION_FAILED),
     "0.10": Emulation({}, {}, _from_0(_OF_0_10), 1, Code.POLICY_VIOLATION),
     "2.x": Emulation({}, {}, _from_0(_OF_2_8), 2, Code.INCONSISTENT_CLUSTER_ID),
     "3.9": Emulation(

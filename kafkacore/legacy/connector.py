@@ -84,11 +84,8 @@ class MessageStream:
         with self._turn:
             self._consumer.wakeup()
             with self._pulling:
-                if not self._consumer.assignment():
-                    return
-                try:
-                    self._consumer.commit()
-                except errors.WakeupError:  # of the wakeup above: no pull was under way
+                self._consumer._driver.forget_wakeup()  # if no pull was under way
+                if self._consumer.assignment():
                     self._consumer.commit()
 
     def close(self) -> None:

@@ -147,7 +147,8 @@ class NetworkClient(ClientCore):
         self._client_id = config.client_id
         self._request_timeout_ms = config.request_timeout_ms
         self._software_version = software_version
-        self._known_versions = None if broker_version is None else dict(WITHOUT_API_VERSIONS[broker_version])
+        self._speaks_dropped = broker_version is not None
+        self._known_versions = None if broker_version is None else WITHOUT_API_VERSIONS.get(broker_version)
         self._correlation = CorrelationIds()
         self._reconnect_backoff = ExponentialBackoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, rng=self._rng)
         self._setup_timeout = ExponentialBackoff(
@@ -335,7 +336,7 @@ class NetworkClient(ClientCore):
             expect_response,
             self._request_timeout_ms if timeout_ms is None else timeout_ms,
             callback,
-            api.OLDEST_SERVED if min_version is None else min_version,
+            (api.MIN_VERSION if self._speaks_dropped else api.OLDEST_SERVED) if min_version is None else min_version,
             api.MAX_VERSION if max_version is None else max_version,
             left,
         )
@@ -394,7 +395,7 @@ class NetworkClient(ClientCore):
             self._opening.pop(node_id, None)
             self._recompute_setup_deadline()
             if self._known_versions is not None:
-                self._is_open(node_id, NodeApiVersions(self._known_versions, None, broker_of(node_id)), now_ms)
+                self._is_open(node_id, NodeApiVersions(dict(self._known_versions), None, broker_of(node_id)), now_ms)
                 continue
             request = self.new_client_request(node_id, protocol.ApiVersionsRequest, self._build_api_versions, now_ms)
             request.kind = Kind.API_VERSIONS
@@ -754,7 +755,7 @@ class NetworkClient(ClientCore):
             return protocol.MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
 
         # Only v4 can forbid the creation of topics. v0 cannot ask for no topics: brokers that have nothing else describe all of them.
-        least = 4 if not auto_create else 1 if self._known_versions is None else 0
+        least = 4 if not auto_create else 0 if self._speaks_dropped else 1
         request = self.new_client_request(node_id, protocol.MetadataRequest, build, now_ms, min_version=least)
         request.kind = Kind.METADATA
         versions = self._connections[node_id].versions

@@ -340,6 +340,8 @@ class OffsetQuery(LeaderQuery):
         self.asked_epochs.update(epochs)
 
         def build(version: int) -> ListOffsetsRequest:
+            if version == 0 and any(self._timestamps_ms[tp] not in _ENDS for tp in tps):
+                raise errors.UnsupportedVersion("brokers before Kafka 0.10.1 know the ends of logs alone, not offsets by time")
             return ListOffsetsRequest(
                 replica_id=CONSUMER_REPLICA_ID,
                 isolation_level=self._isolation_level if version >= 2 else 0,
@@ -367,8 +369,9 @@ class OffsetQuery(LeaderQuery):
             for data in topic.partitions:
                 tp = TopicPartition(topic.name, data.partition_index)
                 if tp in self._flying and self._code(tp, data.error_code):
-                    if data.offset < -1 or (data.offset < 0 and self._timestamps_ms[tp] in _ENDS):
-                        self._retry(tp, self._wrong(tp, f"the answer names offset {data.offset}"))
+                    offset = data.old_style_offsets[0] if data.old_style_offsets else data.offset
+                    if offset < -1 or (offset < 0 and self._timestamps_ms[tp] in _ENDS):
+                        self._retry(tp, self._wrong(tp, f"the answer names offset {offset}"))
                         continue
                     self._answer(tp)
-                    self.results[tp] = ListedOffset(data.offset, data.timestamp, data.leader_epoch)
+                    self.results[tp] = ListedOffset(offset, data.timestamp, data.leader_epoch)
