@@ -95,7 +95,9 @@ class EmbeddedCluster:
         processes: bool = False,
         faults: bool = False,
     ) -> None:
-        """Prepares a cluster; takes and raises what `kafkacore.testing.EmbeddedCluster` does."""
+        """Prepares a cluster and opens its data_dir, which reads the log of the controller; takes and raises what
+        `kafkacore.testing.EmbeddedCluster` does.
+        """
         self._over(
             Cluster(
                 brokers,
