@@ -23,11 +23,13 @@ from fuzz_loop import mutate, random_message, sample_batches
 from wire import Wire
 
 from kafkacore import protocol
+from kafkacore.broker.emulation import EMULATIONS, NEWEST, capped, emulation
+from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.server import Broker
 from kafkacore.config import BrokerConfig
 from kafkacore.protocol import schema
 
-VERSIONS = protocol.ApiVersionsRequest(client_software_name="wire", client_software_version="1")
+HARMLESS = protocol.MetadataRequest(topics=[protocol.MetadataRequestTopic(name="t")])
 TOPICS = ("t", "u", "__consumer_offsets", "", "missing", "a" * 300)
 _WAIT_S = 0.02
 
@@ -125,8 +127,8 @@ class Attack:
                 self._drain()
         except OSError:  # it closed the connection, as it may, or reads no more, as it may too
             self._reconnect()
-        answer = self.witness.ask(VERSIONS, 3)
-        if answer.error_code != 0 or len(answer.api_keys) < 10:
+        answer = self.witness.ask(HARMLESS, 0)
+        if [topic.name for topic in answer.topics] != ["t"]:
             raise Found(f"another connection was answered {answer}")
         if self.tracebacks.records:
             record = self.tracebacks.records[0]
@@ -157,10 +159,11 @@ class Attack:
             raise Found(f"{protocol.APIS[api_key].name} v{version}: {found}") from None
 
 
-def broker_to_attack() -> Broker:
-    """A broker with two topics, small limits, and nothing that waits long."""
+def broker_to_attack(release: str = NEWEST) -> Broker:
+    """A broker of a release with two topics, small limits, and nothing that waits long."""
     config = BrokerConfig(socket_request_max_bytes=1 << 20, message_max_bytes=200_000, offsets_topic_num_partitions=2)
-    broker = Broker(config).start()
+    features = emulation(release).supported_features
+    broker = Broker(config, api_versions=capped(API_VERSIONS, release), supported_features=features, emulate=release).start()
     for topic in ("t", "u"):
         broker.call(lambda topic=topic: create_topic(broker.state.controller, topic))  # type: ignore[misc]
     return broker
@@ -170,8 +173,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--emulate", choices=EMULATIONS, default=NEWEST)
     options = parser.parse_args()
-    broker = broker_to_attack()
+    broker = broker_to_attack(options.emulate)
     attack = Attack(broker, random.Random(options.seed))
     end = time.monotonic() + options.seconds
     count = 0

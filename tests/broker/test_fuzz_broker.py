@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkacore import protocol
+from kafkacore.broker.emulation import NEWEST
 
 
-@pytest.fixture(scope="module")
-def attack() -> Iterator[Attack]:
-    broker = broker_to_attack()
+@pytest.fixture(scope="module", params=[NEWEST, "0.9", "2.x"])
+def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
+    broker = broker_to_attack(request.param)
     made = Attack(broker, random.Random(11))
     yield made
     made.close()

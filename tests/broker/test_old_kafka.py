@@ -19,6 +19,7 @@ from kafkacore import protocol as p
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.errors import Code, UnsupportedVersion
+from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
 from tests.broker.wire import Wire
@@ -107,6 +108,8 @@ def test_what_they_say_of_themselves(old):
         if release in ("0.8", "0.9"):
             wire.send(p.ApiVersionsRequest(), 0)
             assert wire.closed_by_peer
+            with Wire(cluster.bootstrap_servers) as another:
+                assert another.ask(p.MetadataRequest(topics=[]), 0).brokers
             return
         answer = wire.ask(p.ApiVersionsRequest(), 0)
         assert {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys} == EMULATIONS[release].versions
@@ -321,6 +324,9 @@ def test_list_offsets_by_segments(old):
         assert offsets_before(wire, 1, topic="s").old_style_offsets == []  # nothing was written before that
         assert offsets_before(wire, 2**62, topic="s").old_style_offsets == [4, 3, 2, 1, 0]
         assert offsets_before(wire, -1, topic="none").error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    broker = cluster._brokers[1]
+    log = broker.state.replicas.partitions["s", 0].log
+    assert broker.call(lambda: log.offsets_before(-1, 2, 0)) == [2, 1, 0]  # no further than a consumer may read
 
 
 def test_offsets_are_committed_as_then(old):
@@ -340,6 +346,9 @@ def test_offsets_are_committed_as_then(old):
                 assert (known.committed_offset, known.metadata, known.error_code) == (offset, "m", 0)
                 missing = Code.NONE if fetched else Code.UNKNOWN_TOPIC_OR_PARTITION
                 assert (unknown.committed_offset, unknown.error_code) == (-1, missing)
+        stored = [decode_stored(OffsetCommitValue, row[4]) for row in read(fetch(wire, topic="__consumer_offsets").records)]
+        assert [each.offset for each in stored] == [11, 12]
+        assert stored[0].commit_timestamp > 1_700_000_000_000 and stored[1].commit_timestamp == 1_234  # v1 brings its own
 
 
 def test_metadata_v0_is_all_an_old_client_has(old):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kafkacore import protocol, records
-from kafkacore.broker.handlers import SERVED
+from kafkacore.broker.handlers import API_VERSIONS, SERVED
 from kafkacore.errors import Code
 from kafkacore.protocol.schema import Struct
 from kafkacore.testing import EmbeddedCluster
@@ -240,8 +240,8 @@ def outsiders() -> Iterator[tuple[Outsider, Outsider]]:
 
 def chosen_versions(api_key: int) -> list[int]:
     """The lowest and the highest."""
-    served = SERVED[api_key]
-    return sorted({max(served.min_version, 3 if api_key == 0 else 0), served.max_version})
+    low, high = API_VERSIONS[api_key]
+    return sorted({max(low, protocol.APIS[api_key].oldest_served), high})
 
 
 def differences(schema: Schema, version: int, outsiders: tuple[Outsider, Outsider], counter: Iterator[int]) -> list[str]:
