@@ -34,6 +34,7 @@ from kafkacore.metadata import TopicInfo
 from kafkacore.net.measure import Measured
 from kafkacore.producer import BatchFuture
 from kafkacore.producer import KafkaProducer as Producer
+from kafkacore.producer.many_call import none_queued
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.transaction_calls import check_step, checked_group, checked_offsets, late
 from kafkacore.producer.transactions import CALLS, Phase, Step, StepKind
@@ -177,10 +178,14 @@ class KafkaProducer:
         self._bind()
         producer._check_sending()
         deadline_ms = self._clock.now_ms() + self.config.max_block_ms
-        queue = await self._queue_of(topic)
-        call = await self._append(
-            lambda: producer._checked_many(queue, values, keys, headers, partitions, timestamps_ms, 0), topic, deadline_ms
-        )
+        try:
+            queue = await self._queue_of(topic)
+            call = await self._append(
+                lambda: producer._checked_many(queue, values, keys, headers, partitions, timestamps_ms, 0), topic, deadline_ms
+            )
+        except BaseException as error:
+            none_queued(error, topic)
+            raise
         try:
             if producer._plain:
                 await self._append(lambda: producer._append_call(call), topic, deadline_ms, lambda: call.progress.done)

@@ -45,7 +45,7 @@ from kafkacore.producer.accumulator import BufferPool, RecordAccumulator
 from kafkacore.producer.endings import close_sender, open_senders
 from kafkacore.producer.futures import BatchFuture, BatchMetadata
 from kafkacore.producer.interceptors import Interceptors
-from kafkacore.producer.many_call import ManyCall
+from kafkacore.producer.many_call import ManyCall, none_queued
 from kafkacore.producer.not_now import NotNow
 from kafkacore.producer.producer_metrics import TransactionStats, of_producer
 from kafkacore.producer.sender import Sender
@@ -401,8 +401,12 @@ class KafkaProducer(ProducerCore):
             ValueError: columns differ in length.
         """
         self._check_sending()
-        queue, waited_ms = self._queue_of(topic)
-        call = self._checked_many(queue, values, keys, headers, partitions, timestamps_ms, waited_ms)
+        try:
+            queue, waited_ms = self._queue_of(topic)
+            call = self._checked_many(queue, values, keys, headers, partitions, timestamps_ms, waited_ms)
+        except BaseException as error:
+            none_queued(error, topic)
+            raise
         try:
             if self._plain:
                 self._append_call(call)

@@ -95,6 +95,12 @@ class ManyCall:
             error.message += f" ({self.progress.done:,} of {counted(self.count, 'record')} {'was' if self.count == 1 else 'were'} queued)"
 
 
+def none_queued(error: BaseException, topic: str) -> None:
+    """Says in an error of send_many that nothing is queued."""
+    error.appended = 0  # type: ignore[attr-defined]
+    error.future = BatchFuture(topic, ManyProgress())  # type: ignore[attr-defined]
+
+
 def _headers_of_many(headers: Any, count: int) -> tuple[Any, Any]:
     """(headers of every record, None), or (None, headers by record)."""
     if headers is None:
