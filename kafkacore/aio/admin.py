@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafkacore.admin import KafkaAdminClient as Admin
-from kafkacore.aio.calls import CallThread, awaited, in_thread
+from kafkacore.aio.calls import CallThread, Ending, awaited, on_a_thread
 from kafkacore.clock import Clock
 from kafkacore.config import AdminConfig
 
@@ -31,6 +31,7 @@ class KafkaAdminClient:
         self.config: AdminConfig = self._client.config
         driver = self._client._driver
         self._calls = CallThread("kafkacore-admin", driver.wakeup, driver.forget_wakeup)
+        self._ending = Ending(f"admin client {self.config.client_id}")
 
     create_topics = awaited(Admin.create_topics)
     delete_topics = awaited(Admin.delete_topics)
@@ -72,10 +73,13 @@ class KafkaAdminClient:
         return self._client._driver.closed
 
     async def close(self) -> None:
-        """Closes all connections; calls of other tasks end with ClosedError. A second close does nothing."""
-        if not self.closed:
-            await in_thread(self._client.close)
-            self._calls.close()
+        """Closes all connections; calls of other tasks end with ClosedError. If it is cancelled, that goes on; a second close waits for its
+        end, and does nothing after it."""
+        await self._ending.run(self._close, on_a_thread, lambda: not self.closed)
+
+    def _close(self) -> None:
+        self._client.close()
+        self._calls.close()
 
     async def __aenter__(self) -> Self:
         return self

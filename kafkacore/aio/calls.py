@@ -9,7 +9,7 @@ Rules
 1. Calls are made one after another, in their order, by one thread; the first call starts it, and it ends with `close`, or when its client
    has no reference left.
 2. A task that is cancelled while it awaits a call interrupts the call and waits until it has ended: then the client is free again. A call
-   that had not started never starts. So a call must not return what would be lost with its caller.
+   that had not started never starts. So a call must not return what would be lost with its caller. The call that closes the client goes on.
 3. A call that may take long but can be made again (a poll) lets others go first: it is interrupted, they are made, it goes on.
 4. A listener in the loop is called from within a call: while it runs, the thread makes the calls that come from the loop, inside that call.
 5. Only `finish` touches futures, and only in the loop.
@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -29,6 +31,8 @@ from kafkacore import errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+log = logging.getLogger("kafkacore.aio")
 
 
 def wake(future: asyncio.Future[None]) -> Callable[[], None]:
@@ -68,26 +72,6 @@ class Gate:
         if self._shut:
             self._shut = False
             self._opened()
-
-
-async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Makes one call on a thread of its own, which goes on if the caller is cancelled and does not keep the process alive."""
-    ended = asyncio.get_running_loop().create_future()
-    woken = wake(ended)
-    outcome: list[Any] = [None, None]
-
-    def run() -> None:
-        try:
-            outcome[0] = call(*args, **kwargs)
-        except BaseException as error:
-            outcome[1] = error
-        woken()
-
-    threading.Thread(target=run, name="kafkacore-call", daemon=True).start()
-    await ended
-    if outcome[1] is not None:
-        raise outcome[1]
-    return outcome[0]  # type: ignore[no-any-return]
 
 
 class Job:
@@ -133,6 +117,85 @@ class Job:
             finally:
                 self.error = None  # no cycle of traceback and frame
         return self.result
+
+
+class Ending:
+    """A call that goes on when its task is cancelled, as one that closes a client; a task that makes it meanwhile awaits its end.
+
+    Args:
+        what: makes the call, for the log.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._job: Job | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    async def run(
+        self,
+        call: Callable[[], object],
+        start: Callable[[Job], None],
+        needed: Callable[[], bool] = lambda: True,
+        timeout: float | None = None,
+    ) -> Any:
+        """Awaits the end of the call under way, or begins it.
+
+        Args:
+            call: without arguments.
+            start: has a thread make a job.
+            needed: whether it is to begin.
+            timeout: seconds to wait for the end of a call that another task has begun; None for no limit.
+
+        Returns:
+            What the call returned; None when there was none.
+        """
+        woken = wake(ended := asyncio.get_running_loop().create_future())
+        self._waiting.append(woken)
+        try:
+            job = self._job
+            if job is None or job.done:
+                if not needed():
+                    return None
+                job = self._job = Job(call, self._ended)
+                try:
+                    start(job)
+                except BaseException:
+                    self._job = None
+                    raise
+                timeout = None
+            if not job.done:  # else its end may have come before `_waiting` had this
+                await asyncio.wait((ended,), timeout=timeout)
+            if not job.done:
+                return None
+        finally:
+            self._waiting.remove(woken)
+            if self._job is not None and self._job.done and sys.exc_info()[0] is asyncio.CancelledError:
+                self._ended()
+        return job.outcome()
+
+    def _ended(self) -> None:
+        """Wakes those who wait; where all were cancelled, the log gets the error."""
+        job, waiting = self._job, tuple(self._waiting)
+        for woken in waiting:
+            woken()
+        if not waiting and job is not None and job.error is not None:
+            error, job.error = job.error, None
+            log.error("%s: a call whose task was cancelled failed", self._what, exc_info=error)
+
+
+async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Makes one call on a thread of its own, which goes on if the caller is cancelled and does not keep the process alive."""
+    return await Ending(getattr(call, "__qualname__", "a thread")).run(lambda: call(*args, **kwargs), on_a_thread)  # type: ignore[no-any-return]
+
+
+def on_a_thread(job: Job) -> None:
+    """Makes one call on a thread of its own, which does not keep the process alive."""
+
+    def run() -> None:
+        job.make()
+        job.end()
+
+    threading.Thread(target=run, name="kafkacore-call", daemon=True).start()
 
 
 class CallThread:
@@ -188,7 +251,7 @@ class CallThread:
         loop = self.loop()
         ended = loop.create_future()
         job = Job(call, wake(ended))
-        self._submit(job)
+        self.submit(job)
         cancelled: asyncio.CancelledError | None = None
         while not job.has_ended():
             try:
@@ -219,11 +282,12 @@ class CallThread:
                 raise errors.IllegalStateError("another call of this client is under way: await it first")
         ended = threading.Event()
         job = Job(call, ended.set)
-        self._submit(job)
+        self.submit(job)
         ended.wait()
         return job.outcome()  # type: ignore[no-any-return]
 
-    def _submit(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
+        """Queues a call. A poll under way lets it go first."""
         if self._closed:
             raise errors.ClosedError("this client is closed")
         self._jobs.put(job)

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from kafkacore import errors
-from kafkacore.aio.calls import CallThread, awaited, immediate
+from kafkacore.aio.calls import CallThread, Ending, awaited, immediate
 from kafkacore.clock import Clock
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer import KafkaConsumer as Consumer
@@ -98,6 +98,7 @@ class KafkaConsumer:
         driver = consumer._driver
         self._now_s: Callable[[], float] = lambda: driver.clock.now_ms() / 1000
         self._calls = CallThread("kafkacore-consumer", driver.wakeup, driver.forget_wakeup)
+        self._ending = Ending(f"consumer {self.config.client_id}")
         self._reads = False
         self._turn_s = 0.0
 
@@ -308,23 +309,23 @@ class KafkaConsumer:
 
     async def close(self, timeout: float = 30.0) -> None:
         """As `kafkacore.KafkaConsumer.close`: commits what was processed, if that is automatic, and leaves the group. A read under way in
-        another task ends with ClosedError, an `async for` just ends.
+        another task ends with ClosedError, an `async for` just ends. If it is cancelled, all that goes on; calling it again waits for its
+        end, `timeout` at most.
 
         Args:
             timeout: seconds.
         """
-        await self._end(lambda: self._client.close(timeout))
+        await self._end(lambda: self._client.close(timeout), timeout)
 
-    async def _end(self, close: Callable[[], None]) -> None:
-        if not self.closed:
-            try:
-                await self._calls.run(close)
-            finally:
-                self._end_calls()
+    async def _end(self, close: Callable[[], None], timeout: float | None = None) -> None:
+        await self._ending.run(lambda: self._close(close), self._calls.submit, lambda: not self.closed, timeout)
 
-    def _end_calls(self) -> None:
-        if self.closed:
-            self._calls.close()
+    def _close(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        finally:
+            if self.closed:
+                self._calls.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from kafkacore._codec import Delivery, RecordFuture, TopicQueue, on_delivery_in_loop, overlook
-from kafkacore.aio.calls import Gate, in_thread, wake
+from kafkacore.aio.calls import Ending, Gate, on_a_thread, wake
 from kafkacore.aio.driving import LoopDriver
 from kafkacore.aio.timers import Line, WheelTimer, ended_within, shared_timer
 from kafkacore.clock import Clock
@@ -78,6 +78,7 @@ class KafkaProducer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: WheelTimer  # of the loop, for deadlines; since `_bind`
         self._driver = LoopDriver(producer._sender)
+        self._ending = Ending(f"producer {self.config.client_id}")
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
 
@@ -418,14 +419,17 @@ class KafkaProducer:
             raise lost
 
     async def close(self, timeout: float | None = 30) -> None:
-        """Delivers what is queued, then closes the connections; calling it again does nothing. If it is cancelled, that goes on.
+        """Delivers what is queued, then closes the connections. If it is cancelled, that goes on; calling it again waits for its end,
+        `timeout` at most, and does nothing after it.
 
         Args:
             timeout: seconds for a graceful end, None = delivery_timeout_ms; then the rest fails with ClosedError.
         """
+        await self._end(lambda: self._producer.close(timeout), timeout)
+
+    async def _end(self, close: Callable[[], None], timeout: float | None = None) -> None:
         self._driver.close()
-        if not self._producer.closed:
-            await in_thread(self._producer.close, timeout)
+        await self._ending.run(close, on_a_thread, lambda: not self.closed, timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -436,9 +440,7 @@ class KafkaProducer:
         Raises:
             DeliveryError: as `flush`, unless the block itself raised something.
         """
-        self._driver.close()
-        if not self._producer.closed:
-            await in_thread(self._producer.__exit__, kind, value, traceback)
+        await self._end(lambda: self._producer.__exit__(kind, value, traceback))
 
     def __del__(self) -> None:
         producer = self.__dict__.get("_producer")

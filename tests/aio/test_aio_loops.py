@@ -1,0 +1,181 @@
+"""Several loops in a process, loops closed before their clients, and loops in debug mode."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cancelling import GUARD_S, run
+
+from kafkacore import KafkaAdminClient as SyncAdmin
+from kafkacore import KafkaProducer as SyncProducer
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+SLOW_S = 0.1
+"""What asyncio calls slow."""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with EmbeddedCluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_a_loop_in_each_of_several_threads(servers: str, new_loop: NewLoop) -> None:
+    """Each loop has clients of its own, and all of them work at the same time."""
+    together = threading.Barrier(4)
+    found: list[list[int]] = [[] for _ in range(4)]
+
+    async def work(number: int) -> None:
+        topic = f"of-loop-{number}-{new_loop.__module__}"
+        async with (
+            KafkaAdminClient(bootstrap_servers=servers) as admin,
+            KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer,
+            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
+        ):
+            together.wait(GUARD_S)
+            for i in range(50):
+                await (await producer.send(topic, b"%d" % i))
+            await producer.send_many(topic, [b"%d" % i for i in range(50, 100)])
+            while len(found[number]) < 100:
+                for records in (await consumer.poll(None)).values():
+                    found[number] += [int(record.value) for record in records]
+            await consumer.commit()
+            assert topic in await admin.list_topics()
+
+    failed: list[BaseException] = []
+
+    def loop(number: int) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
+                runner.run(asyncio.wait_for(work(number), GUARD_S))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * GUARD_S)
+    assert not failed
+    assert found == [list(range(100))] * 4
+
+
+UNCLOSED = """
+import asyncio, gc, sys, warnings
+import uvloop
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+servers, topic, kind, end = sys.argv[1:]
+
+
+async def work():
+    producer = KafkaProducer(bootstrap_servers=servers, linger_ms=60_000)
+    await producer.send(topic, b"last")
+    consumer = KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
+    (await consumer.poll(None))
+    waiting = asyncio.create_task(consumer.poll(None))
+    await asyncio.sleep(0)
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    await admin.list_topics()
+    future = await producer.send(topic, b"last of all")
+    delivery = asyncio.ensure_future(asyncio.wait_for(future, None))
+    await asyncio.sleep(0)
+    return producer, consumer, admin, waiting, delivery
+
+
+loop = (uvloop if kind == "uvloop" else asyncio).new_event_loop()
+clients = loop.run_until_complete(work())
+loop.close()
+if end == "collected":
+    del clients
+    gc.collect()
+print("the end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", ["collected", "held"])
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_a_loop_that_is_closed_before_its_clients(servers: str, kind: str, end: str) -> None:
+    """They warn; the process ends, its records are delivered, and its member has left."""
+    topic = f"unclosed-{kind}-{end}"
+    with SyncAdmin(bootstrap_servers=servers) as admin:
+        with SyncProducer(bootstrap_servers=servers) as producer:
+            producer.send(topic, b"first").result()
+        began = time.monotonic()
+        ran = subprocess.run(
+            [sys.executable, "-X", "dev", "-c", UNCLOSED, servers, topic, kind, end], capture_output=True, text=True, timeout=GUARD_S
+        )
+        assert (ran.returncode, ran.stdout) == (0, "the end\n"), ran.stderr
+        assert time.monotonic() - began < GUARD_S / 2, ran.stderr
+        for client in ("aio.KafkaProducer", "KafkaConsumer", "aio.KafkaAdminClient"):
+            assert "ResourceWarning" in ran.stderr
+            assert client in ran.stderr
+        assert "never awaited" not in ran.stderr
+        assert "Exception ignored" not in ran.stderr
+        assert admin.describe_groups([topic])[topic].state.lower() == "empty", ran.stderr
+        assert next(iter(admin.list_offsets({(topic, 0): "latest"}).values())).offset == 3, ran.stderr
+
+
+def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Under a load of sends and polls no callback takes long. CPU time is what counts: a busy machine makes every callback slow."""
+    topic = f"load-{new_loop.__module__}"
+    longest = [0.0]
+    plain = asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        plain(handle)
+        longest[0] = max(longest[0], time.thread_time() - began)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+
+    async def work() -> None:
+        async with (
+            KafkaProducer(bootstrap_servers=servers) as producer,
+            KafkaConsumer(topic, bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer,
+        ):
+
+            async def send(number: int) -> None:
+                for i in range(500):
+                    await producer.send(topic, b"%d" % i)
+                    if not i % 50:
+                        await (await producer.send(topic, b"waited for"))
+                await (await producer.send_many(topic, [b"%d" % i for i in range(2000)]))
+
+            count = 4 * (500 + 10 + 2000)
+
+            async def read() -> None:
+                found = 0
+                while found < count:
+                    for records in (await consumer.poll(None)).values():
+                        found += len(records)
+                consumer.seek_to_beginning()
+                found = 0
+                while found < count:
+                    for columns in await consumer.poll_batch(None):
+                        found += len(columns)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(read())
+                for number in range(4):
+                    group.create_task(send(number))
+
+    with caplog.at_level(logging.WARNING, logger="asyncio"):
+        run(new_loop, work)
+        gc.collect()
+    if new_loop.__module__.startswith("asyncio"):
+        assert 0 < longest[0] < SLOW_S
+    said = [record.getMessage() for record in caplog.records if record.name == "asyncio" and "Executing" not in record.getMessage()]
+    assert not said
