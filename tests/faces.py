@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import os
 import threading
@@ -28,6 +29,7 @@ import pytest
 import kafkacore
 from kafkacore import TopicPartition, aio, errors
 from kafkacore.consumer import RebalanceListener
+from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 120
 END = object()
@@ -316,3 +318,17 @@ def client_face(request: pytest.FixtureRequest) -> Iterator[str]:
     """The test runs with the synchronous clients, and with those for asyncio."""
     with face_in(request.param, request.module, *getattr(request.module, "FACED", ())):
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def cluster_of_face() -> Iterator[Callable[[str], EmbeddedCluster]]:
+    """A cluster of one broker for each face: tests name their topics, of which "t" with four partitions is there."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def of(name: str) -> EmbeddedCluster:
+            cluster = stack.enter_context(EmbeddedCluster(brokers=1))
+            cluster.create_topic("t", partitions=4, replication_factor=1)
+            return cluster
+
+        yield of

@@ -281,6 +281,9 @@ class KafkaProducer:
                             await self._memory(missing.nbytes, deadline_ms - now_ms)
             finally:
                 line.leave()
+        except BaseException:
+            self._producer._asked_again.clear()  # the next call asks for itself
+            raise
         finally:
             self._in_line -= 1
 

@@ -172,7 +172,7 @@ class KafkaProducer(ProducerCore):
         open_senders.add(self._sender)
         self._sender.start()
         self._never_waits = False                         # of an asyncio producer: what would wait raises NotNow
-        self._asked_again: set[tuple[str, int]] = set()
+        self._asked_again: dict[tuple[str, int], tuple[int, int]] = {}   # the version asked for by it, and when to give up
 
     # ---- sending -----------------------------------------------------------------------------------------------------------------
 
@@ -297,12 +297,16 @@ class KafkaProducer(ProducerCore):
         """Asks once more before a partition number is refused: it may have been added since the last answer."""
         metadata = self._metadata
         start_ms = self._clock.now_ms()
-        if self._never_waits and (queue.topic, partition) not in self._asked_again:
-            self._asked_again.add((queue.topic, partition))
-            version = metadata.request_update()
-            self._sender.wake(start_ms, True)
-            raise NotNow(version=version)
-        self._asked_again.discard((queue.topic, partition))
+        if self._never_waits:
+            version, until_ms = self._asked_again.get((queue.topic, partition), (-1, 0))
+            if version < 0:
+                version = metadata.request_update()
+                self._asked_again[queue.topic, partition] = version, start_ms + self.config.max_block_ms
+                self._sender.wake(start_ms, True)
+                raise NotNow(version=version)
+            if metadata.version <= version and start_ms < until_ms:
+                raise NotNow(version=version)
+            del self._asked_again[queue.topic, partition]
         if not self._sender.in_io_thread and not self._never_waits:
             version = metadata.request_update()
             self._sender.wake(start_ms, True)

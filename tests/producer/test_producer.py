@@ -36,11 +36,9 @@ from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Any:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=4, replication_factor=1)
-        yield cluster
+@pytest.fixture
+def cluster(cluster_of_face: Any, client_face: str) -> EmbeddedCluster:
+    return cluster_of_face(client_face)  # type: ignore[no-any-return]
 
 
 def producer(cluster: Any, **settings: Any) -> KafkaProducer:
@@ -101,6 +99,7 @@ def test_codecs_round_trip(cluster: Any, codec: str) -> None:
     assert [value for *_, value in stored(cluster, f"c-{codec}")] == [b"some text that repeats %d" % i for i in range(200)]
 
 
+@pytest.mark.sync_only("the loop does that, by passes of its own")
 def test_synchronous_sends_are_driven_by_the_caller(cluster: Any) -> None:
     with producer(cluster) as p:
         p.send("t", b"first", partition=0).result(10)
@@ -138,6 +137,7 @@ def test_many_threads_share_one_producer(cluster: Any) -> None:
     assert of_key == {b"%d" % number: [b"%d-%d" % (number, i) for i in range(300)] for number in range(6)}
 
 
+@pytest.mark.sync_only("it has a loop of its own")
 def test_await(cluster: Any) -> None:
     async def run(p: KafkaProducer) -> list[int]:
         metas = await asyncio.gather(*(asyncio.ensure_future(_one(p, i)) for i in range(20)))
@@ -341,6 +341,7 @@ def test_close_with_the_broker_gone_fails_what_is_left(cluster: Any) -> None:
     assert p.metrics()["buffer_available_bytes"] == p.metrics()["buffer_total_bytes"]
 
 
+@pytest.mark.sync_only("what the face keeps is not forgotten")
 def test_a_forgotten_producer_delivers_and_ends_its_thread(cluster: Any) -> None:
     p = producer(cluster)
     future = p.send("t", b"x")
@@ -363,6 +364,7 @@ def run_script(body: str, *args: str, **options: Any) -> subprocess.CompletedPro
     return subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, timeout=60, **options)
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
     done = run_script(
@@ -391,6 +393,7 @@ def test_forked_child_is_told_and_does_not_hang(cluster: Any) -> None:
     assert (done.stdout.strip(), done.returncode) == ("True True", 0), done.stderr
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_closes_leaves_the_failures_to_its_parent(cluster: Any) -> None:
     cluster.create_topic("small-only", configs={"max.message.bytes": "500"})
@@ -423,6 +426,7 @@ def test_a_child_that_closes_leaves_the_failures_to_its_parent(cluster: Any) -> 
     assert (ended[0], warnings, done.returncode) == ("0", ended[1:], 0), done.stdout + done.stderr
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_future_of_the_parent_cannot_be_awaited_in_a_child(cluster: Any) -> None:
     done = run_script(
@@ -462,6 +466,7 @@ def test_endless_time_outs(cluster: Any) -> None:
     assert p._sender.join(0)
 
 
+@pytest.mark.sync_only("it runs a program")
 def test_exit_delivers_or_says_loudly_what_was_lost(cluster: Any, unreachable: str) -> None:
     body = """
         import logging, sys
@@ -484,6 +489,7 @@ def test_exit_delivers_or_says_loudly_what_was_lost(cluster: Any, unreachable: s
     assert "7 of 7 records still queued at exit were LOST" in done.stderr
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.parametrize("what", ["flush", "result", "metadata", "memory"])
 def test_ctrl_c_interrupts_every_wait(cluster: Any, what: str) -> None:
@@ -525,6 +531,7 @@ def test_signal_module_is_left_alone() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 def test_a_producer_of_the_parent_is_refused_by_its_pid(cluster: Any) -> None:
     with producer(cluster) as p:
         future = p.send("t", b"x")
@@ -618,6 +625,7 @@ def test_interceptors_do_not_hide_failures_from_flush(cluster: Any) -> None:
         p.flush(10)
 
 
+@pytest.mark.sync_only("what the face keeps is not forgotten")
 def test_a_forgotten_producer_leaves_nothing_behind(cluster: Any) -> None:
     import weakref
 

@@ -20,11 +20,9 @@ from kafkacore.testing import EmbeddedCluster
 from kafkacore.types import ProducerRecord
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Any:
-    with EmbeddedCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=4, replication_factor=1)
-        yield cluster
+@pytest.fixture
+def cluster(cluster_of_face: Any, client_face: str) -> EmbeddedCluster:
+    return cluster_of_face(client_face)  # type: ignore[no-any-return]
 
 
 def producer(cluster: Any, **settings: Any) -> KafkaProducer:
