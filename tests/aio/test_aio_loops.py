@@ -16,11 +16,14 @@ import pytest
 from cancelling import GUARD_S, run
 
 from kafkacore import KafkaAdminClient as SyncAdmin
+from kafkacore import KafkaConsumer as SyncConsumer
 from kafkacore import KafkaProducer as SyncProducer
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.testing import EmbeddedCluster
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+SESSION_MS = 1_500
 
 SLOW_S = 0.1
 """What asyncio calls slow."""
@@ -75,7 +78,8 @@ def test_a_loop_in_each_of_several_threads(servers: str, new_loop: NewLoop) -> N
 UNCLOSED = """
 import asyncio, gc, sys, warnings
 import uvloop
-from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafkacore import KafkaConsumer as SyncConsumer
+from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 
 servers, topic, kind, end = sys.argv[1:]
 
@@ -179,3 +183,53 @@ def test_debug_mode_has_nothing_to_say(servers: str, new_loop: NewLoop, monkeypa
         assert 0 < longest[0] < SLOW_S
     said = [record.getMessage() for record in caplog.records if record.name == "asyncio" and "Executing" not in record.getMessage()]
     assert not said
+
+
+class Noting(RebalanceListener):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.assigned = self.given_up = 0
+
+    async def on_partitions_assigned(self, partitions: Any) -> None:
+        self.assigned += 1
+
+    async def on_partitions_revoked(self, partitions: Any) -> None:
+        self.given_up += 1
+
+
+def test_a_member_survives_a_loop_that_is_blocked_for_longer_than_its_session() -> None:
+    """Of both group protocols: what blocks the loop is the poll of a synchronous consumer."""
+
+    async def work(cluster: EmbeddedCluster, idle: SyncConsumer) -> None:
+        servers = cluster.bootstrap_servers
+        members: dict[KafkaConsumer, Noting] = {}
+        async with KafkaProducer(bootstrap_servers=servers, linger_ms=0) as producer:
+            await (await producer.send("t", b"0"))
+            for protocol in ("classic", "consumer"):
+                own = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 50} if protocol == "classic" else {}
+                settings = {"group_id": protocol, "group_protocol": protocol, "auto_offset_reset": "earliest", **own}
+                member = KafkaConsumer(bootstrap_servers=servers, **settings)
+                members[member] = Noting()
+                member.subscribe(["t"], listener=members[member])
+                assert [record.value for records in (await member.poll(None)).values() for record in records] == [b"0"]
+            before = [member.consumer_group_metadata() for member in members]
+            future = await producer.send("t", b"1")
+            assert idle.poll(2 * SESSION_MS / 1000) == {}
+            assert future.done()
+            assert [member.consumer_group_metadata() for member in members] == before
+            for member, heard in members.items():
+                assert [record.value for records in (await member.poll(None)).values() for record in records] == [b"1"]
+                await member.commit()
+                assert (heard.assigned, heard.given_up) == (1, 0)
+                await member.close()
+
+    config = {
+        "group_consumer_heartbeat_interval_ms": 50,
+        "group_consumer_session_timeout_ms": SESSION_MS,
+        "group_min_session_timeout_ms": SESSION_MS,
+    }
+    with EmbeddedCluster(config=config) as cluster, SyncConsumer(bootstrap_servers=cluster.bootstrap_servers) as idle:
+        cluster.create_topic("empty", partitions=1)
+        idle.assign([("empty", 0)])
+        asyncio.run(asyncio.wait_for(work(cluster, idle), GUARD_S))
