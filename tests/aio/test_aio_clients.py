@@ -32,14 +32,15 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """A test that is a coroutine."""
+    """A test that is a coroutine, in a loop of each kind."""
 
-    def run(servers: str, topic: str) -> None:
+    def run(servers: str, topic: str, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         async def guarded() -> None:
             async with asyncio.timeout(GUARD_S):
                 await test(servers, topic)
 
-        asyncio.run(guarded(), debug=True)
+        with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
+            runner.run(guarded())
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__  # type: ignore[attr-defined]
     return run
