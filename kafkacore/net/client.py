@@ -75,7 +75,8 @@ _RESOLUTION_DELAY_MS = 250
 _EARLY_CLOSINGS = 3
 _EARLY_MS = 2_000
 WANTS_MORE = "its listener may want SASL or TLS"
-_EARLY_HINT = f", soon after it was opened and several times in a row: {WANTS_MORE}, that is another security_protocol"
+_WHY_EARLY = f"{WANTS_MORE}, that is another security_protocol, or it is a Kafka before 0.10"
+_EARLY_HINT = f", soon after it was opened and several times in a row: {_WHY_EARLY}"
 
 _LONGEST_THROTTLE_MS = 300_000  # quotas hold for windows of seconds; a wrong answer must not keep the client away for days
 # From this version on a throttled client has to wait by itself: the broker answers first and is silent afterwards (KIP-219).

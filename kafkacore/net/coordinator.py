@@ -37,8 +37,8 @@ class CoordinatorLink:
 
     Attributes:
         node: the coordinator, under its connection's own id; None while it is not known.
-        failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id); the caller that raises it
-            takes it away.
+        failure: why the cluster refuses to name a coordinator for good (authorization, a wrong group id, too old a broker); the caller
+            that raises it takes it away.
         attempts: why the coordinator could not be found or reached since it was last ready, oldest first.
         unknown_since_ms: since when it has been looked for and not found, -1 while it is known or before it is needed.
         changes: counts how often the coordinator became unknown.
@@ -165,6 +165,8 @@ class CoordinatorLink:
         if response.error is not None or response.response is None:
             self._failed = True
             self._note(response.error or errors.DisconnectError("the connection was lost"))
+            if isinstance(response.error, errors.UnsupportedVersion):
+                self.failure = response.error                 # the broker is too old, and will be when it is asked again
             return
         data: Any = response.response
         if response.version >= 4:

@@ -18,7 +18,7 @@ from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore import protocol as p
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.broker.handlers import API_VERSIONS, SERVED
-from kafkacore.errors import Code, UnsupportedVersion
+from kafkacore.errors import Code, KafkaTimeoutError, UnsupportedVersion
 from kafkacore.protocol.stored import OffsetCommitValue, decode_stored
 from kafkacore.records import BatchBuilder, read_batches
 from kafkacore.testing import EmbeddedCluster
@@ -496,3 +496,13 @@ def test_our_clients_say_what_0_10_lacks():
             with pytest.raises(UnsupportedVersion, match=r"FetchRequest: broker has 0 to 3.*broker 1"):
                 while True:
                     consumer.poll(5)
+        with KafkaProducer(bootstrap_servers=servers, transactional_id="x") as producer:
+            with pytest.raises(UnsupportedVersion, match=r"FindCoordinatorRequest: broker has 0 to 0.*broker 1"):
+                producer.init_transactions()
+
+
+def test_our_clients_say_that_a_broker_may_be_older():
+    with EmbeddedCluster(emulate="0.9") as cluster:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=3_000) as producer:
+            with pytest.raises(KafkaTimeoutError, match=r"or it is a Kafka before 0\.10"):
+                producer.send("t", b"v").result(timeout=20)
