@@ -237,6 +237,20 @@ def test_several_brokers_copy_old_messages():
             assert wire.closed_by_peer
 
 
+@pytest.mark.slow
+def test_old_brokers_in_processes():
+    with EmbeddedCluster(brokers=2, emulate="0.9", processes=True) as cluster:
+        cluster.create_topic("t", partitions=1, replication_factor=2)
+        leader = cluster.leader("t", 0)
+        with Wire(cluster.bootstrap_servers.split(",")[leader - 1]) as wire:
+            assert produce(wire, compressed("gzip", [b"a", b"b"]), 1)[:3] == (0, 0, 0)
+            wire.send(p.ApiVersionsRequest(), 0)
+            assert wire.closed_by_peer
+        cluster.kill_broker(leader)
+        with Wire(cluster.bootstrap_servers.split(",")[cluster.leader("t", 0) - 1]) as wire:
+            assert [row[:2] + row[4:] for row in read(fetch(wire, 0, 1).records)] == [(0, 0, b"a"), (0, 1, b"b")]
+
+
 # ---- errors
 
 
@@ -466,7 +480,7 @@ def test_clients_that_still_speak_to_them(client, release, codec):
             assert {row[0] for row in read(fetch(wire, topic=FLIGHTS).records)} == {0}
 
 
-# ---- our own clients, which speak no version that Kafka 4 dropped
+# ---- our own clients, which speak no version that Kafka 4 dropped unless broker_version asks for it
 
 
 def test_our_clients_with_2_x():
