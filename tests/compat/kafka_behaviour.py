@@ -788,6 +788,7 @@ def groups(k: Face) -> Any:
     offsets = admin.list_group_offsets(k.group)[k.group]
     altered = admin.alter_group_offsets(k.group, {k.tp(): k.package.OffsetAndMetadata(2, "n", -1)})
     reset = admin.reset_group_offsets(k.group, {k.tp(): k.package.OffsetSpec.LATEST})
+    beyond = admin.reset_group_offsets(k.group, {k.tp(): 99})
     after = admin.list_group_offsets({k.group: [k.tp()]})[k.group]
     forgotten = admin.delete_group_offsets(k.group, [k.tp()])
     gone = admin.delete_groups([k.group, k.group + "-absent"])
@@ -801,7 +802,7 @@ def groups(k: Face) -> Any:
         list(held.values()),
         [at.offset for tp, at in offsets.items() if tp == k.tp()],
         [kind.__name__ for kind in altered.values()],
-        [(each["error"].__name__, each["offset"]) for each in reset.values()],
+        [(each["error"].__name__, each["offset"]) for each in (*reset.values(), *beyond.values())],
         [tuple(at)[:2] for at in after.values()],
         [kind.__name__ for kind in forgotten.values()],
         sorted(gone.values()),

@@ -54,7 +54,10 @@ VALUES = st.one_of(st.none(), st.binary(max_size=40))
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    value=VALUES, key=VALUES, partition=st.one_of(st.none(), st.integers(-1, 3)), timestamp_ms=st.one_of(st.none(), st.integers(0, 2**41))
+    value=VALUES,
+    key=VALUES,
+    partition=st.one_of(st.none(), st.integers(-1, 3)),
+    timestamp_ms=st.one_of(st.none(), st.integers(0, 1_700_000_000_000)),
 )
 def test_both_ways_do_the_same(
     producer: KafkaProducer, reader: KafkaConsumer, value: bytes | None, key: bytes | None, partition: int | None, timestamp_ms: int | None
@@ -93,6 +96,16 @@ def test_a_record_that_fails_later_says_why_to_everybody(producer: KafkaProducer
     assert (future.failed(), future.succeeded(), future.value, future.retriable()) == (True, False, None, False)
     assert future.exception == caught.value
     assert caught.value.__cause__.topic == "small"  # type: ignore[union-attr]
+
+
+def test_flush_leaves_failures_to_the_futures_and_says_so(producer: KafkaProducer, caplog: pytest.LogCaptureFixture) -> None:
+    with KafkaAdminClient(bootstrap_servers=producer.config["bootstrap_servers"]) as admin:
+        admin.create_topics([NewTopic("smaller", 1, 1, configs={"max.message.bytes": "200"})]).check()
+    future = producer.send("smaller", b"x" * 1_000)
+    producer.flush(20)  # nobody has looked at the future: the engine's flush would raise
+    assert "1 record" in caplog.text
+    assert "MESSAGE_TOO_LARGE" in caplog.text
+    assert future.failed()
 
 
 def test_a_producer_that_nobody_holds_is_collected(cluster: EmbeddedCluster) -> None:

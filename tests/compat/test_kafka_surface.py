@@ -117,6 +117,35 @@ def test_codes_that_nobody_knows_keep_their_number() -> None:
     assert str(found("x")) == "[Error 999] UnrecognizedBrokerError: x"
 
 
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("RequestTimedOut", "KafkaTimeoutError"),
+        ("KafkaTimeoutError", "KafkaTimeoutError"),
+        ("BufferFullError", "KafkaTimeoutError"),
+        ("CommitFailed", "CommitFailedError"),
+        ("MaxPollExceeded", "CommitFailedError"),
+        ("DecompressedTooLarge", "UnsupportedCodecError"),
+        ("TransactionAborted", "TransactionAbortedError"),
+        ("SslAuthenticationFailed", "KafkaConnectionError"),
+        ("SaslAuthentication", "SaslAuthenticationFailedError"),
+        ("CorruptDataError", "KafkaProtocolError"),
+        ("ConfigError", "KafkaConfigurationError"),
+        ("ClosedError", "IllegalStateError"),
+        ("UsageError", "IllegalArgumentError"),
+        ("DisconnectError", "KafkaConnectionError"),
+        ("NoOffsetForPartition", "NoOffsetForPartitionError"),
+        ("LogTruncationError", "LogTruncationError"),
+        ("OffsetOutOfRange", "OffsetOutOfRangeError"),
+        ("RecordTooLarge", "MessageSizeTooLargeError"),
+        ("InvalidProducerEpoch", "ProducerFencedError"),
+        ("RebalanceInProgress", "RebalanceInProgressError"),
+    ],
+)
+def test_an_error_of_the_engine_becomes_kafka_pythons(engine: str, name: str) -> None:
+    assert type(errors.of(getattr(engine_errors, engine)("what happened"))).__name__ == name
+
+
 def test_every_error_of_the_engine_has_a_counterpart() -> None:
     for cls in vars(engine_errors).values():
         if inspect.isclass(cls) and issubclass(cls, engine_errors.KafkaError) and cls not in (engine_errors.DeliveryError,):
