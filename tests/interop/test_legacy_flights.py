@@ -63,7 +63,7 @@ def by_simple_consumer(servers: str, topic: str) -> ByKey:
 
 def by_streams(servers: str, topic: str, count: int) -> ByKey:
     """What two streams read; the records of a key come from one partition, so in their order."""
-    rows: list[tuple[int, int, bytes, bytes]] = []
+    rows: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # a rebalance may hand out a record to both
     changed = threading.Condition()
     connector = ConsumerConnector(
         bootstrap_servers=servers, group_id=f"g-{topic}", auto_offset_reset="smallest", heartbeat_interval_ms=200
@@ -73,7 +73,7 @@ def by_streams(servers: str, topic: str, count: int) -> ByKey:
     def read(stream: object) -> None:
         for record in stream:  # type: ignore[attr-defined]
             with changed:
-                rows.append((record.partition, record.offset, record.key, record.value))
+                rows[record.partition, record.offset] = record.key, record.value
                 if len(rows) >= count:
                     changed.notify_all()
 
@@ -87,7 +87,7 @@ def by_streams(servers: str, topic: str, count: int) -> ByKey:
         thread.join(GUARD_S)
         assert not thread.is_alive()
     found: ByKey = defaultdict(list)
-    for _, _, key, value in sorted(rows):
+    for _, (key, value) in sorted(rows.items()):
         found[key].append(value)
     assert len(rows) == count
     return found

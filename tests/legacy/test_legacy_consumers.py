@@ -180,10 +180,11 @@ def test_arguments_that_cannot_be(simple, topic, call):
 
 
 class Readers:
-    """A thread for each stream; what they read."""
+    """A thread for each stream; what they read. A rebalance may hand the record that is being worked on to another stream as well."""
 
     def __init__(self, streams):
         self.got = [[] for _ in streams]
+        self.distinct = {}
         self.changed = threading.Condition()
         self.ended = []
         self.threads = [threading.Thread(target=self._read, args=(n, stream)) for n, stream in enumerate(streams)]
@@ -194,17 +195,18 @@ class Readers:
         for record in stream:
             with self.changed:
                 self.got[number].append(record)
+                self.distinct[record.topic, record.partition, record.offset] = record.value
                 self.changed.notify_all()
         with self.changed:
             self.ended.append(number)
 
     @property
     def values(self):
-        return [record.value for got in self.got for record in got]
+        return list(self.distinct.values())
 
     def wait_for(self, count):
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.values) >= count, GUARD_S), Counter(self.values)
+            assert self.changed.wait_for(lambda: len(self.distinct) >= count, GUARD_S), Counter(self.values)
 
     def join(self):
         for thread in self.threads:
