@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("kafkacore.aio")
 
+_LOOK_S = 1.0
+"""While a listener runs: how often its loop is looked at, which may have been closed. Nothing says so."""
+
 
 def wake(future: asyncio.Future[None]) -> Callable[[], None]:
     """What any thread calls to end a wait in the future's loop."""
@@ -406,14 +409,22 @@ class CallThread:
             finally:
                 self._jobs.put(_LISTENER_ENDED)
 
+        running = run()
         with self._lock:
             opened, self._open = self._open, asking
             before, self._listening = self._listening, True
             yields, self._yields = self._yields, False
         try:
-            asyncio.run_coroutine_threadsafe(run(), loop)
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                asyncio.run_coroutine_threadsafe(running, loop)
             while not ended:
-                job = self._jobs.get()
+                try:
+                    job = self._jobs.get(timeout=_LOOK_S)
+                except queue.Empty:
+                    job = _LISTENER_ENDED
+                if loop.is_closed() and not ended:
+                    self._jobs.put(job)
+                    raise errors.IllegalStateError("the event loop was closed before the listener had ended")
                 if job is None:
                     closing = True  # the thread ends after this
                 elif job is not _LISTENER_ENDED:
@@ -425,6 +436,8 @@ class CallThread:
                     self._interrupt()
             if closing:
                 self._jobs.put(None)
+            if not ended:
+                running.close()
         if ended[0] is not None:
             raise ended[0]
         return outcome[0]

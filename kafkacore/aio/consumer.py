@@ -318,6 +318,8 @@ class KafkaConsumer:
         await self._end(lambda: self._client.close(timeout), timeout)
 
     async def _end(self, close: Callable[[], None], timeout: float | None = None) -> None:
+        if not self.closed:
+            self._calls.loop()  # where the listener is called
         await self._ending.run(lambda: self._close(close), self._calls.submit, lambda: not self.closed, timeout)
 
     def _close(self, close: Callable[[], None]) -> None:

@@ -233,3 +233,61 @@ def test_a_member_survives_a_loop_that_is_blocked_for_longer_than_its_session() 
         cluster.create_topic("empty", partitions=1)
         idle.assign([("empty", 0)])
         asyncio.run(asyncio.wait_for(work(cluster, idle), GUARD_S))
+
+
+def test_a_consumer_is_closed_in_the_loop_after_its_own(servers: str, new_loop: NewLoop) -> None:
+    """The listener is called where the close runs."""
+    topic = f"two-loops-{new_loop.__module__}"
+    heard: list[asyncio.AbstractEventLoop] = []
+
+    class Where(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: Any) -> None:
+            await asyncio.sleep(0)
+            heard.append(asyncio.get_running_loop())
+
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
+
+    async def read() -> None:
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send(topic, b"x"))
+        consumer.subscribe([topic], listener=Where())
+        assert await consumer.poll(None)
+
+    async def close() -> None:
+        await consumer.close()
+        assert heard == [asyncio.get_running_loop()]
+
+    for work in (read, close):
+        with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
+            runner.run(asyncio.wait_for(work(), GUARD_S))
+
+
+def test_a_loop_that_is_closed_within_a_listener(servers: str, new_loop: NewLoop) -> None:
+    """The consumer's thread does not wait for the listener for ever: another loop can close the consumer."""
+    topic = f"within-{new_loop.__module__}"
+
+    class Stays(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Any) -> None:
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def begin() -> KafkaConsumer:
+        nonlocal reached
+        reached = asyncio.Event()
+        async with KafkaProducer(bootstrap_servers=servers) as producer:
+            await (await producer.send(topic, b"x"))
+        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest")
+        consumer.subscribe([topic], listener=Stays())
+        polls.append(asyncio.create_task(consumer.poll(None)))
+        await reached.wait()
+        return consumer
+
+    reached: asyncio.Event
+    polls: list[asyncio.Task[Any]] = []
+    loop = new_loop()
+    consumer = loop.run_until_complete(begin())
+    loop.close()
+    polls.pop().get_coro().close()
+    with asyncio.Runner(loop_factory=new_loop, debug=True) as runner:
+        runner.run(asyncio.wait_for(consumer.close(), GUARD_S))
+    assert consumer.closed
