@@ -245,14 +245,21 @@ class KafkaProducer(Client):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
         block = self._aio.transaction()
+
+        async def left(error: BaseException | None) -> None:
+            try:
+                await block.__aexit__(None if error is None else type(error), error, None if error is None else error.__traceback__)
+            except BaseException as raised:
+                if raised is not error:  # which Ctrl+C must not be: it would end the loop
+                    raise
+
         self._face.run(block.__aenter__)
         try:
             yield self
         except BaseException as error:
-            if not self._face.run(block.__aexit__, type(error), error, error.__traceback__):
-                raise
-        else:
-            self._face.run(block.__aexit__, None, None, None)
+            self._face.run(left, error)
+            raise
+        self._face.run(left, None)
 
 
 @adapted(aio.KafkaConsumer, kafkacore.KafkaConsumer)

@@ -17,6 +17,8 @@ from kafkacore.net import block_end
 from kafkacore.producer import KafkaProducer
 from kafkacore.testing import Drop, EmbeddedCluster
 
+pytestmark = pytest.mark.usefixtures("client_face")
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Any:
@@ -82,6 +84,7 @@ def test_a_block_left_by_an_error_does_not_wait_long_for_brokers_that_are_gone(
         assert [line.split(";")[0] for line in said] == ["2 records were not delivered"]
 
 
+@pytest.mark.sync_only("Ctrl+C ends the loop itself")
 @pytest.mark.parametrize(("reason", "max_block_ms"), [(KeyboardInterrupt, 60_000), (ValueError, 1_000)])
 def test_ctrl_c_in_a_transaction_does_not_wait_long_for_a_coordinator_that_is_gone(
     reason: type[BaseException], max_block_ms: int, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +132,7 @@ def test_flushes_and_a_close_among_senders(cluster: Any) -> None:
     assert p.metrics()["waiting_threads"] == 0
 
 
+@pytest.mark.sync_only("it counts threads that wait for memory; tasks wait in a line of their own")
 @pytest.mark.parametrize("timeout", [0, 0.05])
 def test_a_forced_close_among_senders_without_answers(cluster: Any, timeout: float) -> None:
     p = small(cluster)
@@ -184,6 +188,7 @@ def run_script(body: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(body), *args], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.sync_only("it runs a program")
 def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
     done = run_script(
         """
@@ -213,6 +218,7 @@ def test_the_interpreter_ends_while_threads_send(cluster: Any) -> None:
     assert all("127.0.0.1:1 failed" in line for line in done.stderr.splitlines())    # told, if there was time to try
 
 
+@pytest.mark.sync_only("a loop does not outlive a fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forks_in_the_middle_of_sending(cluster: Any) -> None:
     done = run_script(
