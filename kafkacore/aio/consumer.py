@@ -185,6 +185,8 @@ class KafkaConsumer:
         """
         calls = self._calls
         if self._reads:
+            if (group := self._client._group) is not None:
+                group.refuse_inside_listener("poll")
             raise errors.IllegalStateError("another task is reading from this consumer")
         self._reads = True
         try:

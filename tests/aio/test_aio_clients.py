@@ -177,6 +177,25 @@ async def test_a_member_with_a_listener(servers: str, topic: str) -> None:
 
 
 @in_loop
+async def test_a_listener_that_polls_is_refused_by_its_name(servers: str, topic: str) -> None:
+    refused: list[str] = []
+
+    class Polling(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            with pytest.raises(errors.IllegalStateError) as raised:
+                await consumer.poll(1)
+            refused.append(str(raised.value))
+
+    async with KafkaProducer(bootstrap_servers=servers) as producer:
+        await (await producer.send(topic, b"x"))
+    async with KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic], listener=Polling())
+        await read(consumer, 1)
+    assert refused
+    assert "inside on_partitions_assigned of the rebalance listener" in refused[0]
+
+
+@in_loop
 async def test_other_calls_go_first_while_a_poll_waits(servers: str, topic: str) -> None:
     async with KafkaProducer(bootstrap_servers=servers) as producer:
         await (await producer.send(topic, b"x"))
