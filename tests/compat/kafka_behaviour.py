@@ -572,6 +572,31 @@ def a_callback_for_all_commits(k: Face) -> Any:
 
 
 @case
+def commits_of_the_program_are_not_for_the_callback_of_all(k: Face) -> Any:
+    k.fill(3)
+    heard: list[Any] = []
+    consumer = k.consumer(
+        group_id=k.group,
+        enable_auto_commit=False,
+        default_offset_commit_callback=lambda offsets, _: heard.append([at.offset for at in offsets.values()]),
+    )
+    consumer.assign([k.tp()])
+
+    def until(count: int) -> list[Any]:
+        for _ in range(100):
+            consumer.poll(50)
+            if len(heard) >= count:
+                break
+        return list(heard)
+
+    consumer.commit({k.tp(): k.package.OffsetAndMetadata(1, "", -1)})
+    consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(2, "", -1)}, lambda offsets, _: heard.append("its own"))
+    own = until(1)
+    consumer.commit_async({k.tp(): k.package.OffsetAndMetadata(3, "", -1)})
+    return own, until(2)
+
+
+@case
 def commits_without_a_group(k: Face) -> Any:
     reader = k.reader()
     return [

@@ -55,16 +55,29 @@ def _committed(offsets: Mapping[Any, Any]) -> OffsetCommitResponse:
 
 
 class _Watch:
-    """The engine's interceptor: automatic commits for default_offset_commit_callback."""
+    """The engine's interceptor: automatic commits for default_offset_commit_callback.
+
+    It hears of every commit that worked, right before the callback of `commit_async` does: what it hears waits until it is clear that the
+    program has not asked for it.
+    """
 
     def __init__(self, callback: Callable[[Any, Any], Any]) -> None:
         self._callback = callback
-        self.asked = 0  # commits that the program asked for: their callbacks are others
+        self._heard: Mapping[TopicPartition, types.OffsetAndMetadata] | None = None
 
     def on_commit(self, offsets: Mapping[TopicPartition, types.OffsetAndMetadata]) -> None:
-        if self.asked:
-            return
-        self._callback({tp: OffsetAndMetadata.of(found) for tp, found in offsets.items()}, _committed(offsets))
+        self.hand_on()
+        self._heard = offsets
+
+    def was_asked_for(self) -> None:
+        """The last commit has a caller of its own."""
+        self._heard = None
+
+    def hand_on(self) -> None:
+        """The last commit was automatic."""
+        offsets, self._heard = self._heard, None
+        if offsets is not None:
+            self._callback({tp: OffsetAndMetadata.of(found) for tp, found in offsets.items()}, _committed(offsets))
 
 
 def _seconds(timeout_ms: float | None) -> float | None:
@@ -256,6 +269,7 @@ class KafkaConsumer:
             found: dict[TopicPartition, list[Any]] = self._consumer.poll(None if timeout_ms == math.inf else timeout_ms / 1000, max_records)
         except ours.KafkaError as error:
             raise errors.of(error) from error
+        self._watch.hand_on()
         for records in found.values():
             recast_records(records, ConsumerRecord)
         return self._deserialized(found) if found and self._deserializes else found
@@ -321,6 +335,7 @@ class KafkaConsumer:
             return None
         except ours.KafkaError as error:
             raise errors.of(error) from error
+        self._watch.hand_on()
         if found is None:
             return None
         recast_records(self._consumer._unread.chunks[0].records, ConsumerRecord)  # which `found` goes over
@@ -475,12 +490,9 @@ class KafkaConsumer:
             KafkaTimeoutError: no answer in time.
         """
         found = self._to_commit(offsets)
-        self._watch.asked += 1
-        try:
-            with errors.translated():
-                self._consumer.commit(found, _seconds(timeout_ms))
-        finally:
-            self._watch.asked -= 1
+        with errors.translated():
+            self._consumer.commit(found, _seconds(timeout_ms))
+        self._watch.was_asked_for()
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, Any] | None = None, callback: Callable[[Any, Any], Any] | None = None
@@ -505,6 +517,7 @@ class KafkaConsumer:
         def done(committed: Mapping[TopicPartition, types.OffsetAndMetadata], error: ours.KafkaError | None) -> None:
             shown = {tp: OffsetAndMetadata.of(at) for tp, at in committed.items()}
             if error is None:
+                self._watch.was_asked_for()
                 future.success(response := _committed(committed))
                 call(shown, response)
             else:
@@ -585,6 +598,7 @@ class KafkaConsumer:
             return
         with errors.translated():
             self._consumer._close(self._lookup_s(timeout_ms), processed=autocommit)
+        self._watch.hand_on()
         for name in ("key_deserializer", "value_deserializer"):
             if (close := getattr(self.config[name], "close", None)) is not None:
                 close()
