@@ -329,8 +329,12 @@ class KafkaProducer:
         """Waits for an outcome; False when there is none within `timeout_s`."""
         if delivery.finished:
             return True
-        known = delivery.loop_future(asyncio.get_running_loop())
-        await ended_within(known, timeout_s, self._timer)
+        loop = asyncio.get_running_loop()
+        known = delivery.loop_future(loop)
+        try:
+            await ended_within(known, timeout_s, self._timer)
+        finally:
+            delivery.forget(loop, known)
         return delivery.finished
 
     async def init_transactions(self, timeout: float | None = None) -> None:

@@ -49,7 +49,7 @@ cdef class Delivery:
     cdef list callbacks                       # flat: future, fn, future, fn
     cdef list done_callbacks
     cdef list waiters                         # locks to release
-    cdef dict loops                           # event loop -> its waiting futures, and (RecordFuture, fn) to call there
+    cdef dict loops                           # event loop -> [(RecordFuture, fn) to call there], {its waiting futures: None}
     cdef int64_t many_token                   # the send_many call that numbered this delivery last, and the number it gave
     cdef int32_t many_slot
 
@@ -198,9 +198,9 @@ cdef class Delivery:
                 _release_quietly(lock)
         loops, self.loops = self.loops, None
         if loops is not None:
-            for loop, futures in loops.items():
+            for loop, waiting in loops.items():
                 try:
-                    loop.call_soon_threadsafe(_finish_on_loop, futures)
+                    loop.call_soon_threadsafe(_finish_on_loop, *waiting)
                 except RuntimeError:                       # the loop was closed: nobody can be waiting on it
                     _append_log.debug("event loop closed before the delivery of %s-%d", self.queue.topic, self.queue.index)
                 except KeyboardInterrupt as stop:
@@ -266,7 +266,7 @@ cdef class Delivery:
     def loop_future(self, loop):
         """A future of `loop` that is resolved with all the others of this delivery by one call_soon_threadsafe."""
         cdef dict fresh = {}
-        cdef list waiting = []
+        cdef tuple waiting = ([], {})
         self._check_process()
         future = loop.create_future()
         driver = self.driver
@@ -277,20 +277,28 @@ cdef class Delivery:
             return future
         if self.loops is None:
             self.loops = fresh
-        self.loops.setdefault(loop, waiting).append(future)
+        waiting = self.loops.setdefault(loop, waiting)
+        (<dict> waiting[1])[future] = None
         return future
+
+    def forget(self, loop, future):
+        """Nothing awaits a future of `loop_future` any more: its task was cancelled, or its time is over."""
+        loops = self.loops
+        if loops is not None and (waiting := loops.get(loop)) is not None:
+            (<dict> (<tuple> waiting)[1]).pop(future, None)
 
     cdef bint call_on_loop(self, loop, RecordFuture future, fn) except -1:
         """Has fn(metadata, error) called by an event loop, with all others of this delivery by one call_soon_threadsafe."""
         cdef dict fresh = {}
-        cdef list waiting = []
+        cdef tuple waiting = ([], {})
         cdef tuple item = (future, fn)
         self._check_process()
         if self.state == DELIVERY_FINISHED:
             return False
         if self.loops is None:
             self.loops = fresh
-        self.loops.setdefault(loop, waiting).append(item)
+        waiting = self.loops.setdefault(loop, waiting)
+        (<list> waiting[0]).append(item)
         return True
 
     def observe(self, int32_t records):
@@ -298,13 +306,13 @@ cdef class Delivery:
         self.looked_at += records
 
 
-def _finish_on_loop(list items):
+def _finish_on_loop(list callbacks, dict futures):
     """What an event loop does when a delivery is finished."""
-    for item in items:
-        if type(item) is tuple:
-            _call_on_delivery(<RecordFuture> (<tuple> item)[0], (<tuple> item)[1])
-        elif not item.done():
-            item.set_result(None)
+    for future, fn in callbacks:
+        _call_on_delivery(future, fn)
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 cdef _call_on_delivery(RecordFuture future, fn):
@@ -327,7 +335,7 @@ def on_delivery_in_loop(RecordFuture future not None, loop, fn):
     """
     future_look(future)
     if not future.delivery.call_on_loop(loop, future, fn):
-        loop.call_soon_threadsafe(_finish_on_loop, [(future, fn)])
+        loop.call_soon_threadsafe(_finish_on_loop, [(future, fn)], {})
 
 
 cdef _release_quietly(lock):
@@ -392,7 +400,13 @@ cdef class RecordFuture:
         future_look(self)
         if self.delivery.state != DELIVERY_FINISHED:
             import asyncio
-            yield from self.delivery.loop_future(asyncio.get_running_loop()).__await__()
+            loop = asyncio.get_running_loop()
+            known = self.delivery.loop_future(loop)
+            try:
+                yield from known.__await__()
+            except BaseException:
+                self.delivery.forget(loop, known)
+                raise
         error = future_error(self)
         if error is not None:
             raise error

@@ -147,7 +147,12 @@ class BatchFuture:
         loop = asyncio.get_running_loop()
         for delivery in self._progress.deliveries:
             if not delivery.finished:
-                yield from delivery.loop_future(loop).__await__()
+                known = delivery.loop_future(loop)
+                try:
+                    yield from known.__await__()
+                except BaseException:
+                    delivery.forget(loop, known)
+                    raise
         return BatchMetadata(self._topic, self._progress)
 
     def __repr__(self) -> str:

@@ -1,0 +1,57 @@
+"""What waited for a delivery and was cancelled, or came to its deadline, is forgotten at once, not when the delivery ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cancelling import run
+
+from kafkacore import errors
+from kafkacore.aio import KafkaProducer
+from kafkacore.testing import EmbeddedCluster
+
+
+def futures_of(loop: asyncio.AbstractEventLoop) -> int:
+    """Futures of the loop that are done and still held by something."""
+    gc.collect()
+    return sum(1 for found in gc.get_objects() if type(found) is asyncio.Future and found.get_loop() is loop and found.done())
+
+
+@pytest.mark.parametrize("call", ["record", "many", "flush", "flush at its deadline"])
+def test_no_waiter_is_left(new_loop: Callable[[], asyncio.AbstractEventLoop], call: str) -> None:
+    async def work(cluster: EmbeddedCluster) -> None:
+        async with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            await (await producer.send("t", b"known"))
+            cluster.stop_broker(1)
+            future = await producer.send("t", b"x")
+            many = await producer.send_many("t", [b"y"])
+
+            async def wait() -> Any:
+                if call == "record":
+                    return await future
+                if call == "many":
+                    return await many
+                return await producer.flush(0.01 if "deadline" in call else None)
+
+            before = futures_of(asyncio.get_running_loop())
+            for _ in range(50):
+                task = asyncio.create_task(wait())
+                await asyncio.sleep(0)
+                if "deadline" in call:
+                    with pytest.raises(errors.KafkaTimeoutError):
+                        await task
+                else:
+                    task.cancel()
+                    await asyncio.wait((task,))
+                del task
+            assert futures_of(asyncio.get_running_loop()) < before + 10
+            cluster.start_broker(1)
+            assert (await future).offset == 1
+            assert not (await many).errors
+
+    with EmbeddedCluster() as cluster:
+        run(new_loop, lambda: work(cluster))
