@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -406,7 +407,7 @@ def refuse_commits(cluster: EmbeddedCluster, code: int, times: int = 1) -> list[
 )
 @pytest.mark.parametrize("automatic", [False, True])
 def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_for(slow, group_protocol, code, automatic):
-    name = f"ended-{group_protocol}-{int(code)}-{automatic}"
+    name = f"ended-{group_protocol}-{int(code)}-{automatic}-{uuid.uuid4().hex[:6]}"  # each face has a topic of its own
     slow.create_topic(name, partitions=2)
     heartbeats = {"heartbeat_interval_ms": 900_000, "session_timeout_ms": 1_800_000} if group_protocol == "classic" else {}
     instance = "i" if code == Code.UNKNOWN_MEMBER_ID else None  # else the coordinator waits for the old member, which it still has
@@ -447,10 +448,11 @@ def test_a_commit_says_that_the_generation_has_ended_and_no_heartbeat_is_waited_
 
 def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
     """The coordinator has moved on, and the heartbeat that would say so is a quarter of an hour away."""
-    slow.create_topic("stale", partitions=2)
-    slow.create_topic("other", partitions=2)
-    settings = {"bootstrap_servers": slow.bootstrap_servers, "group_id": "stale", "group_protocol": "consumer"}
-    with KafkaConsumer("stale", **settings) as first, KafkaConsumer("other", **settings) as second:
+    stale, other = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("stale", "other"))  # each face has topics of its own
+    slow.create_topic(stale, partitions=2)
+    slow.create_topic(other, partitions=2)
+    settings = {"bootstrap_servers": slow.bootstrap_servers, "group_id": stale, "group_protocol": "consumer"}
+    with KafkaConsumer(stale, **settings) as first, KafkaConsumer(other, **settings) as second:
         until(lambda: len(first.assignment()) == 2 and first._group.membership.rebalances == 1, first)
         epoch = first.consumer_group_metadata().generation_id
         until(lambda: second.consumer_group_metadata().generation_id > epoch, second)
@@ -462,11 +464,11 @@ def test_a_commit_with_a_stale_epoch_asks_for_the_next_one(slow):
             if request.generation_id_or_member_epoch > epoch:
                 return None
             partitions = [OffsetCommitResponsePartition(partition_index=0, error_code=left[0])]
-            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="stale", partitions=partitions)])
+            return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=stale, partitions=partitions)])
 
         slow.control("OffsetCommit", refuse)
         try:
-            first.commit({("stale", 0): 0}, timeout=30)
+            first.commit({(stale, 0): 0}, timeout=30)
         finally:
             slow.control("OffsetCommit", None)
         assert asked[0] == epoch < asked[-1]

@@ -50,10 +50,14 @@ MASKED = dict.fromkeys(
 """Fields that differ between any two clusters."""
 
 
+DROPPED = {"is_default"}
+"""Fields of versions that Kafka 4 no longer serves."""
+
+
 def plain(value: Any, field: str = "") -> Any:
     """A message as dicts and lists, without what differs between any two clusters."""
     if isinstance(value, Struct):
-        return {name: plain(each, name) for name, each in zip(value.FIELDS, value._values(), strict=True)}
+        return {name: plain(each, name) for name, each in zip(value.FIELDS, value._values(), strict=True) if name not in DROPPED}
     if isinstance(value, (list, tuple)):
         items = [plain(each, field) for each in value]
         return sorted(items, key=repr)
