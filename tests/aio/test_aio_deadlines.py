@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from typing import Any
 
@@ -137,8 +138,10 @@ def test_a_loop_has_one_timer_that_is_forgotten_with_its_clients() -> None:
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
     run(test)
     run(test)
-    gc.collect()
-    assert [ref() for ref in timers + loops] == [None] * 4
+    guard_s = time.monotonic() + GUARD_S
+    while any(ref() for ref in timers + loops):  # the last step of a thread that has woken the loop may still hold it
+        assert time.monotonic() < guard_s
+        gc.collect()
 
 
 def test_loops_have_timers_of_their_own() -> None:

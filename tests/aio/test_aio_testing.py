@@ -95,13 +95,23 @@ def test_a_cluster_from_birth_to_death() -> None:
     asyncio.run(asyncio.wait_for(live(), GUARD_S))
 
 
-def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
+def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+    start_now = testing.EmbeddedCluster.start
+
+    def start_when_cancelled(cluster: testing.EmbeddedCluster) -> testing.EmbeddedCluster:
+        assert cancelled.wait(GUARD_S)
+        return start_now(cluster)
+
     async def start() -> None:
+        monkeypatch.setattr(testing.EmbeddedCluster, "start", start_when_cancelled)
         for turns in (1, 2, 3):
+            cancelled.clear()
             starting = asyncio.create_task(EmbeddedCluster(data_dir=tmp_path).start())
             for _ in range(turns):
                 await asyncio.sleep(0)
             starting.cancel()
+            cancelled.set()
             with pytest.raises(asyncio.CancelledError):
                 await starting
         async with EmbeddedCluster(data_dir=tmp_path) as cluster:  # the directory is free again
