@@ -1,4 +1,4 @@
-"""What the faces of kafkacore.compat cost beside the engine they stand on, and beside the client whose names they have.
+"""What the faces of kafkacore.compat cost beside the engine they use, and beside the client whose names they have.
 
     python bench/compat.py [--json] [--rounds N] [--records N] [--quick]
 

@@ -1,7 +1,7 @@
 """A web service with aiohttp: POST sends a record and answers when it is delivered, GET shows what a task has read.
 
 The producer and the consumer are cleanup contexts of the application. On SIGTERM aiohttp stops listening, lets requests under way end, and
-closes these contexts last, so that whoever has an answer has a record.
+closes these contexts last, so that every client with an answer has a record.
 
     python examples/aiohttp_orders.py orders --port 8000
     curl -d '{"item": "tea"}' localhost:8000/orders

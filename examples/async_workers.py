@@ -1,6 +1,6 @@
 """Tasks of one event loop work on the records of a group side by side: those of a partition in order, and only what is done is committed.
 
-A partition is paused while a batch of it is worked on: poll hands out records of the others meanwhile, and keeps the member in its group.
+A partition is paused while a batch of it is worked on: poll goes on with records of the others, and keeps the member in its group.
 SIGTERM and Ctrl+C let each task finish its record; then what is done is committed and the group left, so that the next member goes on with
 the first record that was not worked on. One task uses the consumer; the others only work.
 

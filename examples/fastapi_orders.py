@@ -1,7 +1,7 @@
 """A web service with FastAPI: POST sends a record and answers when it is delivered, GET shows what a task has read.
 
 The lifespan of the application opens the producer and the consumer. On SIGTERM uvicorn lets requests under way end, then closes them, so
-that whoever has an answer has a record.
+that every client with an answer has a record.
 
     python examples/fastapi_orders.py orders --port 8000
     curl -d '{"item": "tea"}' -H 'content-type: application/json' localhost:8000/orders

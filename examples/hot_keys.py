@@ -1,4 +1,4 @@
-"""A partitioner of your own: keys that are busy have the last partition for themselves, so that their backlog holds up nobody else's.
+"""A partitioner of your own: keys that are busy have the last partition for themselves, so that their backlog holds up no other key.
 
 It prints where each key went.
 

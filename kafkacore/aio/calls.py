@@ -147,7 +147,7 @@ class Ending:
             call: without arguments.
             start: has a thread make a job.
             needed: whether it is to begin.
-            timeout: seconds to wait for the end of a call that another task has begun; None for no limit.
+            timeout: seconds to wait for the end of a call that another task has started; None for no limit.
 
         Returns:
             What the call returned; None when there was none.

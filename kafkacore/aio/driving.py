@@ -48,7 +48,7 @@ class LoopDriver:
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 return  # the producer belongs to another loop: the thread wakes this one
-            self._leave_line()  # what a closed loop had begun
+            self._leave_line()  # what a closed loop had started
             self._loop, self._watches, self._scheduled = loop, False, False
         if self._scheduled:
             return

@@ -308,7 +308,7 @@ def consume_as_member(
             consumer.subscribe(topics, listener=reader)
             reader.read(stop, most, bar)
             if stop.signal:
-                consumer.close(_GOODBYE_S)  # somebody waits, and brokers that are gone do not answer
+                consumer.close(_GOODBYE_S)  # the user waits, and brokers that are down do not answer
         if reader.cut_off:
             raise BrokenPipeError
         if reader.failed and not stop.signal:

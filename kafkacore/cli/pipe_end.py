@@ -1,4 +1,4 @@
-"""Whether somebody still reads the command's output: a reader that leaves (`| head`) is noticed also while there is nothing to write."""
+"""Whether a reader of the command's output is left: a reader that leaves (`| head`) is noticed also while there is nothing to write."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ NUMBERS = {"calc_crc32c": crc32c, "decode_varint": decode_varint, "encode_varint
 
 
 class Swap(NamedTuple):
-    """A name of a module and what it stands for from now on."""
+    """A name of a module and its value from now on."""
 
     module: str
     name: str

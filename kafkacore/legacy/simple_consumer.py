@@ -1,4 +1,4 @@
-"""SimpleConsumer: fetches from where it is told, and keeps nothing. The low-level consumer of Kafka 0.8.
+"""SimpleConsumer: fetches from the offset that the caller names, and keeps nothing. The low-level consumer of Kafka 0.8.
 
 It finds the leader of a partition by the metadata and asks it once. What goes wrong is the caller's to deal with: each error has Kafka's
 code, and one that says that the leader moved makes the next call look for it again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CLOSE_S = 30.0
 FAILED_BLOCK_S = 5.0
-"""After an error or Ctrl+C somebody waits for the program to end, and the brokers may be its cause."""
+"""After an error or Ctrl+C the user waits for the program to end, and the brokers may be its cause."""
 
 
 def close_timeout_s(kind: type[BaseException] | None) -> float:
