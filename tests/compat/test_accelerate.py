@@ -10,7 +10,7 @@ from typing import Any
 import aiokafka
 import kafka
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kafkacore import KafkaAdminClient, NewTopic
@@ -52,10 +52,12 @@ def built(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 2
 
 @pytest.mark.parametrize("package", NAMES)
 @given(records=Records, limit=st.integers(61, 2000), transactional=st.booleans())
+@example(records=[(0, None, None, []), (0, None, None, [])], limit=75, transactional=False)
 @settings(deadline=None)
 def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limit: int, transactional: bool) -> None:
     theirs, _ = THEIRS[package]
-    expected, said = built(theirs, records, limit=limit, last=transactional)
+    # aiokafka's compiled builder refuses a record that fills its batch to the last byte; its Python builder, kafka-python's and ours take it
+    expected, said = built(theirs, records, limit=limit + (package == "aiokafka"), last=transactional)
     found, ours_said = built(ForeignBatchBuilder, records, limit=limit, last=transactional)
     full = ours_said.index(None) if None in ours_said else len(records)
     assert ours_said[: full + 1] == said[: full + 1]
