@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,9 @@ from hypothesis import settings
 
 pytest_plugins = ["tests.faces", "tests.quarantine"]
 
-# A busy machine is not a failure, so no example has a deadline.
-settings.register_profile("kafkacore", deadline=None)
+# A busy machine is not a failure, so no example has a deadline. CI tries the same examples in each run: what it says is about the commit.
+# All other runs look for new ones.
+settings.register_profile("kafkacore", deadline=None, derandomize="KAFKACORE_SAME_EXAMPLES" in os.environ)
 settings.load_profile("kafkacore")
 
 # What a shell starts in the background ignores Ctrl+C, and so would everything that is tested here.
