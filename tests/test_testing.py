@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -202,23 +201,3 @@ def test_an_interpreter_ends_with_a_cluster_still_running():
     code = "from kafkacore.testing import EmbeddedCluster; c = EmbeddedCluster().start(); c.create_topic('t'); print('up')"
     done = run("-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
-
-
-@pytest.mark.slow
-def test_the_plugin_gives_a_cluster_and_fresh_topics(tmp_path):
-    (tmp_path / "test_user.py").write_text(
-        "import pytest\n"
-        "seen = []\n"
-        "@pytest.mark.parametrize('n', [1, 2])\n"
-        "def test_topic(kafka_cluster, kafka_topic, n):\n"
-        "    assert kafka_cluster.topics() == {kafka_topic: 1}\n"
-        "    assert kafka_topic not in seen\n"
-        "    seen.append(kafka_topic)\n"
-        "def test_deleted(kafka_cluster, kafka_topic):\n"
-        "    kafka_cluster.delete_topic(kafka_topic)\n"
-    )
-    # by its entry point's name where the package is installed: a plugin cannot be loaded under two names
-    installed = any(point.name == "kafkacore" for point in entry_points(group="pytest11"))
-    plugin = "kafkacore" if installed else "kafkacore.testing.plugin"
-    done = run("-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider", cwd=tmp_path)
-    assert "3 passed" in done.stdout, done.stdout + done.stderr

@@ -20,9 +20,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from kafkacore.aio.calls import in_thread
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.config import BrokerConfig
-from kafkacore.testing import CLIENTS, CONTROLLER, BrokerLife, Delay, Disconnect, Drop
+from kafkacore.testing import CLIENTS, CONTROLLER, Delay, Disconnect, Drop
 from kafkacore.testing import EmbeddedCluster as Cluster
 from kafkacore.testing import Network as SyncNetwork
+from kafkacore.testing.cluster import BrokerLife
 
 __all__ = ["CLIENTS", "CONTROLLER", "Delay", "Disconnect", "Drop", "EmbeddedCluster", "Network"]
 

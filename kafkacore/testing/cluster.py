@@ -1,0 +1,467 @@
+"""EmbeddedCluster: real brokers on loopback, in this process or in processes of their own, and their controller."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kafkacore.broker.cluster import FEATURES
+from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.broker.controller.remote import ControllerAddress
+from kafkacore.broker.controller.server import ControllerServer
+from kafkacore.broker.emulation import NEWEST, capped, emulation
+from kafkacore.broker.handlers import API_VERSIONS
+from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
+from kafkacore.broker.server import Control
+from kafkacore.config import BrokerConfig
+from kafkacore.config_security import sasl_listener
+from kafkacore.errors import Code, UsageError, raise_for
+from kafkacore.protocol import (
+    APIS,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FetchRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from kafkacore.protocol.schema import Request, Response
+from kafkacore.testing.members import FaultyMember, ProcessMember, ThreadMember
+from kafkacore.testing.network import CONTROLLER, Network
+
+_FIRST_NODE_ID = 1
+_DEFAULT_REPLICAS = 3
+_FIRST_FETCH_WITH_DIVERGENCE = 12
+
+
+def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str]) -> BrokerConfig | dict[str, Any]:
+    """The same configuration, whatever its kind, with the listener of these users."""
+    listener = {name.replace(".", "_"): value for name, value in sasl_listener(users).items()}
+    named = {"security_inter_broker_protocol": config.security_inter_broker_protocol} if isinstance(config, BrokerConfig) else config or {}
+    for name, value in named.items():
+        if name.replace(".", "_") == "sasl_jaas_config" or (name.replace(".", "_") in listener and value != "PLAINTEXT"):
+            raise UsageError(f"who is let in is said twice: by users, and by {name.replace('_', '.')} in config")
+    return config.replace(**listener) if isinstance(config, BrokerConfig) else {**named, **listener}
+
+
+def _api_key(api: int | str) -> int:
+    """The number of an API named by its number or its name; case does not count."""
+    if isinstance(api, int):
+        return api
+    keys = {each.name: key for key, each in APIS.items()}
+    folded = {name.lower(): name for name in keys}
+    if (exact := folded.get(str(api).lower())) is not None:
+        return keys[exact]
+    nearest = difflib.get_close_matches(str(api).lower(), folded, n=1)
+    hint = f"; did you mean {folded[nearest[0]]!r}?" if nearest else ""
+    raise UsageError(f"{api!r} is no API: Kafka's name of one (such as 'Fetch') or its number (1) is wanted{hint}")
+
+
+class BrokerLife(NamedTuple):
+    """A broker's process.
+
+    Attributes:
+        pid: its number.
+        end: a descriptor that becomes readable when it ends.
+    """
+
+    pid: int
+    end: int
+
+
+class EmbeddedCluster:
+    """Brokers on loopback for the life of a `with` block (or from `start` to `close`)."""
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        data_dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, Any] | BrokerConfig | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        port: int = 0,
+        api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
+        features: Mapping[str, int] | None = None,
+        emulate: str | None = None,
+        racks: Sequence[str] | None = None,
+        processes: bool = False,
+        faults: bool = False,
+    ) -> None:
+        """Prepares a cluster.
+
+        Args:
+            brokers: how many; their ids are 1, 2, ...
+            data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
+                `controller`, and the cluster goes on where it stopped.
+            config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
+                broker, up to three.
+            users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
+                an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
+            port: of the first broker, the others follow it; 0 lets the system choose.
+            api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
+            features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
+            emulate: play an older Kafka. "3.9", "4.0" or "4.3": no newer versions of APIs, no features or levels of them that it did not
+                have; its oldest versions, which Kafka 4 dropped, do not come back. "0.8" (0.8.2), "0.9" (0.9.0), "0.10" (0.10.2) or "2.x"
+                (2.8): the whole table of that release, its message format in the logs, and its errors; up to 0.9 no ApiVersions.
+            racks: broker.rack of each broker.
+            processes: each broker is a process of its own, which `kill_broker` ends by SIGKILL; the controller stays in this one. The logs
+                are on disk, without a data_dir in a directory that `close` removes. Functions given to `control` run in this process all
+                the same. `network` does not work then.
+            faults: `network` and `jump_clock` work; every byte then passes through a thread of its own, and the brokers reach the
+                controller over connections.
+
+        Raises:
+            UsageError: no broker, racks for other brokers, users beside settings that say who is let in, a Fetch too old for several
+                brokers to copy with, a data_dir that is in use, or api_versions or features that are not served, or not by the release
+                that is played.
+            KafkaStorage: the data_dir cannot be used.
+            ConfigError: a setting is unknown or wrong.
+        """
+        if brokers < 1:
+            raise UsageError(f"a cluster has at least one broker, not {brokers}")
+        if racks is not None and len(racks) != brokers:
+            raise UsageError(f"{len(racks)} racks are named for {brokers} brokers")
+        if emulate is not None:
+            api_versions = capped(api_versions, emulate)
+            features = {**emulation(emulate).features, **(features or {})}
+        supported_features = FEATURES if emulate is None else emulation(emulate).supported_features
+        speaks_old = emulate is not None and emulation(emulate).versions is not None  # its brokers copy as today's do all the same
+        if brokers > 1 and not speaks_old and api_versions.get(FetchRequest.API_KEY, (0, 0))[1] < _FIRST_FETCH_WITH_DIVERGENCE:
+            raise UsageError(f"several brokers copy with Fetch v{_FIRST_FETCH_WITH_DIVERGENCE} or newer; api_versions ends before it")
+        if users is not None:
+            config = _with_users(config, users)
+        self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
+        if self.config.log_memory_max_bytes < 0:
+            self.config = self.config.replace(log_memory_max_bytes=log_memory_bytes(self.config) // brokers)
+        self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
+        directory = Path(self._temporary.name) if self._temporary is not None else None if data_dir is None else Path(data_dir)
+        self._controller = ControllerHost(
+            self.config,
+            directory=None if directory is None else directory / "controller",
+            features=features,
+            supported_features=supported_features,
+            has_log=faults,
+        )
+        # Brokers whose connections can break reach the controller over one, too: as in Kafka only the end of their session fences them.
+        self._server = ControllerServer(self._controller, fences_disconnected=processes) if processes or faults else None
+        self._hanging: set[int] = set()
+        self._faults = faults
+        self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
+
+        def member(node_id: int) -> ThreadMember | ProcessMember:
+            settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
+            own_port = port + node_id - _FIRST_NODE_ID if port else 0
+            log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
+            options: dict[str, Any] = {
+                "port": own_port,
+                "log_dirs": log_dirs,
+                "api_versions": api_versions,
+                "supported_features": supported_features,
+                "emulate": NEWEST if emulate is None else emulate,
+            }
+            if processes:
+                return ProcessMember(self._controller, settings, node_id, jumping_clock=faults, **options)
+            if self._network is not None:
+                return FaultyMember(self._controller, self._network, settings, node_id, **options)
+            return ThreadMember(settings, node_id, self._controller, **options)
+
+        self._brokers = {node_id: member(node_id) for node_id in range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)}
+
+    def start(self) -> EmbeddedCluster:
+        """Starts all brokers. The process's soft limit of file descriptors becomes the hard one: every partition on disk keeps a file open.
+
+        Returns:
+            Itself.
+        """
+        raise_descriptor_limit()
+        try:
+            self._controller.open()
+            if self._server is not None:
+                self._server.start()
+                address = ControllerAddress(self._server.host, self._server.port, self._controller.cluster_id)
+                for broker in self._brokers.values():
+                    broker.set_controller(address)
+                if self._network is not None:
+                    self._network.listens(CONTROLLER, self._server.port)
+            for broker in self._brokers.values():
+                broker.start()
+            for broker in self._brokers.values():
+                broker.ready()
+            self._settle()
+        except BaseException as error:
+            for failure in self._close_all():
+                error.add_note(f"closing the cluster failed too: {type(failure).__name__}: {failure}")
+            raise
+        return self
+
+    def close(self) -> None:
+        """Stops all brokers; data in memory ends with this object. May be called twice.
+
+        Raises:
+            KafkaTimeoutError: a broker did not stop; everything else is closed all the same.
+            ExceptionGroup: several things failed.
+        """
+        failures = self._close_all()
+        interrupt = next((each for each in failures if not isinstance(each, Exception)), None)
+        if interrupt is not None:
+            raise interrupt
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            raise BaseExceptionGroup("several parts of the cluster could not be closed", failures)
+
+    def _close_all(self) -> list[BaseException]:
+        """Closes every part, whatever becomes of the others; what failed."""
+        steps: list[Callable[[], object]] = [broker.begin_to_stop for broker in self._brokers.values()]
+        steps += [broker.stop for broker in self._brokers.values()]
+        if self._network is not None:
+            steps.append(self._network.close)
+        if self._server is not None:
+            steps.append(self._server.stop)
+        steps.append(self._controller.close)
+        if self._temporary is not None:
+            steps.append(self._temporary.cleanup)
+        failures: list[BaseException] = []
+        for step in steps:
+            try:
+                step()
+            except BaseException as error:
+                failures.append(error)
+        return failures
+
+    def __enter__(self) -> EmbeddedCluster:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of every broker, with commas; of stopped ones too, since they come back there."""
+        return ",".join(broker.address for broker in self._brokers.values())
+
+    @property
+    def cluster_id(self) -> str:
+        """The id clients see."""
+        return self._controller.cluster_id
+
+    def processes(self) -> dict[int, BrokerLife]:
+        """The processes of brokers that run as such, by broker; empty without `processes=True`."""
+        return {
+            node_id: BrokerLife(broker.pid, broker.life)
+            for node_id, broker in self._brokers.items()
+            if isinstance(broker, ProcessMember) and broker.pid is not None and broker.life >= 0
+        }
+
+    def _broker(self, broker: int) -> ThreadMember | ProcessMember:
+        found = self._brokers.get(broker)
+        if found is None:
+            raise UsageError(f"there is no broker {broker}; there are {sorted(self._brokers)}")
+        return found
+
+    def _submit(self, request: Request) -> Response:
+        """Has the controller carry out a request, and waits until every broker that serves knows the result."""
+        response, _ = self._controller.submit(request, request.MAX_VERSION)
+        self._settle()
+        return response
+
+    def _settle(self) -> None:
+        """Waits until every broker that serves knows what the controller has decided."""
+        for node_id, broker in self._brokers.items():
+            if broker.running and node_id not in self._hanging:
+                broker.settle()
+
+    def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
+        """Creates a topic.
+
+        Args:
+            name: its name.
+            partitions: -1 for num.partitions.
+            replication_factor: -1 for default.replication.factor.
+            configs: topic settings by Kafka's names.
+
+        Raises:
+            BrokerError: as a broker would refuse it (`TopicExists`, `InvalidTopic`, ...).
+        """
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        response = self._submit(CreateTopicsRequest(topics=[topic]))
+        assert isinstance(response, CreateTopicsResponse)
+        raise_for(response.topics[0].error_code, response.topics[0].error_message, topic=name)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic.
+
+        Raises:
+            UnknownTopicOrPartition: no topic has that name.
+        """
+        response = self._submit(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]))
+        assert isinstance(response, DeleteTopicsResponse)
+        raise_for(response.responses[0].error_code, response.responses[0].error_message, topic=name)
+
+    def topics(self) -> dict[str, int]:
+        """The topics and how many partitions each has."""
+        return self._controller.read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
+
+    def stop_broker(self, broker: int) -> None:
+        """Has others take over what a broker leads, then closes its port and connections; its data stays."""
+        self._broker(broker).stop()
+        self._hanging.discard(broker)
+        self._settle()
+
+    def kill_broker(self, broker: int) -> None:
+        """Ends a broker as suddenly as can be, a process by SIGKILL: without a word to others, no log is closed properly."""
+        self._broker(broker).stop(clean=False)
+        self._hanging.discard(broker)
+        self._settle()
+
+    def start_broker(self, broker: int) -> None:
+        """Starts a stopped broker on its old port."""
+        member = self._broker(broker)
+        member.start()
+        member.ready()
+        self._settle()
+
+    def pause_broker(self, broker: int) -> None:
+        """Lets a broker hang: connections stay open, nothing is answered."""
+        self._broker(broker).pause()
+        self._hanging.add(broker)
+
+    def resume_broker(self, broker: int) -> None:
+        """Ends `pause_broker`; what was sent in the meantime is served."""
+        self._broker(broker).resume()
+        self._hanging.discard(broker)
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Makes another in-sync replica the leader of a partition, and the preferred one.
+
+        Args:
+            topic, partition: the partition.
+            broker: the new leader.
+
+        Raises:
+            UsageError: there is no such broker, or it holds no replica.
+            BrokerError: it cannot lead: `PreferredLeaderNotAvailable` if it is not in sync.
+        """
+        self._broker(broker)
+        replicas = self._controller.read(lambda image: list(image.partition(topic, partition).replicas))
+        if broker not in replicas:
+            raise UsageError(f"move_leader: broker {broker} holds no replica of partition {partition} of {topic!r}; {replicas} do")
+        ordered = [broker, *(node for node in replicas if node != broker)]
+        wanted = ReassignablePartition(partition_index=partition, replicas=ordered)
+        reassigned = self._submit(
+            AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[wanted])], timeout_ms=0)
+        )
+        assert isinstance(reassigned, AlterPartitionReassignmentsResponse)
+        raise_for(reassigned.error_code, reassigned.error_message)
+        moved = reassigned.responses[0].partitions[0]
+        raise_for(moved.error_code, moved.error_message, topic=topic, partition=partition)
+        election = ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])], timeout_ms=0
+        )
+        elected = self._submit(election)
+        assert isinstance(elected, ElectLeadersResponse)
+        for result in (each for group in elected.replica_election_results for each in group.partition_result):
+            if result.error_code != Code.ELECTION_NOT_NEEDED:
+                raise_for(result.error_code, result.error_message, topic=topic, partition=partition)
+
+    def control(self, api: int | str, fn: Control | None) -> None:
+        """Puts a function before an API on every broker.
+
+        Args:
+            api: the API by Kafka's name or number: `"Fetch"` or 1, `"EndTxn"` or 26.
+            fn: `fn(request)` runs in the broker's thread and returns a response to send instead, `Delay`, `Drop`, `Disconnect`, or None
+                for the normal way. None takes the function away. With processes=True it runs in a thread of this process, and the broker
+                waits for it.
+
+        Raises:
+            UsageError: there is no such API, it is not served, or `fn` is no function.
+        """
+        key = _api_key(api)
+        if fn is not None and not callable(fn):
+            raise UsageError(f"control takes a function of the request, as `lambda request: {fn!r}`, not {fn!r}")
+        for broker in self._brokers.values():
+            broker.control(key, fn)
+
+    @property
+    def network(self) -> Network:
+        """The network of the cluster, for faults.
+
+        Raises:
+            UsageError: the cluster was made without faults=True, or its brokers are processes.
+        """
+        if self._faults and self._network is None:
+            raise UsageError(
+                "network: brokers that are processes of their own hold their sockets themselves, out of reach of the relay, which is a"
+                " thread of this process; it needs processes=False"
+            )
+        if self._network is None:
+            raise UsageError("EmbeddedCluster(faults=True) has a network that can have faults; this one was made without")
+        return self._network
+
+    def jump_clock(self, broker: int, ms: int, asleep: bool = False) -> None:
+        """Sets a broker's clock wrong.
+
+        Args:
+            broker: whose.
+            ms: by how much; back if negative.
+            asleep: its monotonic time goes on too, as if it had not run for so long.
+
+        Raises:
+            UsageError: the cluster was made without faults=True, or there is no such broker.
+            ValueError: the time is negative.
+        """
+        member = self._broker(broker)
+        if not self._faults:
+            raise UsageError("EmbeddedCluster(faults=True) has clocks that jump; this one was made without")
+        if asleep and ms < 0:
+            raise ValueError(f"cannot sleep for {ms} ms")
+        member.jump_clock(ms, asleep)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The leader's id; None without one."""
+        leader = self._controller.read(lambda image: image.partition(topic, partition).leader)
+        return leader if leader >= 0 else None
+
+    def isr(self, topic: str, partition: int) -> list[int]:
+        """The ids of the in-sync replicas."""
+        return self._controller.read(lambda image: list(image.partition(topic, partition).isr))
+
+    def high_watermark(self, topic: str, partition: int, broker: int | None = None) -> int:
+        """The offset below which records are on all in-sync replicas.
+
+        Args:
+            topic, partition: the partition.
+            broker: as this one knows it; the leader if left out, or without one an in-sync replica.
+        """
+        registration = self._controller.read(lambda image: image.partition(topic, partition))
+        asked = broker if broker is not None else registration.leader if registration.leader >= 0 else registration.isr[0]
+        return self._broker(asked).high_watermark(topic, partition)
+
+    def end_offset(self, topic: str, partition: int, broker: int) -> int:
+        """The offset after the last record that a broker holds."""
+        return self._broker(broker).end_offset(topic, partition)
+
+
+def _config(brokers: int, settings: Mapping[str, Any] | None) -> BrokerConfig:
+    config = BrokerConfig.from_user(settings)
+    if brokers == 1 or any(name.replace(".", "_") == "default_replication_factor" for name in settings or {}):
+        return config
+    return config.replace(default_replication_factor=min(brokers, _DEFAULT_REPLICAS))
