@@ -56,7 +56,7 @@ def built(builder: type, records: list[Any], codec: int = 0, limit: int = 1 << 2
 @settings(deadline=None)
 def test_what_is_built_has_the_same_bytes(package: str, records: list[Any], limit: int, transactional: bool) -> None:
     theirs, _ = THEIRS[package]
-    # aiokafka's compiled builder refuses a record that fills its batch to the last byte; its Python builder, kafka-python's and ours take it
+    # aiokafka's compiled builder refuses a record that fills its batch; its Python builder, kafka-python's and ours take it
     expected, said = built(theirs, records, limit=limit + (package == "aiokafka"), last=transactional)
     found, ours_said = built(ForeignBatchBuilder, records, limit=limit, last=transactional)
     full = ours_said.index(None) if None in ours_said else len(records)
