@@ -62,7 +62,7 @@ class _Way:
         self.chunks: deque[tuple[int, bytes]] = deque()  # when they may go on, and what
         self.held_bytes = 0
         self.ended = False  # nothing more comes
-        self.next_ms = 0  # a slow way is free again
+        self.next_ms = 0  # a slow way is free again; holds only while it is slow
 
     def read(self, faults: _Faults, now_ms: int) -> None:
         data = self.read_from.recv(min(_CHUNK_BYTES, faults.step_bytes))
@@ -72,8 +72,13 @@ class _Way:
         else:
             self.ended = True
 
+    def due_ms(self, faults: _Faults) -> int:
+        """When the first bytes go on."""
+        arrives_ms = self.chunks[0][0]
+        return arrives_ms if faults.bytes_per_second is None else max(arrives_ms, self.next_ms)
+
     def is_due(self, faults: _Faults, now_ms: int) -> bool:
-        return bool(self.chunks) and not faults.held and max(self.chunks[0][0], self.next_ms) <= now_ms
+        return bool(self.chunks) and not faults.held and self.due_ms(faults) <= now_ms
 
     def write(self, faults: _Faults, now_ms: int) -> None:
         due_ms, data = self.chunks[0]
@@ -309,7 +314,7 @@ class Network:
                 if way.is_due(faults, now_ms):
                     wanted[way.write_to] |= selectors.EVENT_WRITE
                 elif way.chunks and not faults.held:
-                    due_ms = max(way.chunks[0][0], way.next_ms) - now_ms
+                    due_ms = way.due_ms(faults) - now_ms
                     earliest_ms = due_ms if earliest_ms is None else min(earliest_ms, due_ms)
             if any(way.ended and not way.chunks and not self._faults.get(way.route, _NONE).held for way in connection.ways):
                 self._drop(connection)

@@ -1,5 +1,6 @@
 """What clients and brokers do on a bad network, and with clocks that are wrong."""
 
+import socket
 import time
 
 import pytest
@@ -9,8 +10,10 @@ from wire import Wire, produce_request
 
 from kafkacore import KafkaConsumer, KafkaProducer, TopicPartition
 from kafkacore import protocol as p
+from kafkacore.clock import ManualClock
 from kafkacore.errors import Code, KafkaError, UsageError
 from kafkacore.testing import CLIENTS, EmbeddedCluster
+from kafkacore.testing.network import Network
 
 QUICK = {"replica.lag.time.max.ms": 600, "replica.fetch.wait.max.ms": 100}
 
@@ -37,6 +40,23 @@ def test_a_delay_is_a_delay(cluster):
         before = time.monotonic()
         wire.ask(p.MetadataRequest(topics=[]), 12)
         assert time.monotonic() - before >= 0.115
+
+
+def test_what_a_slow_way_holds_goes_on_at_once_when_the_network_heals():
+    network = Network([1], ManualClock(1_000))  # which stands still
+    far, outside = socket.socketpair()
+    broker = network.join(1, CLIENTS, far)
+    with broker, outside:
+        outside.settimeout(20)
+        network.throttle(1)
+        broker.sendall(b"bytes")
+        assert outside.recv(5) == b"b"  # the next one waits a second
+        network.heal()
+        got = b""
+        while len(got) < 4:
+            got += outside.recv(5)
+        assert got == b"ytes"
+        network.close()
 
 
 def test_a_follower_cut_off_from_its_leader_leaves_the_isr_and_comes_back(cluster):
