@@ -24,6 +24,8 @@ from kafkacore.types import TopicPartition
 
 TIMEOUT_S = 0.3
 LONG_S = 600
+HEARTBEAT_MS = 500
+QUICK = {"group_consumer_heartbeat_interval_ms": HEARTBEAT_MS}
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 RECORDS = 100
 
@@ -58,14 +60,14 @@ CONDITIONS = ["stopped process", "half an answer"]
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, processes=True) as cluster:
+    with EmbeddedCluster(brokers=1, processes=True, config=QUICK) as cluster:
         fill(cluster)
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(brokers=1, faults=True) as cluster:
+    with EmbeddedCluster(brokers=1, faults=True, config=QUICK) as cluster:
         fill(cluster)
         yield cluster
 
@@ -107,8 +109,10 @@ def member(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> Iterator
         "group_id": f"g{abs(hash(request.node.nodeid)) % 10**9}",
         "group_protocol": request.param,
         "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": 20,  # what is on its way is answered before the next fetch goes
         "auto_commit_interval_ms": LONG_S * 1000,
         "default_api_timeout_ms": LONG_S * 1000,
+        **({"heartbeat_interval_ms": HEARTBEAT_MS} if request.param == "classic" else {}),
     }
     consumer = KafkaConsumer("t", **settings)
     read_all(consumer)
@@ -212,6 +216,7 @@ def test_a_stop_in_the_middle_of_a_rebalance(cluster, member, leader: bool) -> N
         bootstrap_servers=cluster.bootstrap_servers,
         group_id=member.config.group_id,
         group_protocol=member.config.group_protocol,
+        **({"heartbeat_interval_ms": HEARTBEAT_MS} if member.config.group_protocol == "classic" else {}),
     )
     with second:
         if leader:
@@ -234,6 +239,7 @@ def test_nothing_is_handed_out_while_the_commit_before_a_rebalance_waits(cluster
         bootstrap_servers=cluster.bootstrap_servers,
         group_id=f"h{timeout_s}{bool(cluster.processes())}",
         auto_offset_reset="earliest",
+        fetch_max_wait_ms=20,
         auto_commit_interval_ms=LONG_S * 1000,
         max_poll_records=10,
     )
