@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kafkacore.config_text import SettingValue
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
@@ -86,13 +88,14 @@ class ProducerRecord(NamedTuple):
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. -1 takes the broker's default; `replica_assignments` maps partition to broker ids and excludes both counts."""
+    """A topic to create. -1 takes the broker's default; `replica_assignments` maps partition to broker ids and excludes both counts.
+    `configs` are settings by Kafka's names: texts, numbers, truth values, lists of texts."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     replica_assignments: Mapping[int, Sequence[int]] | None = None
-    configs: Mapping[str, str | None] | None = None
+    configs: Mapping[str, SettingValue] | None = None
 
 
 class NewPartitions(NamedTuple):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, errors
+from kafkacore import KafkaAdminClient, NewTopic, errors
 from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
-from kafkacore.errors import ConfigError, UsageError
+from kafkacore.errors import ConfigError, IllegalStateError, UsageError
 from kafkacore.testing import Delay, Disconnect, Drop, EmbeddedCluster
 
 ROOT = Path(__file__).parent.parent
@@ -168,6 +168,69 @@ def test_clusters_that_cannot_be(arguments, problem):
 def test_unknown_settings_are_refused():
     with pytest.raises(ConfigError):
         EmbeddedCluster(config={"num.partition": 1})
+
+
+NEED_BROKERS = {
+    "bootstrap_servers": lambda cluster: cluster.bootstrap_servers,
+    "create_topic": lambda cluster: cluster.create_topic("t"),
+    "delete_topic": lambda cluster: cluster.delete_topic("t"),
+    "topics": lambda cluster: cluster.topics(),
+    "leader": lambda cluster: cluster.leader("t", 0),
+    "isr": lambda cluster: cluster.isr("t", 0),
+    "high_watermark": lambda cluster: cluster.high_watermark("t", 0),
+    "end_offset": lambda cluster: cluster.end_offset("t", 0, broker=1),
+    "move_leader": lambda cluster: cluster.move_leader("t", 0, broker=1),
+    "stop_broker": lambda cluster: cluster.stop_broker(1),
+    "kill_broker": lambda cluster: cluster.kill_broker(1),
+    "start_broker": lambda cluster: cluster.start_broker(1),
+    "pause_broker": lambda cluster: cluster.pause_broker(1),
+    "resume_broker": lambda cluster: cluster.resume_broker(1),
+}
+
+
+def test_what_needs_brokers_says_that_there_are_none_yet_or_no_more():
+    cluster = EmbeddedCluster()
+    for act in NEED_BROKERS.values():
+        with pytest.raises(IllegalStateError, match=r"^not started: use with, or start\(\)$"):
+            act(cluster)
+    with cluster:
+        cluster.create_topic("t")
+        assert (cluster.topics(), cluster.leader("t", 0)) == ({"t": 1}, 1)
+    for act in NEED_BROKERS.values():
+        with pytest.raises(IllegalStateError, match=r"^closed: "):
+            act(cluster)
+    with cluster:  # serves again, on the same port
+        assert cluster.topics() == {"t": 1}
+
+
+@pytest.mark.parametrize("name", ["config", "configs"])
+def test_settings_are_numbers_and_truth_values_under_either_name(name):
+    settings = {"min.insync.replicas": 1, "auto.create.topics.enable": False, "log.cleaner.min.cleanable.ratio": 0.25}
+    with EmbeddedCluster(**{name: settings}) as cluster:
+        assert cluster.config.auto_create_topics_enable is False
+        own = {"retention.ms": 1.5 * 3_600_000, "preallocate": True, "cleanup.policy": ["compact", "delete"]}
+        own["min.cleanable.dirty.ratio"] = 0.1
+        cluster.create_topic("t", **{name: own})
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("u", configs=own)]).check()
+            admin.alter_configs({("topic", "u"): {"min.cleanable.dirty.ratio": 0.75, "preallocate": False}}).check()
+            found = admin.describe_configs([("topic", "t"), ("topic", "u")]).check()
+    shown = [{key: found["topic", topic][key].value for key in own} for topic in "tu"]
+    expected = {"retention.ms": "5400000", "preallocate": "true", "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.1"}
+    assert shown == [expected, {**expected, "preallocate": "false", "min.cleanable.dirty.ratio": "0.75"}]
+
+
+def test_one_argument_under_two_names_is_given_once():
+    with pytest.raises(UsageError, match="config and configs are two names of one argument"):
+        EmbeddedCluster(config={}, configs={})
+    with EmbeddedCluster() as cluster:
+        with pytest.raises(UsageError, match="config and configs are two names of one argument"):
+            cluster.create_topic("t", configs={}, config={})
+        with pytest.raises(UsageError, match=r"retention\.ms: a value is a text, a number, a truth value or a list of texts, not object"):
+            cluster.create_topic("t", configs={"retention.ms": object()})
+        with pytest.raises(UsageError, match=r"configs is a mapping of settings, as \{'retention\.ms': 1000\}, not list"):
+            cluster.create_topic("t", configs=["retention.ms=1"])
+        assert cluster.topics() == {}
 
 
 def test_a_fixed_port():

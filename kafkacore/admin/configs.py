@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, Call, ItemResults
+from kafkacore.config_text import SettingValue, setting_text
 from kafkacore.protocol import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -147,7 +148,7 @@ class ConfigsAdmin(AdminBase):
 
     def alter_configs(
         self,
-        changes: Mapping[tuple[str, str], Mapping[str, str | Append | Subtract | None]],
+        changes: Mapping[tuple[str, str], Mapping[str, SettingValue | Append | Subtract]],
         *,
         validate_only: bool = False,
         timeout: float | None = None,
@@ -155,7 +156,8 @@ class ConfigsAdmin(AdminBase):
         """Changes settings; what is not named stays.
 
         Args:
-            changes: by (kind, name) the new values: a text, None for the default, `Append` or `Subtract` for lists.
+            changes: by (kind, name) the new values: a text, a number, a truth value, a list of texts; None for the default; `Append` or
+                `Subtract` for lists.
             validate_only: check only.
             timeout: seconds.
 
@@ -238,13 +240,11 @@ class ConfigsAdmin(AdminBase):
         return ItemResults(values, failed)
 
 
-def _alteration(name: str, change: str | Append | Subtract | None) -> IncrementalAlterableConfig:
+def _alteration(name: str, change: SettingValue | Append | Subtract) -> IncrementalAlterableConfig:
     if change is None:
         return IncrementalAlterableConfig(name=name, config_operation=_DELETE, value=None)
     if isinstance(change, Append):
         return IncrementalAlterableConfig(name=name, config_operation=_APPEND, value=change.value)
     if isinstance(change, Subtract):
         return IncrementalAlterableConfig(name=name, config_operation=_SUBTRACT, value=change.value)
-    if not isinstance(change, str):
-        raise errors.UsageError(f"{name}: a value is a text, not {change!r}")
-    return IncrementalAlterableConfig(name=name, config_operation=_SET, value=change)
+    return IncrementalAlterableConfig(name=name, config_operation=_SET, value=setting_text(name, change))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from kafkacore import errors
 from kafkacore.admin.base import AdminBase, ItemResults, names_of, not_controller, results_of
+from kafkacore.config_text import setting_texts
 from kafkacore.metadata import PartitionInfo
 from kafkacore.net.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, ListedOffset, OffsetQuery, by_topic
 from kafkacore.protocol import (
@@ -89,7 +90,7 @@ class TopicsAdmin(AdminBase):
                 assignments=[
                     CreatableReplicaAssignment(partition_index=i, broker_ids=list(ids)) for i, ids in (t.replica_assignments or {}).items()
                 ],
-                configs=[CreatableTopicConfig(name=k, value=v) for k, v in (t.configs or {}).items()],
+                configs=[CreatableTopicConfig(name=k, value=v) for k, v in setting_texts(t.configs).items()],
             )
             for t in wanted
         ]

@@ -7,9 +7,9 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from kafkacore.broker.cluster import FEATURES
+from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
 from kafkacore.broker.controller.remote import ControllerAddress
 from kafkacore.broker.controller.server import ControllerServer
@@ -19,7 +19,8 @@ from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
 from kafkacore.config_security import sasl_listener
-from kafkacore.errors import Code, UsageError, raise_for
+from kafkacore.config_text import SettingValue, setting_texts
+from kafkacore.errors import Code, IllegalStateError, UsageError, raise_for
 from kafkacore.protocol import (
     APIS,
     AlterPartitionReassignmentsRequest,
@@ -45,6 +46,19 @@ from kafkacore.testing.network import CONTROLLER, Network
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
 _FIRST_FETCH_WITH_DIVERGENCE = 12
+_NOT_STARTED = "not started: use with, or start()"
+_STARTED = "started"
+_CLOSED = "closed: a cluster serves within its with block, or from start() to close()"
+
+T = TypeVar("T")
+
+
+def _either(**named: Any) -> Any:
+    """The value of one argument that has two names."""
+    (one, first), (other, second) = named.items()
+    if first is not None and second is not None:
+        raise UsageError(f"{one} and {other} are two names of one argument: give it once")
+    return second if first is None else first
 
 
 def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str]) -> BrokerConfig | dict[str, Any]:
@@ -91,6 +105,7 @@ class EmbeddedCluster:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, Any] | BrokerConfig | None = None,
         *,
+        configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
@@ -106,8 +121,8 @@ class EmbeddedCluster:
             brokers: how many; their ids are 1, 2, ...
             data_dir: None keeps the logs in memory. In a directory they have Kafka's file format, one `broker-<id>` each and one
                 `controller`, and the cluster goes on where it stopped.
-            config: Kafka's broker settings, under dotted or snake names. Without default.replication.factor topics get a replica on every
-                broker, up to three.
+            config, configs: Kafka's broker settings, under dotted or snake names; the two are one argument under two names. Without
+                default.replication.factor topics get a replica on every broker, up to three.
             users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
             port: of the first broker, the others follow it; 0 lets the system choose.
@@ -124,12 +139,14 @@ class EmbeddedCluster:
                 controller over connections.
 
         Raises:
-            UsageError: no broker, racks for other brokers, users beside settings that say who is let in, a Fetch too old for several
-                brokers to copy with, a data_dir that is in use, or api_versions or features that are not served, or not by the release
-                that is played.
+            UsageError: no broker, config beside configs, racks for other brokers, users beside settings that say who is let in, a Fetch too
+                old for several brokers to copy with, a data_dir that is in use, or api_versions or features that are not served, or not by
+                the release that is played.
             KafkaStorage: the data_dir cannot be used.
             ConfigError: a setting is unknown or wrong.
         """
+        config = _either(config=config, configs=configs)
+        self._life = _NOT_STARTED
         if brokers < 1:
             raise UsageError(f"a cluster has at least one broker, not {brokers}")
         if racks is not None and len(racks) != brokers:
@@ -188,6 +205,7 @@ class EmbeddedCluster:
         """
         raise_descriptor_limit()
         try:
+            self._life = _STARTED
             self._controller.open()
             if self._server is not None:
                 self._server.start()
@@ -225,6 +243,8 @@ class EmbeddedCluster:
 
     def _close_all(self) -> list[BaseException]:
         """Closes every part, whatever becomes of the others; what failed."""
+        if self._life is _STARTED:
+            self._life = _CLOSED
         steps: list[Callable[[], object]] = [broker.begin_to_stop for broker in self._brokers.values()]
         steps += [broker.stop for broker in self._brokers.values()]
         if self._network is not None:
@@ -250,7 +270,12 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every broker, with commas; of stopped ones too, since they come back there."""
+        """host:port of every broker, with commas; of stopped ones too, since they come back there.
+
+        Raises:
+            IllegalStateError: the cluster is not started, or it is closed; so do all calls that need its brokers.
+        """
+        self._check_started()
         return ",".join(broker.address for broker in self._brokers.values())
 
     @property
@@ -266,7 +291,12 @@ class EmbeddedCluster:
             if isinstance(broker, ProcessMember) and broker.pid is not None and broker.life >= 0
         }
 
+    def _check_started(self) -> None:
+        if self._life is not _STARTED:
+            raise IllegalStateError(self._life)
+
     def _broker(self, broker: int) -> ThreadMember | ProcessMember:
+        self._check_started()
         found = self._brokers.get(broker)
         if found is None:
             raise UsageError(f"there is no broker {broker}; there are {sorted(self._brokers)}")
@@ -274,6 +304,7 @@ class EmbeddedCluster:
 
     def _submit(self, request: Request) -> Response:
         """Has the controller carry out a request, and waits until every broker that serves knows the result."""
+        self._check_started()
         response, _ = self._controller.submit(request, request.MAX_VERSION)
         self._settle()
         return response
@@ -284,23 +315,39 @@ class EmbeddedCluster:
             if broker.running and node_id not in self._hanging:
                 broker.settle()
 
-    def create_topic(self, name: str, partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] | None = None) -> None:
+    def _read(self, fn: Callable[[ClusterImage], T]) -> T:
+        """What the controller's image says."""
+        self._check_started()
+        return self._controller.read(fn)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, SettingValue] | None = None,
+        *,
+        config: Mapping[str, SettingValue] | None = None,
+    ) -> None:
         """Creates a topic.
 
         Args:
             name: its name.
             partitions: -1 for num.partitions.
             replication_factor: -1 for default.replication.factor.
-            configs: topic settings by Kafka's names.
+            configs, config: topic settings by Kafka's names, one argument under two names; values are texts, numbers, truth values and
+                lists of texts.
 
         Raises:
             BrokerError: as a broker would refuse it (`TopicExists`, `InvalidTopic`, ...).
+            UsageError: config beside configs, or a value that is nothing of this.
         """
+        settings = setting_texts(_either(config=config, configs=configs))
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
         )
         response = self._submit(CreateTopicsRequest(topics=[topic]))
         assert isinstance(response, CreateTopicsResponse)
@@ -318,7 +365,7 @@ class EmbeddedCluster:
 
     def topics(self) -> dict[str, int]:
         """The topics and how many partitions each has."""
-        return self._controller.read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
+        return self._read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
 
     def stop_broker(self, broker: int) -> None:
         """Has others take over what a broker leads, then closes its port and connections; its data stays."""
@@ -361,7 +408,7 @@ class EmbeddedCluster:
             BrokerError: it cannot lead: `PreferredLeaderNotAvailable` if it is not in sync.
         """
         self._broker(broker)
-        replicas = self._controller.read(lambda image: list(image.partition(topic, partition).replicas))
+        replicas = self._read(lambda image: list(image.partition(topic, partition).replicas))
         if broker not in replicas:
             raise UsageError(f"move_leader: broker {broker} holds no replica of partition {partition} of {topic!r}; {replicas} do")
         ordered = [broker, *(node for node in replicas if node != broker)]
@@ -437,12 +484,12 @@ class EmbeddedCluster:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The leader's id; None without one."""
-        leader = self._controller.read(lambda image: image.partition(topic, partition).leader)
+        leader = self._read(lambda image: image.partition(topic, partition).leader)
         return leader if leader >= 0 else None
 
     def isr(self, topic: str, partition: int) -> list[int]:
         """The ids of the in-sync replicas."""
-        return self._controller.read(lambda image: list(image.partition(topic, partition).isr))
+        return self._read(lambda image: list(image.partition(topic, partition).isr))
 
     def high_watermark(self, topic: str, partition: int, broker: int | None = None) -> int:
         """The offset below which records are on all in-sync replicas.
@@ -451,7 +498,7 @@ class EmbeddedCluster:
             topic, partition: the partition.
             broker: as this one knows it; the leader if left out, or without one an in-sync replica.
         """
-        registration = self._controller.read(lambda image: image.partition(topic, partition))
+        registration = self._read(lambda image: image.partition(topic, partition))
         asked = broker if broker is not None else registration.leader if registration.leader >= 0 else registration.isr[0]
         return self._broker(asked).high_watermark(topic, partition)
 
