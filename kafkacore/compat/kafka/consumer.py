@@ -329,8 +329,8 @@ class KafkaConsumer:
         if self._consumer.closed:
             return None
         timeout_ms = self.config["consumer_timeout_ms"]
-        try:
-            found = self._consumer._next_chunk(None if timeout_ms < 0 or timeout_ms == math.inf else timeout_ms / 1000)
+        try:  # a millisecond more: the clock below counts whole ones, and kafka-python never ends before the time
+            found = self._consumer._next_chunk(None if timeout_ms < 0 or timeout_ms == math.inf else (timeout_ms + 1) / 1000)
         except ours.ClosedError:
             return None
         except ours.KafkaError as error:
