@@ -31,6 +31,13 @@ def shared() -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
+def alone() -> Iterator[EmbeddedCluster]:
+    """Without the last requests of another test's clients."""
+    with EmbeddedCluster(brokers=1, config={"group_consumer_heartbeat_interval_ms": 50}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
 def topic(shared: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
     return numbered_topic(shared, request, replication_factor=3)
 
@@ -338,22 +345,23 @@ def test_the_brokers_pattern_needs_a_consumer_group(shared, settings):
             consumer.subscribe(pattern=SubscriptionPattern("t.*"))
 
 
-def test_topics_that_the_brokers_pattern_matches_later(shared, topic):
+def test_topics_that_the_brokers_pattern_matches_later(alone, request):
     """Their names are asked for by their ids: a cluster may have many other topics."""
+    topic = numbered_topic(alone, request, replication_factor=1)
     asked: list = []
-    shared.control("Metadata", lambda request: asked.append(request.topics))
+    alone.control("Metadata", lambda request: asked.append(request.topics))
     settings = {"group_id": f"g-{topic}", "group_protocol": "consumer", "auto_offset_reset": "earliest"}
     try:
-        with KafkaConsumer(bootstrap_servers=shared.bootstrap_servers, **settings) as consumer:
+        with KafkaConsumer(bootstrap_servers=alone.bootstrap_servers, **settings) as consumer:
             consumer.subscribe(pattern=SubscriptionPattern(f"{topic}.*"))
             assert len(read(consumer, 600)) == 600
-            shared.create_topic(f"{topic}-more", partitions=1)
+            alone.create_topic(f"{topic}-more", partitions=1)
             until(lambda: len(consumer.assignment()) == PARTITIONS + 1, consumer)
             assert consumer.subscription() == {topic, f"{topic}-more"}
             assert set(consumer._metadata.topics) == consumer.subscription()
             assert not consumer._metadata.all_topics
     finally:
-        shared.control("Metadata", None)
+        alone.control("Metadata", None)
     assert None not in asked, "all topics were asked for"
     by_id = [t.topic_id for topics in asked for t in topics if t.name is None]
     assert len(set(by_id)) == 2

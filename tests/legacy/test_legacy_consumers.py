@@ -93,6 +93,8 @@ def test_what_is_no_message_is_passed_over(cluster, topic, simple):
         producer.init_transactions()
         with producer.transaction():
             producer.send(topic, b"m", partition=2)
+    while cluster.end_offset(topic, 2, cluster.leader(topic, 2)) < 2:  # the marker comes after the answer to the commit
+        threading.Event().wait(0.005)
     messages = simple.fetch(topic, 2, 0)
     assert ([m.value for m in messages], messages.next_offset) == ([b"m"], 2)
     assert simple.fetch(topic, 2, 1).next_offset == 2
