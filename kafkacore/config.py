@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from kafkacore import config_security
+from kafkacore import config_listeners, config_security
 from kafkacore.config_names import hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
 from kafkacore.errors import ConfigError
@@ -712,6 +712,12 @@ class BrokerConfig(_Config):
         broker_heartbeat_interval_ms: how often a broker of several tells the controller that it lives.
         broker_session_timeout_ms: a broker silent for so long loses what it leads.
         security_inter_broker_protocol: of the listener, for brokers and clients alike: PLAINTEXT or SASL_PLAINTEXT.
+        listeners: where the broker listens, as NAME://host:port, several with commas; left out, at one port on loopback. An empty host,
+            0.0.0.0 and [::] are every address of the machine.
+        advertised_listeners: the addresses that clients of each listener are given, where they are others than those it listens on.
+        listener_security_protocol_map: the protocol of each listener, as NAME:PROTOCOL; left out, names are protocols.
+        inter_broker_listener_name: the listener by which brokers reach each other; left out, the one named as
+            security_inter_broker_protocol says.
         sasl_enabled_mechanisms: what clients may use; PLAIN and SCRAM if left out. OAUTHBEARER must be named: it admits
             anyone who brings an unsigned token.
         sasl_jaas_config: PlainLoginModule with username and password, as which brokers log in at each other, and PLAIN's users as
@@ -821,6 +827,10 @@ class BrokerConfig(_Config):
     broker_heartbeat_interval_ms: int = _between(2_000, 1)
     broker_session_timeout_ms: int = _between(9_000, 1)
     security_inter_broker_protocol: str = _one_of("PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT")
+    listeners: tuple[str, ...] | None = None
+    advertised_listeners: tuple[str, ...] | None = None
+    listener_security_protocol_map: tuple[str, ...] | None = None
+    inter_broker_listener_name: str | None = None
     sasl_enabled_mechanisms: tuple[str, ...] | None = None
     sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
     connections_max_reauth_ms: int = _between(0, 0, INT64_MAX)
@@ -834,7 +844,8 @@ class BrokerConfig(_Config):
     def _check(self) -> None:
         super()._check()
         self.connection_overrides()
-        config_security.check_broker_sasl(self)
+        listeners = config_listeners.listeners_of(self)
+        config_security.check_broker_sasl(self, any(each.protocol == "SASL_PLAINTEXT" for each in listeners))
         if self.queued_max_request_bytes >= 0 and self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ConfigError(
                 f"queued_max_request_bytes ({self.queued_max_request_bytes}) must be -1 or at least socket_request_max_bytes"

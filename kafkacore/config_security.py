@@ -494,8 +494,6 @@ class BrokerSaslConfig(Protocol):
     """The settings read here (any BrokerConfig has them)."""
 
     @property
-    def security_inter_broker_protocol(self) -> str: ...
-    @property
     def sasl_enabled_mechanisms(self) -> tuple[str, ...] | None: ...
     @property
     def sasl_jaas_config(self) -> str | None: ...
@@ -503,16 +501,21 @@ class BrokerSaslConfig(Protocol):
     def connections_max_reauth_ms(self) -> int: ...
 
 
-def check_broker_sasl(config: BrokerSaslConfig) -> None:
+def check_broker_sasl(config: BrokerSaslConfig, has_sasl: bool) -> None:
     """Rules between a broker's SASL settings.
+
+    Args:
+        config: the settings.
+        has_sasl: one of its listeners is SASL_PLAINTEXT.
 
     Raises:
         ConfigError: one is missing, or would be ignored.
     """
-    if config.security_inter_broker_protocol == "PLAINTEXT":
+    if not has_sasl:
         for name in ("sasl_enabled_mechanisms", "sasl_jaas_config", "connections_max_reauth_ms"):
             if getattr(config, name):
-                raise ConfigError(f"{name} has no effect with security_inter_broker_protocol=PLAINTEXT")
+                plain = "security_inter_broker_protocol=PLAINTEXT and no listener that is SASL_PLAINTEXT"
+                raise ConfigError(f"{name} has no effect with {plain}")
         return
     mechanisms = config.sasl_enabled_mechanisms
     if mechanisms is not None and (unknown := [each for each in mechanisms if each not in SASL_MECHANISMS]):
@@ -529,7 +532,7 @@ def plain_users(line: str | None) -> tuple[str, str, dict[str, str]]:
         ConfigError: it is missing or incomplete.
     """
     if line is None:
-        raise ConfigError("security_inter_broker_protocol=SASL_PLAINTEXT needs sasl_jaas_config, for PlainLoginModule")
+        raise ConfigError("a listener that is SASL_PLAINTEXT needs sasl_jaas_config, for PlainLoginModule")
     parsed = parse_jaas(line)
     if jaas_mechanisms(parsed) != ("PLAIN",):
         raise ConfigError(f"a broker's sasl_jaas_config is for PlainLoginModule, not {parsed.module}; SCRAM's users are in the controller")

@@ -1,6 +1,6 @@
 """The house plan, held by a walk over the imports (ast for .py, a line scan for Cython).
 
-    0 values   errors, plurals, types, clock, config, config_names, config_secrets, config_security, config_text,
+    0 values   errors, plurals, types, clock, config, config_names, config_listeners, config_secrets, config_security, config_text,
                config_tls
     1 bytes    _codec, codec, compress, records, _wheel, timer, purgatory
     2 protocol protocol
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("errors", "plurals", "types", "clock"), 0),
-    **dict.fromkeys(("config", "config_names", "config_secrets", "config_security", "config_text", "config_tls"), 0),
+    **dict.fromkeys(("config", "config_listeners", "config_names", "config_secrets", "config_security", "config_text", "config_tls"), 0),
     **dict.fromkeys(("_codec", "codec", "compress", "records", "_wheel", "timer", "purgatory"), 1),
     "protocol": 2,
     **dict.fromkeys(("net", "metadata"), 3),

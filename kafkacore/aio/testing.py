@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from kafkacore.aio.calls import in_thread
 from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import LOOPBACK
 from kafkacore.testing import CLIENTS, CONTROLLER, Delay, Disconnect, Drop
 from kafkacore.testing import EmbeddedCluster as Cluster
 from kafkacore.testing import Network as SyncNetwork
@@ -89,6 +90,8 @@ class EmbeddedCluster:
         *,
         configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
+        host: str = LOOPBACK,
+        advertised_host: str | None = None,
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
@@ -107,6 +110,8 @@ class EmbeddedCluster:
                 config,
                 configs=configs,
                 users=users,
+                host=host,
+                advertised_host=advertised_host,
                 port=port,
                 api_versions=api_versions,
                 features=features,
@@ -173,6 +178,10 @@ class EmbeddedCluster:
     def bootstrap_servers(self) -> str:
         """host:port of every broker, with commas; of stopped ones too, since they come back there."""
         return self._sync.bootstrap_servers
+
+    def listener(self, name: str) -> str:
+        """As `kafkacore.testing.EmbeddedCluster.listener`."""
+        return self._sync.listener(name)
 
     @property
     def cluster_id(self) -> str:

@@ -216,7 +216,7 @@ class BrokerRegistration:
         id: of the node.
         epoch: the offset of its registration in the metadata log; requests of an older one are fenced.
         incarnation_id: new in every life of the broker.
-        endpoints: where it listens.
+        endpoints: the addresses that clients are given, by listener; that of the other brokers is the first.
         features: supported levels, (lowest, highest) by name.
         rack: where it stands, for placement and clients.
         fenced: it may neither lead nor be in sync: it has not caught up yet, or is thought dead.
@@ -236,8 +236,13 @@ class BrokerRegistration:
 
     @property
     def node(self) -> Node:
-        """As clients see it."""
+        """As the other brokers see it."""
         return Node(self.id, self.endpoints[0].host, self.endpoints[0].port, self.rack)
+
+    def node_at(self, listener: str) -> Node | None:
+        """As clients of a listener see it; None if it has no such listener."""
+        found = [each for each in self.endpoints if each.name == listener] if listener else self.endpoints[:1]
+        return Node(self.id, found[0].host, found[0].port, self.rack) if found else None
 
     @property
     def active(self) -> bool:

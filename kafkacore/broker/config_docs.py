@@ -13,7 +13,7 @@ NOT_IMPLEMENTED = "Not implemented by the embedded broker: described with the va
 UNSEEN = "Taken and not used: it says how Kafka spends threads, buffers and files, and no client could see it."
 METRICS = "Kept and reported; no metrics are asked for."
 _FACTS = {
-    "advertised.listeners": "The address that clients connect to.",
+    "advertised.listeners": "The address that clients of each listener are given (KIP-103).",
     "broker.id": "The number of this broker, as node.id.",
     "inter.broker.listener.name": "Where brokers connect to each other.",
     "listeners": "What the broker listens on.",

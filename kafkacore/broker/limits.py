@@ -121,6 +121,7 @@ class ConnectionQuotas:
 
     def opened(self, id: ConnectionId, host: str) -> bool:
         """Counts a connection; False if its address has too many."""
+        host = host.removeprefix("::ffff:")  # of IPv4, at a listener for both
         self._allowance -= _MILLIS
         if self._per_host[host] >= self._overrides.get(host, self._max_per_ip):
             self.refused += 1

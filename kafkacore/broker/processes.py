@@ -38,6 +38,7 @@ from kafkacore.broker.line import ChildLine, Operation, ParentLine
 from kafkacore.broker.server import CONTROLLED_SHUTDOWN_MAX_MS, STOP_S_PER_PARTITION, Broker
 from kafkacore.clock import JumpingClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import LOOPBACK, listeners_of, written
 from kafkacore.errors import BrokerNotAvailable, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.protocol.schema import Request
 
@@ -126,7 +127,7 @@ class BrokerProcess:
         node_id: int,
         controller: ControllerAddress | None = None,
         *,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int = 0,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]],
@@ -140,7 +141,7 @@ class BrokerProcess:
             config: settings.
             node_id: its id in the cluster.
             controller: where it registers; `set_controller` may name it later.
-            host, port: where it listens; 0 lets the system choose, and who knows the choice may set `port`.
+            host, port: where it listens, unless config has listeners; 0 lets the system choose, and `came_up` tells the choice.
             log_dirs: directories for the logs; None keeps them in the child's memory, gone with it.
             api_versions: what it advertises.
             supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
@@ -150,8 +151,7 @@ class BrokerProcess:
         self.config = config
         self.node_id = node_id
         self.controller = controller
-        self.host = host
-        self.port = port
+        self.listeners = list(listeners_of(config, host, port))
         self.pid: int | None = None
         self._log_dirs = None if log_dirs is None else [os.fspath(path) for path in log_dirs]
         self._api_versions = dict(api_versions)
@@ -170,8 +170,12 @@ class BrokerProcess:
 
     @property
     def address(self) -> str:
-        """host:port for bootstrap_servers; the port is 0 until it is known."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """host:port of the first listener, as clients are given it, for bootstrap_servers; the port is 0 until it is known."""
+        return self.listeners[0].address
+
+    def came_up(self, ports: Mapping[str, int]) -> None:
+        """The ports that clients are given, by listener: those that the system chose hold for every later start."""
+        self.listeners = [each._replace(port=each.port or ports[each.name]) for each in self.listeners]
 
     @property
     def running(self) -> bool:
@@ -203,16 +207,17 @@ class BrokerProcess:
             return self
         if self.controller is None:
             raise UsageError(f"broker {self.node_id} does not know where its controller is")
+        config = self.config if self.config.listeners is None else self.config.replace(listeners=written(self.listeners)[0])
         settings = {
             "node_id": self.node_id,
-            "host": self.host,
-            "port": self.port,
+            "host": self.listeners[0].host,
+            "port": self.listeners[0].port,
             "controller": list(self.controller),
             "log_dirs": self._log_dirs,
             "api_versions": [[key, low, high] for key, (low, high) in self._api_versions.items()],
             "supported_features": [[name, low, high] for name, (low, high) in self._supported_features.items()],
             "emulate": self._emulate,
-            "config": {name: getattr(self.config, name) for name in sorted(self.config.given)},
+            "config": {name: getattr(config, name) for name in sorted(config.given)},
             "controls": [*self._controls],
             "jumping_clock": self._jumping_clock,
         }

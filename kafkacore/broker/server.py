@@ -21,6 +21,7 @@ from kafkacore.broker.socket_server import Server
 from kafkacore.broker.state import BrokerState
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import LOOPBACK, inter_broker, joined, listeners_of
 from kafkacore.errors import KafkaStorage
 from kafkacore.timer import TimerTask
 from kafkacore.types import Node
@@ -28,6 +29,11 @@ from kafkacore.types import Node
 __all__ = ["Broker", "Control", "Delay", "Disconnect", "Drop", "Fault"]
 
 logger = logging.getLogger(__name__)
+
+_RISKS = {
+    "PLAINTEXT": "whoever reaches this port reads and changes everything (PLAINTEXT)",
+    "SASL_PLAINTEXT": "records, and passwords by PLAIN, can be read on their way (SASL_PLAINTEXT)",
+}
 
 CONTROLLED_SHUTDOWN_MAX_MS = 5_000
 """How long a stopping broker waits for the others to take over."""
@@ -49,7 +55,7 @@ class Broker(Server):
         node_id: int = 1,
         controller: ControllerHost | ControllerAddress | None = None,
         *,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int = 0,
         log_dirs: Sequence[str | os.PathLike[str]] | None = None,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
@@ -63,8 +69,8 @@ class Broker(Server):
             config: settings; Kafka's defaults if left out.
             node_id: its id in the cluster.
             controller: of the cluster it belongs to, in this process or another; one of its own if left out.
-            host: the address to listen on and to tell clients.
-            port: 0 lets the system choose; the choice holds for every later start.
+            host, port: the address to listen on and to give clients, unless config has listeners; port 0 lets the system choose, and the
+                choice holds for every later start.
             log_dirs: directories for the logs, in Kafka's format; None keeps them in memory.
             api_versions: what ApiVersions advertises, (min, max) by API key; at most what is served.
             supported_features: the levels of Kafka's features it says it supports, (lowest, highest) by name.
@@ -78,12 +84,12 @@ class Broker(Server):
         config = config or BrokerConfig()
         played = emulation(emulate)
         is_old = played.versions is not None
+        listeners = listeners_of(config, host, port)
         super().__init__(
             SERVED,
             config,
             name=f"broker {node_id}",
-            host=host,
-            port=port,
+            listeners=listeners,
             api_versions=api_versions,
             peer_versions=API_VERSIONS if is_old else None,
             is_silent=is_old and API_VERSIONS_KEY not in (played.versions or {}),
@@ -108,8 +114,9 @@ class Broker(Server):
         )
         self.clocked = self.state.clocked
         self.peers = self.state.peers
-        if config.security_inter_broker_protocol != "PLAINTEXT":
+        if any(each.protocol == "SASL_PLAINTEXT" for each in listeners):
             self.authentication = Authentication(config, self.state.cluster, self.clock)
+            self.authenticates_peers = inter_broker(config, listeners).protocol == "SASL_PLAINTEXT"
         self._clean = True
         self._retention: TimerTask | None = None
         self._shutdown_deadline: TimerTask | None = None
@@ -132,7 +139,13 @@ class Broker(Server):
         self.state.prepare()
 
     def _registered(self) -> None:
-        self.state.controller.start(Node(self.node_id, self.host, self.port, self.config.broker_rack))
+        own = inter_broker(self.config, self.listeners)
+        listeners = [own, *(each for each in self.listeners if each is not own)]
+        for each in listeners:
+            if not each.is_local:
+                where = joined(each.host, each.port)
+                logger.warning("broker %d listens on %s, beyond this machine: %s", self.node_id, where, _RISKS[each.protocol])
+        self.state.controller.start(Node(self.node_id, *own.advertised, self.config.broker_rack), listeners)
 
     def _began(self) -> None:
         self._plan_retention()

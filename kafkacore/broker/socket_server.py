@@ -29,7 +29,7 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import GeneratorType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -44,12 +44,13 @@ from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Ste
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import LOOPBACK, Listener
 from kafkacore.errors import CorruptDataError, ForkedClientError, KafkaError, KafkaTimeoutError, UsageError
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
-from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
+from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector, endpoint_of
 from kafkacore.net.transport import SocketTransports, Transports
 from kafkacore.protocol import (
     APIS,
@@ -108,11 +109,13 @@ class Server:
     """Serves a table of APIs on one port.
 
     Attributes:
+        listeners: where it listens, with the ports once the system has chosen them; `host` and `port` are those of the first.
         state: what the handlers get; the subclass's, to be set before `start`.
         clocked: what the loop looks after.
         wrap_transports: puts something between the server and its sockets, for tests.
         peers: requests to other servers over this one's selector, if it makes any; the subclass's, to be set before `start`.
-        authentication: of its connections and of those to its peers, if there is any; the subclass's too.
+        authentication: of connections to listeners that ask for a user, if there are any; the subclass's too.
+        authenticates_peers: its peers ask for a user.
     """
 
     def __init__(
@@ -121,8 +124,9 @@ class Server:
         config: BrokerConfig,
         *,
         name: str,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int = 0,
+        listeners: Sequence[Listener] = (),
         api_versions: Mapping[int, tuple[int, int]] | None = None,
         peer_versions: Mapping[int, tuple[int, int]] | None = None,
         is_silent: bool = False,
@@ -136,6 +140,7 @@ class Server:
             name: for log lines, errors and the thread.
             host: the address to listen on and to tell clients.
             port: 0 lets the system choose; the choice holds for every later start.
+            listeners: several addresses, instead of host and port.
             api_versions: what ApiVersions advertises, (min, max) by API key; everything served if left out.
             peer_versions: what brokers of the same cluster may ask besides.
             is_silent: it does not say what it serves: api_versions may leave out ApiVersions itself.
@@ -155,8 +160,7 @@ class Server:
         self.served = served
         self.config = config
         self.name = name
-        self.host = host
-        self.port = port
+        self.listeners = list(listeners) or [Listener("", host, port)]
         self.api_versions = dict(api_versions)
         self._peer_versions = dict(peer_versions or {})
         self.clock: Clock = clock or SystemClock()
@@ -164,12 +168,14 @@ class Server:
         self.clocked: list[Clocked] = []
         self.peers: PeerClient | None = None
         self.authentication: Authentication | None = None
+        self.authenticates_peers = False
+        self._came_by: dict[str, Listener] = {}
         self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
         self._selector: Selector | None = None
-        self._listener: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
         self._messages: deque[Callable[[], None]] = deque()
         self._message_event = threading.Event()
         self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to another file, under a wakeup
@@ -223,9 +229,19 @@ class Server:
     # ---- life
 
     @property
+    def host(self) -> str:
+        """Of the first listener."""
+        return self.listeners[0].host
+
+    @property
+    def port(self) -> int:
+        """Of the first listener; 0 until the system has chosen."""
+        return self.listeners[0].port
+
+    @property
     def address(self) -> str:
-        """host:port for bootstrap_servers."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """host:port of the first listener, as clients are given it, for bootstrap_servers."""
+        return self.listeners[0].address
 
     @property
     def running(self) -> bool:
@@ -249,14 +265,12 @@ class Server:
                 return self
             self._prepare()
             self._reset_connections()
-            listener = self._listen()
+            self._listen()
             try:
-                self._selector = self._make_selector(listener)
+                self._selector = self._make_selector()
             except BaseException:
-                listener.close()
+                self._close_sockets()
                 raise
-            self._listener = listener
-            self.port = listener.getsockname()[1]
             self._stopping = self._paused = False
             if self.peers is not None:
                 self.peers.attach(self._selector)
@@ -270,19 +284,36 @@ class Server:
             self._thread.start()
         return self
 
-    def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+    def _listen(self) -> None:
+        """Opens the ports. What the system chose holds for every later start."""
+        self._came_by = {}
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.host, self.port))
-            listener.listen(_BACKLOG)
+            for at, listener in enumerate(self.listeners):
+                sock = _open(listener)
+                self._sockets.append(sock)
+                self.listeners[at] = listener._replace(port=sock.getsockname()[1])
+                self._came_by[endpoint_of(sock.getsockname())] = self.listeners[at]
         except BaseException:
-            listener.close()
+            self._close_sockets()
             raise
-        return listener
 
-    def _make_selector(self, listener: socket.socket) -> Selector:
+    def _close_sockets(self) -> None:
+        ports, self._sockets = self._sockets, []
+        for sock in ports:
+            if self._selector is not None:
+                self._selector.unlisten(sock)
+            sock.close()
+
+    def _listener_of(self, connection: ConnectionId) -> Listener:
+        """The listener that a client's connection came in by: its id begins with that one's address."""
+        if len(self.listeners) > 1:
+            named = str(connection)
+            for address, listener in self._came_by.items():
+                if named.startswith(f"{address}-"):
+                    return listener
+        return self.listeners[0]
+
+    def _make_selector(self) -> Selector:
         plain = SocketTransports(
             send_buffer_bytes=self.config.socket_send_buffer_bytes, receive_buffer_bytes=self.config.socket_receive_buffer_bytes
         )
@@ -300,17 +331,19 @@ class Server:
         selector.quiet = True
         selector.half_duplex = True
         if self._accepts_at_once:
-            selector.listen(listener)
+            for sock in self._sockets:
+                selector.listen(sock)
         return selector
 
     def _accept(self) -> None:
         """Begins to accept connections, which have waited in the listener's queue so far."""
-        if self._selector is not None and self._listener is not None:
-            self._selector.listen(self._listener)
+        if self._selector is not None:
+            for sock in self._sockets:
+                self._selector.listen(sock)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
         """For connections to peers that want to know who this server is."""
-        if self.authentication is None or self.peers is None or not self.peers.is_broker(connection):
+        if self.authentication is None or not self.authenticates_peers or self.peers is None or not self.peers.is_broker(connection):
             return None
         return SaslAuthenticator(self.authentication.new_client, self.name)
 
@@ -469,7 +502,7 @@ class Server:
             if peers is not None and has_peers:
                 peers.polled(selector)
             if self.authentication is not None:
-                for connection in selector.accepted:
+                for connection in filter(self._asks_who, selector.accepted):
                     # Strangers' requests are small, and are not counted: who stops in the middle of one keeps no user waiting.
                     self._limit_requests(connection, self.config.sasl_server_max_receive_size, None)
             for receive in selector.completed_receives:
@@ -539,10 +572,7 @@ class Server:
             self.peers.close()
         self._delays = LoopTimer(clock=self.clock)
         # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            selector.unlisten(listener)
-            listener.close()
+        self._close_sockets()
         with self._wake_lock:
             self._selector = None
             selector.close()
@@ -572,7 +602,8 @@ class Server:
                 known = APIS[api_key].request.plan(version), self.served[api_key].max_elements
                 if is_served:
                     self._plans[api_key, version] = known
-            if self.authentication is not None and not self.authentication.session(connection).admits(api_key, now_ms):
+            session = self.authentication.session(connection) if self.authentication is not None and self._asks_who(connection) else None
+            if session is not None and not session.admits(api_key, now_ms):
                 raise errors.IllegalSaslState(f"{APIS[api_key].name} came before, during or too long after SASL authentication")
             plan, max_elements = known
             client_id, request, elements = decode_request_body(plan, payload, max_elements)
@@ -583,9 +614,9 @@ class Server:
         respond = functools.partial(self._respond, connection, version, correlation_id)
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
-        call.connection, call.elements, call.slice = connection, elements, self._slice
-        if self.authentication is not None:
-            call.session = self.authentication.session(connection)
+        call.connection, call.elements, call.slice, call.session = connection, elements, self._slice, session
+        if len(self.listeners) > 1:
+            call.listener = self._listener_of(connection).name
         try:
             control = self._controls.get(api_key) if self._controls else None
             if control is None:
@@ -597,6 +628,10 @@ class Server:
             self._drop_connection(connection)
         if api_key == SaslAuthenticateRequest.API_KEY and call.session is not None and call.session.user:
             self._limit_requests(connection, self.config.socket_request_max_bytes, self._memory)
+
+    def _asks_who(self, connection: ConnectionId) -> bool:
+        """Whether the listener that a connection came in by asks for a user."""
+        return self._listener_of(connection).protocol == "SASL_PLAINTEXT"
 
     def _limit_requests(self, connection: ConnectionId, max_bytes: int, memory: ReceiveMemory | None) -> None:
         channel = self._selector.channel(connection) if self._selector is not None else None
@@ -754,13 +789,34 @@ class Server:
         self._wake_lock = threading.Lock()
         self._thread = None
         with contextlib.suppress(OSError):
-            if self._listener is not None:
-                self._listener.close()
+            for listening in self._sockets:
+                listening.close()
             if self._selector is not None:
                 for channel in list(self._selector.channels.values()):
                     sock = getattr(channel.transport, "sock", None)
                     if sock is not None:
                         sock.close()
+
+
+def _open(listener: Listener) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        OSError: the address is not this machine's, or in use.
+    """
+    host = listener.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    family, kind, _, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    sock = socket.socket(family, kind)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and not listener.host:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _within(versions: Mapping[int, tuple[int, int]], api_key: int, version: int) -> bool:

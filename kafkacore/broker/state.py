@@ -28,6 +28,7 @@ from kafkacore.broker.txns.service import TransactionService
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import joined
 from kafkacore.errors import ConfigError, KafkaError
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.timer import LoopTimer
@@ -226,11 +227,11 @@ class BrokerState:
         """This broker's settings by layer."""
         stored = self.cluster.configs
         facts = {"broker.id": str(self.node_id), "node.id": str(self.node_id), "process.roles": "broker"}
-        node = self.cluster.nodes.get(self.node_id)
-        if node is not None:
-            protocol = self.static_config.security_inter_broker_protocol
-            facts["listeners"] = facts["advertised.listeners"] = f"{protocol}://{node.host}:{node.port}"
-            facts["inter.broker.listener.name"] = protocol
+        registered = self.cluster.brokers.get(self.node_id)
+        if registered is not None:
+            told = (f"{each.name}://{joined(each.host, each.port)}" for each in registered.endpoints)
+            facts["listeners"] = facts["advertised.listeners"] = ",".join(told)
+            facts["inter.broker.listener.name"] = registered.endpoints[0].name
         if self.logs.directories:
             facts["log.dirs"] = ",".join(str(log_dir.path) for log_dir in self.logs.directories)
         return BrokerLayers(
@@ -324,6 +325,7 @@ class Call:
         respond: sends the response, for handlers that returned `Outcome.LATER`; None for a request that has no response.
         operation: what the request waits in; ended when its connection goes away.
         fail: closes the connection because of a bug met while answering late.
+        listener: the name of the listener that the connection came in by; empty where there is one alone.
         session: the authentication of the connection; None where everybody is let in.
         connection: the id of the connection; None without a connection.
         elements: how many elements the arrays of the request have together.
@@ -337,6 +339,7 @@ class Call:
         "connection",
         "elements",
         "fail",
+        "listener",
         "now_ms",
         "operation",
         "respond",
@@ -365,6 +368,7 @@ class Call:
         self.fail = fail
         self.operation: Operation | None = None
         self.session: Session | None = None
+        self.listener = ""
         self.connection: int | str | None = None
         self.elements = 0
         self.slice: Callable[[Call, Generator[None, None, Response | Outcome]], None] | None = None

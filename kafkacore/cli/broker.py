@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -14,23 +15,27 @@ import typer
 
 from kafkacore.broker.emulation import EMULATIONS
 from kafkacore.cli.options import Failure, Json, assignments, print_json
+from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined
 from kafkacore.testing import EmbeddedCluster
 
-HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
 LAST_PORT = 65_535
 
 
-def _check_ports(port: int, brokers: int) -> None:
+def _check_ports(host: str, port: int, brokers: int) -> None:
     """Names the port that cannot be had before anything is started: the system's own words leave it out."""
     if port + brokers - 1 > LAST_PORT:
         raise typer.BadParameter(f"{brokers} brokers from {port} on would need ports above {LAST_PORT}", param_hint="--port")
-    for each in range(port, port + brokers):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, each))
-            except OSError as failed:
-                raise Failure(f"{HOST}:{each}: {failed.strerror}; -p takes another port, -p 0 any that is free") from None
+    for each in range(port, port + brokers) if port else (0,):
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host or None, each, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as failed:
+            in_use = failed.errno in (errno.EADDRINUSE, errno.EACCES)
+            hint = "-p takes another port, -p 0 any that is free" if in_use else "--host names an address of this machine"
+            raise Failure(f"{joined(host, each)}: {failed.strerror}; {hint}") from None
 
 
 def _tell_of_idle_data(data_dir: Path, brokers: int) -> None:
@@ -74,7 +79,15 @@ def _watch(cluster: EmbeddedCluster, end: int, json: bool) -> None:
 
 
 def broker(
-    port: Annotated[int, typer.Option("-p", "--port", min=0, max=65535, help="Port on loopback; 0 takes free ones.")] = 9092,
+    port: Annotated[
+        int | None, typer.Option("-p", "--port", min=0, max=65535, show_default=str(DEFAULT_PORT), help="Port; 0 takes free ones.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Where to listen: 127.0.0.1, ::1, an address of a network, 0.0.0.0 for all.")
+    ] = LOOPBACK,
+    advertised_host: Annotated[
+        str | None, typer.Option("--advertised-host", metavar="NAME", help="What clients are given and connect to; --host if left out.")
+    ] = None,
     brokers: Annotated[int, typer.Option("--brokers", min=1, metavar="N", help="How many; the ports of the others follow the first.")] = 1,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Keep topics and records here, in Kafka's file format; else in memory.")
@@ -90,16 +103,32 @@ def broker(
 ) -> None:
     """Run a broker, or a cluster of several, on loopback until Ctrl+C: for development and tests, with nothing to install.
 
+    Containers, VMs and other machines reach it with --host 0.0.0.0 --advertised-host NAME, by the name under which they know this machine;
+    whoever reaches it may do everything. --set listeners=..., advertised.listeners=... are Kafka's settings for several listeners.
+
     Without --data-dir nothing remains. With --processes any broker may be killed, and the others take over at once; SIGHUP to this process
     starts those again that have ended."""
     if emulate is not None and emulate not in EMULATIONS:
         raise typer.BadParameter(f"{emulate!r} is not one of {', '.join(EMULATIONS)}", param_hint="--emulate")
     config = assignments(setting, "--set")
-    if port:
-        _check_ports(port, brokers)
+    if "listeners" not in config:
+        port = DEFAULT_PORT if port is None else port
+        if advertised_host is None and is_everywhere(host):
+            problem = "is every address of this machine: --advertised-host has to name the one that clients reach"
+            raise typer.BadParameter(f"{host or 'it'} {problem}", param_hint="--host")
+        _check_ports(host, port, brokers)
     if data_dir is not None:
         _tell_of_idle_data(data_dir, brokers)
-    cluster = EmbeddedCluster(brokers=brokers, data_dir=data_dir, config=config, port=port, processes=processes, emulate=emulate)
+    cluster = EmbeddedCluster(
+        brokers=brokers,
+        data_dir=data_dir,
+        config=config,
+        host=host,
+        advertised_host=advertised_host,
+        port=port or 0,
+        processes=processes,
+        emulate=emulate,
+    )
     end, ring = os.pipe()  # not an Event: its lock may be held, by this very thread, when a second signal comes
     signal.signal(signal.SIGTERM, lambda *_: os.write(ring, b"e"))
     signal.signal(signal.SIGHUP, lambda *_: os.write(ring, b"s" if processes else b"e"))

@@ -448,7 +448,7 @@ class Selector(SelectorCore):
                     continue  # that peer has closed; the next one may not have
                 raise
             self._accept_serial += 1
-            id = f"{_endpoint(listener.getsockname())}-{_endpoint(peer)}-{self._accept_serial}"
+            id = f"{endpoint_of(listener.getsockname())}-{endpoint_of(peer)}-{self._accept_serial}"
             if admission is not None and not admission.opened(id, str(peer[0]) if isinstance(peer, tuple) else ""):
                 sock.close()
                 continue
@@ -647,7 +647,8 @@ class Selector(SelectorCore):
         }
 
 
-def _endpoint(name: Any) -> str:
+def endpoint_of(name: Any) -> str:
+    """A socket's name as ids of accepted connections have it: the listener's, the peer's, a number."""
     if isinstance(name, tuple) and len(name) >= 2:
         return f"{name[0]}:{name[1]}"
     return str(name)

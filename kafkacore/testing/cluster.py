@@ -18,9 +18,10 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import LOOPBACK, Listener, is_everywhere, listeners_of, shifted, written
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
-from kafkacore.errors import Code, IllegalStateError, UsageError, raise_for
+from kafkacore.errors import Code, ConfigError, IllegalStateError, UsageError, raise_for
 from kafkacore.protocol import (
     APIS,
     AlterPartitionReassignmentsRequest,
@@ -64,11 +65,53 @@ def _either(**named: Any) -> Any:
 def _with_users(config: BrokerConfig | Mapping[str, Any] | None, users: Mapping[str, str]) -> BrokerConfig | dict[str, Any]:
     """The same configuration, whatever its kind, with the listener of these users."""
     listener = {name.replace(".", "_"): value for name, value in sasl_listener(users).items()}
+    has_own = config.listeners is not None if isinstance(config, BrokerConfig) else bool((config or {}).get("listeners"))
+    if has_own:
+        del listener["security_inter_broker_protocol"]  # the map of protocols says it
     named = {"security_inter_broker_protocol": config.security_inter_broker_protocol} if isinstance(config, BrokerConfig) else config or {}
     for name, value in named.items():
         if name.replace(".", "_") == "sasl_jaas_config" or (name.replace(".", "_") in listener and value != "PLAINTEXT"):
             raise UsageError(f"who is let in is said twice: by users, and by {name.replace('_', '.')} in config")
     return config.replace(**listener) if isinstance(config, BrokerConfig) else {**named, **listener}
+
+
+def _with_listeners(config: BrokerConfig, host: str, advertised_host: str | None, port: int) -> BrokerConfig:
+    """Settings that say where the first broker listens."""
+    if config.listeners is not None:
+        if host != LOOPBACK or advertised_host is not None or port:
+            raise UsageError("host, advertised_host and port say what listeners in config says, too: leave one of them out")
+        return config
+    if advertised_host is None:
+        if is_everywhere(host):
+            shown = host or "an empty host"
+            raise UsageError(f"{shown} is every address of this machine: advertised_host has to name the one that clients reach")
+        return config.replace(listeners=written([Listener(config.security_inter_broker_protocol, host, port)])[0])
+    protocol = config.security_inter_broker_protocol
+    listeners = [Listener(protocol, host, port, protocol, advertised_host), Listener("INTERNAL", LOOPBACK, 0)]
+    bound, told = written(listeners)
+    return config.replace(
+        listeners=bound,
+        advertised_listeners=told[:1],
+        listener_security_protocol_map=(f"{protocol}:{protocol}", f"INTERNAL:{protocol}"),
+        inter_broker_listener_name="INTERNAL",
+        security_inter_broker_protocol="PLAINTEXT",  # says nothing beside the name
+    )
+
+
+def _check_ports(config: BrokerConfig, brokers: int) -> None:
+    """Brokers' ports follow the first one's: two listeners of two brokers must not meet.
+
+    Raises:
+        ConfigError: they do, or go beyond the last port.
+    """
+    taken: dict[tuple[str, int], str] = {}
+    for nth in range(brokers):
+        moved = config.replace(**shifted(config, nth))
+        for each in listeners_of(moved):
+            here = f"{each.name} of broker {nth + _FIRST_NODE_ID}"
+            if each.port and (before := taken.setdefault((each.host, each.port), here)) is not here:
+                rule = "the ports of further brokers follow the first one's"
+                raise ConfigError(f"listeners: {before} and {here} have the same port {each.port}; {rule}")
 
 
 def _api_key(api: int | str) -> int:
@@ -107,6 +150,8 @@ class EmbeddedCluster:
         *,
         configs: Mapping[str, Any] | BrokerConfig | None = None,
         users: Mapping[str, str] | None = None,
+        host: str = LOOPBACK,
+        advertised_host: str | None = None,
         port: int = 0,
         api_versions: Mapping[int, tuple[int, int]] = API_VERSIONS,
         features: Mapping[str, int] | None = None,
@@ -125,7 +170,13 @@ class EmbeddedCluster:
                 default.replication.factor topics get a replica on every broker, up to three.
             users: passwords by name: the brokers let in only these, by SASL_PLAINTEXT with PLAIN or SCRAM. OAUTHBEARER admits anyone with
                 an unsigned token, and only if `sasl.enabled.mechanisms` in config names it. Nothing else in config may say who is let in.
-            port: of the first broker, the others follow it; 0 lets the system choose.
+            host: the address that the brokers listen on: "127.0.0.1", "::1", that of a network, or "0.0.0.0" for every one of the machine.
+                Beyond loopback a warning says what that means.
+            advertised_host: the name or address that clients are given and connect to, where it is another one than host. Brokers and
+                the calls of this object then use a listener of their own on loopback, INTERNAL.
+            port: of the first broker, the others follow it; 0 lets the system choose. Kafka's settings listeners, advertised.listeners,
+                listener.security.protocol.map and inter.broker.listener.name in config say all of that instead; their ports are those of
+                the first broker, too.
             api_versions: what the brokers advertise, (min, max) by API key, to play an older Kafka; at most what is served.
             features: levels of Kafka's features, by name, where they are not the highest: {"transaction.version": 1}.
             emulate: play an older Kafka. "3.9", "4.0" or "4.3": no newer versions of APIs, no features or levels of them that it did not
@@ -161,6 +212,9 @@ class EmbeddedCluster:
         if users is not None:
             config = _with_users(config, users)
         self.config = config if isinstance(config, BrokerConfig) else _config(brokers, config)
+        if host != LOOPBACK or advertised_host is not None or self.config.listeners is not None:
+            self.config = _with_listeners(self.config, host, advertised_host, port)
+            _check_ports(self.config, brokers)
         if self.config.log_memory_max_bytes < 0:
             self.config = self.config.replace(log_memory_max_bytes=log_memory_bytes(self.config) // brokers)
         self._temporary = tempfile.TemporaryDirectory(prefix="kafkacore-") if processes and data_dir is None else None
@@ -179,8 +233,10 @@ class EmbeddedCluster:
         self._network = Network([*range(_FIRST_NODE_ID, _FIRST_NODE_ID + brokers)]) if faults and not processes else None
 
         def member(node_id: int) -> ThreadMember | ProcessMember:
-            settings = self.config if racks is None else self.config.replace(broker_rack=racks[node_id - _FIRST_NODE_ID])
-            own_port = port + node_id - _FIRST_NODE_ID if port else 0
+            nth = node_id - _FIRST_NODE_ID
+            own = {**shifted(self.config, nth), **({} if racks is None else {"broker_rack": racks[nth]})}
+            settings = self.config.replace(**own) if own else self.config
+            own_port = port + nth if port else 0
             log_dirs = None if directory is None else [directory / f"broker-{node_id}"]
             options: dict[str, Any] = {
                 "port": own_port,
@@ -270,13 +326,29 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of every broker, with commas; of stopped ones too, since they come back there.
+        """host:port of every broker, with commas, of its first listener; of stopped ones too, since they come back there.
 
         Raises:
             IllegalStateError: the cluster is not started, or it is closed; so do all calls that need its brokers.
         """
         self._check_started()
         return ",".join(broker.address for broker in self._brokers.values())
+
+    def listener(self, name: str) -> str:
+        """The addresses that clients of a listener are given, as `bootstrap_servers` has those of the first.
+
+        Args:
+            name: as the setting listeners has it.
+
+        Raises:
+            UsageError: there is no such listener.
+        """
+        self._check_started()
+        every = [[each for each in broker.listeners if each.name == name.upper()] for broker in self._brokers.values()]
+        if not every[0]:
+            names = ", ".join(each.name for each in self._brokers[_FIRST_NODE_ID].listeners)
+            raise UsageError(f"there is no listener {name!r}; there are {names}")
+        return ",".join(found.address for (found,) in every)
 
     @property
     def cluster_id(self) -> str:

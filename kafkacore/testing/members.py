@@ -77,7 +77,7 @@ class _ControllerOfMember:
         if epoch >= 0 and not self._is_cut():
             self._host.broker_lost(self._node_id, epoch)
 
-    def wait_until_unfenced(self, is_running: Callable[[], bool], ended: str) -> int:
+    def wait_until_unfenced(self, is_running: Callable[[], bool], ended: str) -> dict[str, int]:
         """Waits until the controller has unfenced it.
 
         Args:
@@ -85,7 +85,7 @@ class _ControllerOfMember:
             ended: the error's text if it has.
 
         Returns:
-            The port it has registered.
+            The ports it has registered, by listener.
 
         Raises:
             BrokerNotAvailable: it ended.
@@ -98,7 +98,7 @@ class _ControllerOfMember:
 
         for _ in range(START_TIMEOUT_S * 5):
             if self._host.wait_until(up, 0.2):
-                return self._host.read(lambda image: image.brokers[self._node_id].node.port)
+                return self._host.read(lambda image: {each.name: each.port for each in image.brokers[self._node_id].endpoints})
             if not is_running():
                 raise BrokerNotAvailable(ended, broker=self._node_id)
         raise KafkaTimeoutError(f"broker {self._node_id} did not come up within {START_TIMEOUT_S} s", broker=self._node_id)
@@ -141,7 +141,8 @@ class FaultyMember(ThreadMember):
         self.wrap_transports = functools.partial(network.transports, node_id)
 
     def _registered(self) -> None:
-        self._network.listens(self.node_id, self.port)  # before any other broker learns the port
+        for listener in self.listeners:
+            self._network.listens(self.node_id, listener.port)  # before any other broker learns the port
         super()._registered()
 
     def start(self) -> Self:
@@ -198,7 +199,7 @@ class ProcessMember(BrokerProcess):
             BrokerNotAvailable: its process ended.
             KafkaTimeoutError: it does not come up.
         """
-        self.port = self._known.wait_until_unfenced(lambda: self.running, "its process ended; what it says is on stderr")
+        self.came_up(self._known.wait_until_unfenced(lambda: self.running, "its process ended; what it says is on stderr"))
 
     def begin_to_stop(self) -> None:
         """Says so, and does not wait."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kafkacore.broker.cluster import ClusterImage, new_uuid
 from kafkacore.broker.controller.host import ControllerHost
+from kafkacore.config_listeners import Listener
 from kafkacore.config_security import SECURITY_PROTOCOLS
 from kafkacore.errors import Code, KafkaError, from_code
 from kafkacore.protocol import (
@@ -69,8 +70,13 @@ class ControllerLink(Protocol):
                 `submit` returns.
         """
 
-    def start(self, node: Node) -> None:
-        """Registers this broker, begins to follow the log, and has the broker unfenced when it has caught up."""
+    def start(self, node: Node, listeners: Sequence[Listener] = ()) -> None:
+        """Registers this broker, begins to follow the log, and has the broker unfenced when it has caught up.
+
+        Args:
+            node: the broker, as the others see it.
+            listeners: its listeners, that of the other brokers first; one at the node's address if left out.
+        """
 
     def shut_down(self, done: Callable[[], None]) -> None:
         """Hands over what this broker leads.
@@ -128,16 +134,18 @@ class LinkBase:
             response, done = self._created.popleft()
             done(response)
 
-    def _registration(self, node: Node, cluster_id: str) -> BrokerRegistrationRequest:
+    def _registration(self, node: Node, listeners: Sequence[Listener], cluster_id: str) -> BrokerRegistrationRequest:
         """Of a new incarnation."""
         self._want_fence = False
         protocol = self._image.config.security_inter_broker_protocol
+        endpoints = [(each.name, *each.advertised, each.protocol) for each in listeners] or [(protocol, node.host, node.port, protocol)]
         return BrokerRegistrationRequest(
             broker_id=node.id,
             cluster_id=cluster_id,
             incarnation_id=new_uuid(),
             listeners=[
-                RegistrationListener(name=protocol, host=node.host, port=node.port, security_protocol=SECURITY_PROTOCOLS.index(protocol))
+                RegistrationListener(name=name, host=host, port=port, security_protocol=SECURITY_PROTOCOLS.index(protocol))
+                for name, host, port, protocol in endpoints
             ],
             features=[
                 RegistrationFeature(name=name, min_supported_version=low, max_supported_version=high)
@@ -241,9 +249,9 @@ class LocalControllerLink(LinkBase):
 
     # ---- life
 
-    def start(self, node: Node) -> None:
+    def start(self, node: Node, listeners: Sequence[Listener] = ()) -> None:
         self.catch_up()
-        response, _ = self._host.submit(self._registration(node, self._host.cluster_id), REGISTRATION_VERSION)
+        response, _ = self._host.submit(self._registration(node, listeners, self._host.cluster_id), REGISTRATION_VERSION)
         assert isinstance(response, BrokerRegistrationResponse)
         if response.error_code:
             raise from_code(response.error_code, "the controller refused the registration", broker=node.id)

@@ -17,7 +17,7 @@ Source: kafka.server.{BrokerLifecycleManager, NodeToControllerChannelManagerImpl
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkacore import errors
@@ -29,6 +29,7 @@ from kafkacore.broker.controller.snapshots import decode_snapshot
 from kafkacore.broker.image_jump import jump
 from kafkacore.broker.peers import PeerClient
 from kafkacore.config import BrokerConfig
+from kafkacore.config_listeners import Listener
 from kafkacore.errors import Code, KafkaError
 from kafkacore.protocol import (
     BrokerHeartbeatResponse,
@@ -241,11 +242,11 @@ class RemoteControllerLink(LinkBase):
         self._retries.add(task)
         self._timer.add(task)
 
-    def start(self, node: Node) -> None:
+    def start(self, node: Node, listeners: Sequence[Listener] = ()) -> None:
         self._alive = True
         self._fenced = True
         self._has_caught_up = False
-        self._register(self._registration(node, self._image.cluster_id))
+        self._register(self._registration(node, listeners, self._image.cluster_id))
 
     def _register(self, request: BrokerRegistrationRequest) -> None:
         if not self._alive:

@@ -5,12 +5,15 @@ Source: kafka.server.KafkaApis.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafkacore import errors
 from kafkacore.broker.controller.state import code_of as code_of
 from kafkacore.broker.sessions import TopicKey
 from kafkacore.broker.state import BrokerState
 from kafkacore.errors import Code
 from kafkacore.protocol import LeaderIdAndEpoch, NodeEndpoint
+from kafkacore.types import Node
 
 # Bits are AclOperation codes. Without an authorizer everything that exists for the resource is allowed.
 ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -37,10 +40,21 @@ def current_leader(state: BrokerState, topic: TopicKey, index: int) -> LeaderIdA
     return LeaderIdAndEpoch(leader_id=known.partitions[index].leader, leader_epoch=known.partitions[index].leader_epoch)
 
 
-def endpoints(state: BrokerState, leaders: set[int]) -> list[NodeEndpoint]:
+def node_at(state: BrokerState, listener: str, node_id: int) -> Node | None:
+    """A broker that is alive as clients of a listener see it (KIP-103); None if it is not alive, or has no such listener."""
+    node = state.cluster.nodes.get(node_id)
+    return node if node is None or not listener else state.cluster.brokers[node_id].node_at(listener)
+
+
+def nodes_at(state: BrokerState, listener: str, ids: Iterable[int]) -> list[Node]:
+    """The same of several, without those that are not to be had."""
+    return [node for node_id in ids if (node := node_at(state, listener, node_id)) is not None]
+
+
+def endpoints(state: BrokerState, listener: str, leaders: set[int]) -> list[NodeEndpoint]:
     if not leaders:
         return []
-    nodes = (state.cluster.nodes[leader] for leader in sorted(leaders) if leader in state.cluster.nodes)
+    nodes = nodes_at(state, listener, sorted(leaders))
     return [NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kafkacore import errors
 from kafkacore.broker.coordinator import partition_for
-from kafkacore.broker.handlers.common import MALFORMED, code_of
+from kafkacore.broker.handlers.common import MALFORMED, code_of, node_at
 from kafkacore.broker.internal_topics import GROUP_TOPIC, TRANSACTION_TOPIC, creation_of
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError
@@ -41,7 +41,7 @@ def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, prob
     found = []
     for key in keys:
         try:
-            node = _coordinator(state, call.version, request.key_type, key, problem)
+            node = _coordinator(state, call, request.key_type, key, problem)
         except KafkaError as error:
             found.append(
                 Coordinator(key=key, node_id=NO_NODE.id, host="", port=NO_NODE.port, error_code=code_of(error), error_message=error.message)
@@ -60,15 +60,15 @@ def _found(state: BrokerState, call: Call, request: FindCoordinatorRequest, prob
     )
 
 
-def _coordinator(state: BrokerState, version: int, key_type: int, key: str, problem: str | None) -> Node:
+def _coordinator(state: BrokerState, call: Call, key_type: int, key: str, problem: str | None) -> Node:
     name = KEY_TYPES.get(key_type)
     if name is None:
-        raise errors.InvalidRequest("" if key_type == SHARE and version >= FIRST_BATCH_VERSION else MALFORMED)
+        raise errors.InvalidRequest("" if key_type == SHARE and call.version >= FIRST_BATCH_VERSION else MALFORMED)
     topic = state.cluster.topics.get(name)
     if topic is None:
         raise errors.CoordinatorNotAvailable(problem or f"{name} does not exist")
     leader = topic.partitions[partition_for(key, len(topic.partitions))].leader
-    node = state.cluster.nodes.get(leader)
+    node = node_at(state, call.listener, leader)
     if node is None:
         raise errors.CoordinatorNotAvailable(f"no broker leads the partition of {name} that keeps {key!r}")
     return node

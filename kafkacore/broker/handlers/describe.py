@@ -65,10 +65,9 @@ def describe_cluster(state: BrokerState, call: Call, request: DescribeClusterReq
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.id, host=broker.node.host, port=broker.node.port, rack=broker.rack, is_fenced=broker.fenced
-            )
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack, is_fenced=broker.fenced)
             for broker in brokers
+            if (node := broker.node_at(call.listener)) is not None
         ],
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED,
     )

@@ -168,6 +168,7 @@ class _Reading:
     def __init__(self, state: BrokerState, call: Call, request: FetchRequest, context: FetchContext) -> None:
         self.state = state
         self.version = call.version
+        self.listener = call.listener
         self.request = request
         self.context = context
         self.reader = _Reader.of(request, call.version)
@@ -349,7 +350,7 @@ class _Reading:
                 else FetchableTopicResponse(topic=topic, partitions=partitions)
                 for topic, partitions in topics.items()
             ],
-            node_endpoints=endpoints(self.state, self.leaders),
+            node_endpoints=endpoints(self.state, self.listener, self.leaders),
         )
 
 

@@ -10,7 +10,7 @@ import re
 
 from kafkacore import errors
 from kafkacore.broker.cluster import ClusterImage, Topic, check_topic_name
-from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of
+from kafkacore.broker.handlers.common import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NOT_ASKED, ZERO_ID, code_of, nodes_at
 from kafkacore.broker.internal_topics import METADATA_TOPIC, creatable, is_internal
 from kafkacore.broker.state import BrokerState, Call, Outcome, forward
 from kafkacore.errors import Code, KafkaError, from_code
@@ -120,7 +120,10 @@ def _describe(state: BrokerState, call: Call, request: MetadataRequest, refused:
                     described.add(topic.topic_id)
                     answers.append(_describe_topic(cluster, topic, operations))
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in cluster.nodes.values()],
+        brokers=[
+            MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in nodes_at(state, call.listener, cluster.nodes)
+        ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         topics=answers,

@@ -142,9 +142,9 @@ def _result(state: BrokerState, call: Call, request: ProduceRequest, written: li
         )
         return Outcome.CLOSE
     if not waits:
-        return _answer(state, call.version, written)
+        return _answer(state, call, written)
     outcomes = [each.outcome for each in written if each.outcome is not None]
-    operation = DelayedOutcomes(request.timeout_ms, outcomes, lambda: call.answer(lambda: _answer(state, call.version, written)))
+    operation = DelayedOutcomes(request.timeout_ms, outcomes, lambda: call.answer(lambda: _answer(state, call, written)))
     call.operation = operation
     state.produces.try_complete_else_watch(operation, [outcome.partition.key for outcome in outcomes])
     return Outcome.LATER
@@ -261,7 +261,8 @@ def _write(
     return _Written(topic, partition.index, appended, outcome)
 
 
-def _answer(state: BrokerState, version: int, written: list[_Written]) -> ProduceResponse:
+def _answer(state: BrokerState, call: Call, written: list[_Written]) -> ProduceResponse:
+    version = call.version
     topics: dict[TopicKey, list[PartitionProduceResponse]] = {}
     leaders: set[int] = set()
     for each in written:
@@ -298,4 +299,4 @@ def _answer(state: BrokerState, version: int, written: list[_Written]) -> Produc
             responses.append(TopicProduceResponse(topic_id=topic, partition_responses=answers))
         else:
             responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
-    return ProduceResponse(responses=responses, node_endpoints=endpoints(state, leaders) if leaders else [])
+    return ProduceResponse(responses=responses, node_endpoints=endpoints(state, call.listener, leaders) if leaders else [])
