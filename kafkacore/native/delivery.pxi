@@ -412,6 +412,12 @@ cdef class RecordFuture:
             raise error
         return future_metadata(self)
 
+    @property
+    def log_append_time_ms(self):
+        """The broker's time stamp where the topic stamps records on append; -1 where records keep their own, or nothing is known yet."""
+        cdef int32_t i = self.index
+        return leaf_of(self.delivery, &i).log_append_time_ms
+
     def __repr__(self):
         state = "pending" if self.delivery.state == DELIVERY_PENDING else repr(future_error(self) or future_metadata(self))
         return f"<RecordFuture {self.delivery.queue.topic}-{self.delivery.queue.index}[{self.index}] {state}>"
