@@ -432,8 +432,8 @@ class CallThread:
         finally:
             with self._lock:
                 self._listening, self._yields, self._open = before, yields, opened
-                if asking is not None and asking.cancelled:
-                    self._interrupt()
+                if (asking is not None and asking.cancelled) or (yields and (self._woken or not self._jobs.empty())):
+                    self._interrupt()  # what came since the listener ended found a call that did not yield
             if closing:
                 self._jobs.put(None)
             if not ended:

@@ -14,7 +14,7 @@ import pytest
 from kafkacore import NewTopic, TopicPartition, errors
 from kafkacore.aio import KafkaAdminClient, KafkaConsumer, KafkaProducer, RebalanceListener
 from kafkacore.aio import testing as aio_testing
-from kafkacore.aio.calls import CallThread
+from kafkacore.aio.calls import CallThread, Job
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 60
@@ -437,6 +437,50 @@ async def test_a_poll_that_a_close_interrupts_ends(servers: str, topic: str) -> 
     await calls.run(close)
     with pytest.raises(errors.ClosedError):
         await reading
+
+
+def test_a_call_that_comes_as_a_listener_ends_goes_first() -> None:
+    """Between the end of the listener and the poll that goes on no interrupt would be noticed."""
+    listened, woken, made = threading.Event(), threading.Event(), threading.Event()
+
+    async def run() -> None:
+        calls = CallThread("test", woken.set, woken.clear)
+        submitted = threading.Event()
+
+        def submit() -> None:
+            calls.submit(Job(made.set, lambda: None))
+            submitted.set()
+
+        class Lock:
+            """Has a call come before the thread takes the lock after its listener."""
+
+            def __init__(self, lock: Any) -> None:
+                self._lock = lock
+
+            def __enter__(self) -> None:
+                if listened.is_set() and threading.current_thread().name == "test" and not submitted.is_set():
+                    loop.call_soon_threadsafe(submit)
+                    assert submitted.wait(GUARD_S)
+                self._lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                self._lock.release()
+
+        def poll(left_s: float | None) -> str:
+            if not listened.is_set():
+                calls.in_loop(listened.set)
+            if made.is_set():
+                return "made"
+            if not woken.wait(2):
+                return "not noticed"
+            raise errors.WakeupError
+
+        loop = asyncio.get_running_loop()
+        calls._lock = Lock(calls._lock)  # type: ignore[assignment]
+        assert await calls.run(lambda: calls.polling(poll, None, time.monotonic)) == "made"
+        calls.close()
+
+    asyncio.run(run())
 
 
 def test_a_plain_call_beside_a_commit_is_refused() -> None:
