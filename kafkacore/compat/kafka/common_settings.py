@@ -5,40 +5,18 @@ Source: DEFAULT_CONFIG of kafka.producer.kafka, kafka.consumer.group and kafka.a
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import selectors
 import socket
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kafkacore.compat.forms import addresses as _addresses
+from kafkacore.compat.forms import expiry_ms as _expiry_ms
 from kafkacore.compat.kafka import errors
 from kafkacore.compat.settings import Kind, NoEffect, Ours, Refused, translated
 
 log = logging.getLogger("kafkacore.compat")
-
-DEFAULT_PORT = 9092
-TOKEN_LIFE_MS = 3_600_000
-"""How long a token is taken to be valid that does not say so itself."""
-
-
-def _addresses(servers: Any) -> list[str]:
-    """host or host:port, one or several, as host:port."""
-    given = servers.split(",") if isinstance(servers, str) else list(servers)
-    return [_address(each.strip()) for each in given if each.strip()]
-
-
-def _address(server: str) -> str:
-    rest = server.rpartition("://")[2]
-    if rest.startswith("["):
-        has_port = "]:" in rest
-    elif rest.count(":") > 1:  # a bare IPv6 address
-        return f"[{rest}]:{DEFAULT_PORT}"
-    else:
-        has_port = ":" in rest
-    return rest if has_port else f"{rest}:{DEFAULT_PORT}"
 
 
 def _buffer(size: int | None) -> int:
@@ -55,14 +33,6 @@ def _token_provider(provider: Any) -> Callable[[], tuple[str, int]] | None:
         return found, _expiry_ms(found)
 
     return token
-
-
-def _expiry_ms(token: str) -> int:
-    try:
-        body = token.split(".")[1]
-        return int(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]) * 1000
-    except (IndexError, KeyError, TypeError, ValueError):
-        return int(time.time() * 1000) + TOKEN_LIFE_MS
 
 
 _KERBEROS = Refused("Kerberos (GSSAPI) is not implemented")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,6 +17,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 from kafkacore import errors as ours
 from kafkacore import types
 from kafkacore._codec import recast_records
+from kafkacore.compat.forms import INTERNAL_TOPICS
+from kafkacore.compat.forms import at_beginning as _at_beginning
 from kafkacore.compat.kafka import errors
 from kafkacore.compat.kafka.common_settings import engine_settings
 from kafkacore.compat.kafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
@@ -36,8 +37,6 @@ from kafkacore.consumer import KafkaConsumer as Engine
 
 log = logging.getLogger("kafkacore.compat")
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_FLAGS = re.compile(r"\(\?[aiLmsux]+\)")
 _OUT, _STABLE = ("out", "left"), "stable"
 
 
@@ -618,9 +617,3 @@ def _deserializer(given: Any) -> Callable[[str, Any, Any], Any] | None:
         found: Callable[[str, Any, Any], Any] = given.deserialize
         return found
     return lambda topic, headers, data: given(data)
-
-
-def _at_beginning(pattern: Any) -> re.Pattern[str]:
-    """kafka-python's patterns match the beginning of a name, the engine's all of it."""
-    text, flags = (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, re.compile(pattern).flags)
-    return re.compile(f"(?:{_FLAGS.sub('', text, count=1) if _FLAGS.match(text) else text})[\\s\\S]*", flags)

@@ -1,0 +1,7 @@
+"""The range assignor's name."""
+
+
+class RangePartitionAssignor:
+    """Consecutive partitions of each topic."""
+
+    name = "range"

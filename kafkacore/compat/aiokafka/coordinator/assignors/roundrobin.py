@@ -1,0 +1,7 @@
+"""The round robin assignor's name."""
+
+
+class RoundRobinPartitionAssignor:
+    """All partitions in turn."""
+
+    name = "roundrobin"

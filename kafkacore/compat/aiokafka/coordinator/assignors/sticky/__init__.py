@@ -1,0 +1,1 @@
+"""The way to the sticky assignor's name."""

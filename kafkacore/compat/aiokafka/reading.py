@@ -1,0 +1,172 @@
+"""How tasks read from one consumer: each takes what is there for it; for the rest all wait together.
+
+The engine's consumer serves one reader. Here any number of tasks may call `getone` and `getmany`, each for partitions of its own: one call
+of the engine waits for all of them (the pump), and when it ends, each looks whether something is there for it. Partitions that no task
+waits for are paused meanwhile, and those that a task does not want while it takes; the program does not see that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from kafkacore.aio import KafkaConsumer as Engine
+from kafkacore.types import TopicPartition
+
+T = TypeVar("T")
+
+_TURN_S = 0.01
+"""A task that always finds records lets others run this often."""
+
+
+class Readers:
+    """The tasks that read from a consumer.
+
+    Args:
+        engine: the consumer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._wanted: dict[object, frozenset[TopicPartition]] = {}  # by task that waits; empty for all partitions
+        self._pump: asyncio.Task[bool] | None = None
+        self._held_back: set[TopicPartition] = set()
+        self._turn_s = 0.0
+
+    # -- what the program has paused -------------------------------------------------------------------------------------------------
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that the program has paused."""
+        return self._engine.paused() - self._held_back
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """The program pauses partitions."""
+        tps = list(partitions)
+        self._engine.pause(*tps)
+        self._held_back.difference_update(tps)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """The program resumes partitions."""
+        paused = self.paused()
+        self._engine.resume(*[tp for tp in partitions if tp in paused])
+
+    def _hold_back(self, wanted: Collection[TopicPartition]) -> None:
+        """Pauses what is not wanted, and resumes what was held back and is; empty: everything is wanted."""
+        if wanted or self._held_back:
+            self._engine._calls.call_now(lambda: self._exchange(wanted))
+
+    def _exchange(self, wanted: Collection[TopicPartition]) -> None:
+        client = self._engine._client
+        assigned = client.assignment()
+        unwanted = assigned.difference(wanted) if wanted else set()
+        self._held_back &= assigned
+        if back := self._held_back - unwanted:
+            client.resume(*back)
+            self._held_back -= back
+        if more := unwanted - client.paused():
+            client.pause(*more)
+            self._held_back |= more
+
+    # -- reading -----------------------------------------------------------------------------------------------------------------------
+
+    async def read(self, partitions: Collection[TopicPartition], take: Callable[[bool], T | None], timeout_s: float | None) -> T | None:
+        """Takes what is there, or waits until something is.
+
+        Args:
+            partitions: only of these; empty for all.
+            take: hands out; its argument says that the engine has just waited.
+            timeout_s: None without limit.
+
+        Returns:
+            None when the time was up.
+
+        Raises:
+            errors.ClosedError: the consumer is closed.
+            errors.KafkaError: as the engine's poll.
+        """
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        end_s = None if timeout_s is None else now_s + timeout_s
+        if now_s - self._turn_s >= _TURN_S:
+            await asyncio.sleep(0)
+            self._turn_s = now_s
+        wanted = frozenset(partitions)
+        if (found := self._taken(wanted, take, False)) is not None:
+            return found
+        me = object()
+        self._wanted[me] = wanted
+        try:
+            while True:
+                waited = await self._ready(None if end_s is None else max(0.0, end_s - loop.time()))
+                self._turn_s = loop.time()
+                if (found := self._taken(wanted, take, waited)) is not None:
+                    return found
+                if end_s is not None and self._turn_s >= end_s:
+                    return None
+        finally:
+            del self._wanted[me]
+            await self._settle()
+
+    def _taken(self, wanted: frozenset[TopicPartition], take: Callable[[bool], T | None], waited: bool) -> T | None:
+        if not self._engine._calls.idle:
+            return None
+        self._hold_back(wanted)
+        try:
+            return take(waited)
+        finally:
+            if self._held_back and not self._wanted:
+                self._hold_back(())
+
+    async def _ready(self, timeout_s: float | None) -> bool:
+        """Waits until there may be something for one of the tasks; False when the time was up, of this one or of another one."""
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._wait(timeout_s == 0.0))
+        else:
+            self._hold_back(self._all_wanted())
+        pump = self._pump
+        # at least a turn of its own, in which the network moves
+        await asyncio.wait((pump,), timeout=None if timeout_s == 0.0 else timeout_s)
+        return pump.result() if pump.done() else False
+
+    async def _wait(self, at_once: bool) -> bool:
+        engine, calls = self._engine, self._engine._calls
+        if calls.idle:
+            self._hold_back(self._all_wanted())
+        timeout_s = 0.0 if at_once else None
+        return await calls.run(lambda: calls.polling(engine._client._await_records, timeout_s, engine._now_s))
+
+    def _all_wanted(self) -> frozenset[TopicPartition]:
+        wanted = list(self._wanted.values())
+        return frozenset() if not all(wanted) else frozenset().union(*wanted)
+
+    async def _settle(self) -> None:
+        """A task waits no more."""
+        if self._wanted:
+            return
+        pump, self._pump = self._pump, None
+        if pump is not None and not pump.done():
+            pump.cancel()
+            await asyncio.wait((pump,))
+            if not pump.cancelled():
+                pump.exception()  # which this task does not wait for any more
+        if self._held_back and self._engine._calls.idle and not self._engine.closed:
+            self._hold_back(())
+
+    async def until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Takes part in the group and follows the cluster until something is so, and hands out nothing.
+
+        Args:
+            done: looks, on the engine's thread.
+            timeout_s: None without limit.
+        """
+        client, calls = self._engine._client, self._engine._calls
+
+        def wait(left_s: float | None) -> bool:
+            found = client._loop.wait(done, False, left_s)
+            client._loop.in_hand = None
+            return found
+
+        return await calls.run(
+            lambda: calls.polling(lambda left_s: client._loop.hand_over(lambda: wait(left_s)), timeout_s, self._engine._now_s)
+        )

@@ -1,0 +1,725 @@
+"""What programs do with aiokafka, as coroutines over a package: each gives what the program sees, so that two packages can be compared.
+
+A case gets `Face`: the classes of one package, a cluster, and a topic of its own with two partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+from collections.abc import Awaitable, Callable
+from types import ModuleType
+from typing import Any
+
+CASES: list[Callable[[Face], Awaitable[Any]]] = []
+NOW_MS = 1_700_000_000_000
+GUARD_S = 30
+QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100, "retry_backoff_ms": 20}
+
+
+class Face:
+    """One package, and where its clients connect."""
+
+    def __init__(self, package: str, servers: str, topic: str) -> None:
+        self.package: ModuleType = importlib.import_module(package)
+        self.name = package
+        self.errors = self.module("errors")
+        self.servers, self.topic = servers, topic
+        self.group = f"group-of-{topic}"
+        self.opened: list[Any] = []
+
+    def module(self, name: str) -> ModuleType:
+        return importlib.import_module(f"{self.name}.{name}")
+
+    def tp(self, partition: int = 0) -> Any:
+        return self.package.TopicPartition(self.topic, partition)
+
+    def new_producer(self, **settings: Any) -> Any:
+        made = self.package.AIOKafkaProducer(**{"bootstrap_servers": self.servers, "retry_backoff_ms": 20, **settings})
+        self.opened.append(made)
+        return made
+
+    async def producer(self, **settings: Any) -> Any:
+        made = self.new_producer(**settings)
+        await made.start()
+        return made
+
+    def new_consumer(self, *topics: str, **settings: Any) -> Any:
+        settings = {"bootstrap_servers": self.servers, "auto_offset_reset": "earliest", **QUICK, **settings}
+        made = self.package.AIOKafkaConsumer(*topics, **settings)
+        self.opened.append(made)
+        return made
+
+    async def consumer(self, *topics: str, **settings: Any) -> Any:
+        made = self.new_consumer(*topics, **settings)
+        await made.start()
+        return made
+
+    async def member(self, **settings: Any) -> Any:
+        """A member of the case's group, subscribed to its topic."""
+        return await self.consumer(self.topic, **{"group_id": self.group, "enable_auto_commit": False, **settings})
+
+    async def reader(self, *partitions: int, **settings: Any) -> Any:
+        """A consumer with these partitions assigned."""
+        made = await self.consumer(**settings)
+        made.assign([self.tp(each) for each in partitions or (0,)])
+        return made
+
+    async def fill(self, count: int, partition: int = 0, **more: Any) -> None:
+        producer = await self.producer()
+        for nth in range(count):
+            await producer.send(self.topic, b"v%d" % nth, partition=partition, timestamp_ms=NOW_MS + nth * 1000, **more)
+        await producer.stop()
+
+    async def polled(self, consumer: Any, count: int, *partitions: Any) -> list[Any]:
+        """So many records by getmany, in the order of their partitions."""
+        found: list[Any] = []
+        while len(found) < count:
+            for records in (await consumer.getmany(*partitions, timeout_ms=2_000)).values():
+                found += records
+        return sorted(found, key=lambda record: (record.partition, record.offset))
+
+    async def raised(self, fn: Callable[[], Any]) -> Any:
+        """The name of what a call raises, or what it gives."""
+        try:
+            found = fn()
+            return repr(await found if asyncio.iscoroutine(found) or asyncio.isfuture(found) else found)
+        except Exception as error:
+            return type(error).__name__
+
+    async def close(self) -> None:
+        for client in reversed(self.opened):
+            await client.stop()
+
+
+def case(fn: Callable[[Face], Awaitable[Any]]) -> Callable[[Face], Awaitable[Any]]:
+    CASES.append(fn)
+    return fn
+
+
+# ---- producer ------------------------------------------------------------------------------------------------------------------------
+
+
+@case
+async def metadata_of_a_record(k: Face) -> Any:
+    producer = await k.producer()
+    future = await producer.send(k.topic, b"value", b"key", partition=1, timestamp_ms=NOW_MS)
+    found = await future
+    return found._fields, tuple(found)[:-1], future.done(), future.cancelled(), future.exception(), tuple(future.result())[:-1]
+
+
+@case
+async def send_and_wait(k: Face) -> Any:
+    producer = await k.producer()
+    found = [await producer.send_and_wait(k.topic, b"%d" % nth, partition=0, timestamp_ms=NOW_MS) for nth in range(3)]
+    return [tuple(each)[:-1] for each in found]
+
+
+@case
+async def futures_are_gathered_and_waited_for(k: Face) -> Any:
+    producer = await k.producer()
+    futures = [await producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(10)]
+    gathered = [each.offset for each in await asyncio.gather(*futures)]
+    done, pending = await asyncio.wait(futures)
+    more = [await producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(5)]
+    completed = sorted([(await each).offset for each in asyncio.as_completed(more)])
+    last = await asyncio.wait_for(await producer.send(k.topic, b"x", partition=0), GUARD_S)
+    return gathered, len(done), len(pending), completed, last.offset
+
+
+@case
+async def callbacks_run_in_the_loop(k: Face) -> Any:
+    seen: list[Any] = []
+    loop = asyncio.get_running_loop()
+    producer = await k.producer()
+    futures = [await producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(5)]
+    for future in futures:
+        future.add_done_callback(lambda f: seen.append((f.result().offset, asyncio.get_running_loop() is loop)))
+    futures[3].add_done_callback(seen.append)
+    removed = futures[3].remove_done_callback(seen.append)
+    await producer.flush()
+    await asyncio.gather(*futures)
+    await asyncio.sleep(0)
+    late = asyncio.Event()
+    futures[0].add_done_callback(lambda f: late.set())
+    await asyncio.wait_for(late.wait(), GUARD_S)
+    return sorted(seen), removed, futures[0].remove_done_callback(print)
+
+
+@case
+async def an_outcome_that_is_not_known_yet(k: Face) -> Any:
+    producer = await k.producer(linger_ms=300)
+    future = await producer.send(k.topic, b"v", partition=0)
+    return future.done(), await k.raised(future.result), await k.raised(future.exception)
+
+
+@case
+async def flush_leaves_every_future_done(k: Face) -> Any:
+    producer = await k.producer(linger_ms=300)
+    futures = [await producer.send(k.topic, b"%d" % nth, partition=nth % 2) for nth in range(50)]
+    before = any(future.done() for future in futures)
+    return before, await producer.flush(), all(future.done() for future in futures)
+
+
+@case
+async def stop_delivers_what_is_queued(k: Face) -> Any:
+    producer = await k.producer(linger_ms=100)
+    futures = [await producer.send(k.topic, b"%d" % nth, partition=0) for nth in range(20)]
+    await producer.stop()
+    await producer.stop()
+    return [future.result().offset for future in futures], await k.raised(lambda: producer.send(k.topic, b"v", partition=0))
+
+
+@case
+async def values_that_are_refused(k: Face) -> Any:
+    producer = await k.producer()
+    return [
+        await k.raised(lambda: producer.send(k.topic)),
+        await k.raised(lambda: producer.send(k.topic, "text")),
+        await k.raised(lambda: producer.send(k.topic, 7)),
+        await k.raised(lambda: producer.send(k.topic, b"v", key="text")),
+        await k.raised(lambda: producer.send(k.topic, b"v", partition=9)),
+        await k.raised(lambda: producer.send(k.topic, b"v", partition=-1)),
+        await k.raised(lambda: producer.send(k.topic, b"v" * 2_000_000)),
+    ]
+
+
+@case
+async def a_topic_that_is_not_there(k: Face) -> Any:
+    producer = await k.producer(request_timeout_ms=300)
+    return await k.raised(lambda: producer.send("absent", b"v")), await k.raised(lambda: producer.partitions_for("absent"))
+
+
+@case
+async def keys_choose_the_partition(k: Face) -> Any:
+    producer = await k.producer()
+    return [(await producer.send_and_wait(k.topic, b"v", b"key-%d" % nth)).partition for nth in range(12)]
+
+
+@case
+async def serializers_and_deserializers(k: Face) -> Any:
+    producer = await k.producer(value_serializer=lambda v: repr(v).encode(), key_serializer=str.encode)
+    await producer.send_and_wait(k.topic, {"a": 1}, "x", partition=0)
+    reader = await k.reader(value_deserializer=lambda v: v.decode(), key_deserializer=lambda key: key and key.decode())
+    record = await reader.getone()
+    return record.key, record.value, record.serialized_key_size, record.serialized_value_size
+
+
+@case
+async def a_partitioner_of_the_program(k: Face) -> Any:
+    seen: list[Any] = []
+
+    def last(key: Any, everything: Any, available: Any) -> Any:
+        seen.append((key, sorted(everything), sorted(available)))
+        return max(everything)
+
+    producer = await k.producer(partitioner=last, key_serializer=str.encode)
+    return [(await producer.send_and_wait(k.topic, b"v", "k", partition=given)).partition for given in (None, 0)], seen
+
+
+@case
+async def acks_of_none(k: Face) -> Any:
+    producer = await k.producer(acks=0)
+    future = await producer.send(k.topic, b"v", partition=0)
+    return await future, future.result(), await producer.send_and_wait(k.topic, b"v", partition=0, headers=[("h", b"1")])
+
+
+@case
+async def batches(k: Face) -> Any:
+    producer = await k.producer(max_batch_size=1_000)
+    batch = producer.create_batch()
+    seen = [batch.size(), batch.record_count(), batch.closed()]
+    for nth in range(100):
+        found = batch.append(key=b"k%02d" % nth, value=b"v" * 20, timestamp=NOW_MS + nth, headers=[("h", b"%d" % nth)] if nth % 2 else [])
+        if found is None:
+            break
+        seen.append((found.offset, found.size, found.timestamp))
+    seen += [batch.size(), batch.record_count(), batch.closed()]
+    metadata = await (await producer.send_batch(batch, k.topic, partition=1))
+    again = producer.create_batch()
+    again.append(key=None, value=b"last", timestamp=None)
+    again.close()
+    refused = again.append(key=None, value=b"too late", timestamp=None)
+    second = await (await producer.send_batch(again, k.topic, partition=1))
+    records = await k.polled(await k.reader(1), batch.record_count() + 1)
+    shown = [(each.offset, each.key, each.timestamp, each.headers) for each in records[:-1]]
+    absent = await k.raised(lambda: producer.send_batch(again, k.topic, partition=7))
+    return seen, tuple(metadata)[:-1], refused, second.offset, shown, absent
+
+
+@case
+async def transactions(k: Face) -> Any:
+    producer = await k.producer(transactional_id=k.topic)
+    seen = [await k.raised(lambda: producer.send(k.topic, b"outside", partition=0))]
+    async with producer.transaction():
+        await producer.send_and_wait(k.topic, b"0", partition=0)
+    try:
+        async with producer.transaction():
+            await producer.send_and_wait(k.topic, b"1", partition=0)
+            raise LookupError
+    except LookupError:
+        seen.append("aborted")
+    await producer.begin_transaction()
+    seen.append(await k.raised(producer.begin_transaction))
+    await producer.send(k.topic, b"2", partition=0)
+    await producer.commit_transaction()
+    seen.append(await k.raised(producer.commit_transaction))
+    plain = await k.producer()
+    seen += [await k.raised(plain.begin_transaction), await k.raised(plain.commit_transaction)]
+    committed = await k.polled(await k.reader(isolation_level="read_committed"), 2)
+    everything = await k.polled(await k.reader(), 3)
+    return seen, [each.value for each in committed], [each.value for each in everything]
+
+
+@case
+async def offsets_in_a_transaction(k: Face) -> Any:
+    await k.fill(3)
+    producer = await k.producer(transactional_id=k.topic)
+    seen = [await k.raised(lambda: producer.send_offsets_to_transaction({k.tp(): 1}, k.group))]
+    async with producer.transaction():
+        seen += [
+            await k.raised(lambda: producer.send_offsets_to_transaction({k.tp(): 1}, "")),
+            await k.raised(lambda: producer.send_offsets_to_transaction({}, k.group)),
+        ]
+        await producer.send_offsets_to_transaction({k.tp(): 2, k.tp(1): (1, "note")}, k.group)
+    reader = await k.reader(0, 1, group_id=k.group)
+    return seen, await reader.committed(k.tp()), await reader.committed(k.tp(1))
+
+
+@case
+async def a_fenced_producer(k: Face) -> Any:
+    first = await k.producer(transactional_id=k.topic)
+    await first.begin_transaction()
+    second = await k.producer(transactional_id=k.topic)
+    await second.begin_transaction()
+    await second.abort_transaction()
+
+    async def go_on() -> None:
+        await first.send_and_wait(k.topic, b"v", partition=0)
+        await first.commit_transaction()
+
+    return await k.raised(go_on)
+
+
+@case
+async def settings_that_are_refused(k: Face) -> Any:
+    return [
+        await k.raised(lambda: k.new_producer(compression_type="zip")),
+        await k.raised(lambda: k.new_producer(acks=7)),
+        await k.raised(lambda: k.new_producer(acks=1, enable_idempotence=True)),
+        await k.raised(lambda: k.new_producer(nonsense=1)),
+        await k.raised(lambda: k.new_producer(security_protocol="SSL")),
+        await k.raised(lambda: k.new_producer(security_protocol="TLS")),
+        await k.raised(lambda: k.new_producer(security_protocol="SASL_PLAINTEXT")),
+        await k.raised(lambda: k.new_consumer(nonsense=1)),
+        await k.raised(lambda: k.new_consumer(max_poll_records=0)),
+    ]
+
+
+@case
+async def no_broker(k: Face) -> Any:
+    producer = k.new_producer(bootstrap_servers="127.0.0.1:1")
+    consumer = k.new_consumer(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])
+    return [await k.raised(client.start) for client in (producer, consumer, producer)]
+
+
+# ---- consumer ------------------------------------------------------------------------------------------------------------------------
+
+
+@case
+async def fields_of_a_record(k: Face) -> Any:
+    producer = await k.producer()
+    await producer.send_and_wait(k.topic, b"value", b"key", 1, NOW_MS, [("h", b"1"), ("h", b"")])
+    record = await (await k.reader(1)).getone()
+    same = type(record)(*dataclasses.astuple(record)) == record
+    return dataclasses.asdict(record), record.timestamp, record.headers, record.checksum, same, repr(record)
+
+
+@case
+async def sizes_of_a_record(k: Face) -> Any:
+    producer = await k.producer()
+    await producer.send_and_wait(k.topic, None, b"key", partition=0)
+    await producer.send_and_wait(k.topic, b"", partition=0)
+    return [(r.key, r.value, r.serialized_key_size, r.serialized_value_size) for r in await k.polled(await k.reader(), 2)]
+
+
+@case
+async def getone_moves_the_position(k: Face) -> Any:
+    await k.fill(5)
+    reader = await k.reader()
+    seen = []
+    for _ in range(3):
+        record = await reader.getone()
+        seen.append((record.offset, await reader.position(k.tp())))
+    rest = await k.polled(reader, 2)
+    return seen, [record.offset for record in rest], await reader.position(k.tp())
+
+
+@case
+async def a_loop(k: Face) -> Any:
+    await k.fill(6)
+    reader = await k.reader()
+    seen = []
+    async for record in reader:
+        seen.append(record.offset)
+        if record.offset == 2:
+            reader.seek(k.tp(), 4)
+        if record.offset == 5:
+            break
+    return seen, await reader.position(k.tp())
+
+
+@case
+async def a_loop_ends_with_stop(k: Face) -> Any:
+    await k.fill(2)
+    reader = await k.reader()
+    seen: list[Any] = []
+    both = asyncio.Event()
+
+    async def loop() -> str:
+        async for record in reader:
+            seen.append(record.offset)
+            if len(seen) == 2:
+                both.set()
+        return "ended"
+
+    task = asyncio.create_task(loop())
+    await asyncio.wait_for(both.wait(), GUARD_S)
+    await reader.stop()
+    return await asyncio.wait_for(task, GUARD_S), seen
+
+
+@case
+async def stop_ends_calls_that_wait(k: Face) -> Any:
+    reader = await k.reader()
+    one = asyncio.create_task(k.raised(reader.getone))
+    await asyncio.sleep(0.05)
+    await reader.stop()
+    await reader.stop()
+    found = [await asyncio.wait_for(one, GUARD_S)]
+    found += [await k.raised(reader.getone), await k.raised(reader.getmany), await k.raised(reader.__aiter__)]
+    return found
+
+
+@case
+async def getmany_of_few(k: Face) -> Any:
+    await k.fill(10)
+    reader = await k.reader(max_poll_records=4)
+    sizes: list[int] = []
+    while sum(sizes) < 10:
+        sizes += [len(records) for records in (await reader.getmany(timeout_ms=1_000)).values()]
+    reader.seek(k.tp(), 0)
+    first = await k.polled(reader, 4)
+    reader.seek(k.tp(), 0)
+    few: dict[Any, Any] = {}
+    while not few:
+        few = await reader.getmany(timeout_ms=1_000, max_records=2)
+    refused = [await k.raised(lambda most=most: reader.getmany(max_records=most)) for most in (0, -1, "2")]
+    return sizes, len(first), [len(records) for records in few.values()], refused
+
+
+@case
+async def getmany_that_finds_nothing(k: Face) -> Any:
+    reader = await k.reader()
+    return await reader.getmany(), await reader.getmany(timeout_ms=100)
+
+
+@case
+async def partitions_of_a_call(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    reader = await k.reader(0, 1)
+    ones = [await reader.getone(k.tp(each)) for each in (1, 0, 1)]
+    many = await k.polled(reader, 2, k.tp(0))
+    rest = await k.polled(reader, 1)
+    shown = [[(record.partition, record.offset) for record in each] for each in (ones, many, rest)]
+    return shown, reader.paused()
+
+
+@case
+async def tasks_that_share_a_consumer(k: Face) -> Any:
+    reader = await k.reader(0, 1)
+    tasks = [asyncio.create_task(reader.getone(k.tp(each))) for each in (0, 1)]
+    await asyncio.sleep(0.05)
+    await k.fill(1, 1)
+    second = await asyncio.wait_for(tasks[1], GUARD_S)
+    first_waits = not tasks[0].done()
+    await k.fill(1, 0)
+    first = await asyncio.wait_for(tasks[0], GUARD_S)
+    return second.partition, first_waits, first.partition
+
+
+@case
+async def a_cancelled_call_loses_nothing(k: Face) -> Any:
+    reader = await k.reader()
+    task = asyncio.create_task(reader.getone())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait((task,))
+    await k.fill(1)
+    return task.cancelled(), (await asyncio.wait_for(reader.getone(), GUARD_S)).offset
+
+
+@case
+async def seeking(k: Face) -> Any:
+    await k.fill(10)
+    reader = await k.reader()
+    reader.seek(k.tp(), 7)
+    found: list[Any] = [await reader.position(k.tp()), [record.offset for record in await k.polled(reader, 3)]]
+    found += [await reader.seek_to_beginning(), await reader.position(k.tp())]
+    found += [await reader.seek_to_end(k.tp()), await reader.position(k.tp())]
+    reader.seek(k.tp(), 2)
+    return found, (await reader.getone()).offset
+
+
+@case
+async def seeks_that_are_refused(k: Face) -> Any:
+    reader = await k.reader()
+    empty = await k.consumer()
+    return [
+        await k.raised(lambda: reader.seek(k.tp(), -1)),
+        await k.raised(lambda: reader.seek(k.tp(), "1")),
+        await k.raised(lambda: reader.seek(k.tp(1), 1)),
+        await k.raised(lambda: reader.seek_to_beginning(k.tp(1))),
+        await k.raised(lambda: reader.seek_to_end("x")),
+        await k.raised(lambda: reader.seek_to_committed(k.tp())),
+        await k.raised(lambda: empty.seek_to_end()),
+        await k.raised(lambda: reader.position(k.tp(1))),
+        await k.raised(lambda: reader.highwater(k.tp(1))),
+        await k.raised(lambda: reader.last_stable_offset(k.tp(1))),
+        await k.raised(lambda: reader.pause((k.topic, 0))),
+        await k.raised(lambda: reader.pause(k.tp(1))),
+        await k.raised(lambda: reader.resume(k.tp(1))),
+    ]
+
+
+@case
+async def pausing(k: Face) -> Any:
+    await k.fill(3, 0)
+    await k.fill(3, 1)
+    reader = await k.reader(0, 1)
+    reader.pause(k.tp(0))
+    paused = reader.paused()
+    first = [record.partition for record in await k.polled(reader, 3)]
+    quiet = await reader.getmany(timeout_ms=200)
+    reader.resume(k.tp(0))
+    return paused == {k.tp(0)}, first, quiet, [record.partition for record in await k.polled(reader, 3)], reader.paused()
+
+
+@case
+async def what_the_last_answer_said(k: Face) -> Any:
+    await k.fill(6)
+    seen = []
+    for level in ("read_uncommitted", "read_committed"):
+        reader = await k.reader(isolation_level=level)
+        seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp())])
+        await k.polled(reader, 6)
+        seen.append([reader.highwater(k.tp()), reader.last_stable_offset(k.tp()), reader.last_poll_timestamp(k.tp()) > NOW_MS])
+    return seen
+
+
+@case
+async def offsets_by_time(k: Face) -> Any:
+    await k.fill(5)
+    reader = await k.consumer()
+    wanted = (0, NOW_MS + 1, NOW_MS + 3_000, NOW_MS + 9_000)
+    found = [(await reader.offsets_for_times({k.tp(): at}))[k.tp()] for at in wanted]
+    bounds = [await reader.beginning_offsets([k.tp(), k.tp(1)]), await reader.end_offsets([k.tp(), k.tp(1)])]
+    return (
+        [None if each is None else (each._fields, tuple(each)) for each in found],
+        [sorted(each.values()) for each in bounds],
+        await reader.offsets_for_times({}),
+        await k.raised(lambda: reader.offsets_for_times({k.tp(): -1})),
+    )
+
+
+@case
+async def topics_and_partitions(k: Face) -> Any:
+    reader = await k.consumer(k.topic)
+    topics = await reader.topics()
+    return (
+        k.topic in topics,
+        [each for each in topics if each.startswith("__")],
+        reader.partitions_for_topic(k.topic),
+        reader.partitions_for_topic(k.topic + "-absent"),
+        sorted(reader.assignment()),
+        reader.subscription(),
+    )
+
+
+@case
+async def subscribing(k: Face) -> Any:
+    seen: list[Any] = []
+    consumer = await k.consumer()
+    seen += [consumer.assignment(), set(consumer.subscription())]
+    for wrong in ({}, {"topics": k.topic}, {"topics": [k.topic], "pattern": "x"}, {"pattern": "("}, {"topics": [k.topic], "listener": 1}):
+        seen.append(await k.raised(lambda wrong=wrong: consumer.subscribe(**wrong)))
+    consumer.assign([k.tp(1)])
+    seen += [sorted(consumer.assignment()), consumer.subscription(), await k.raised(lambda: consumer.subscribe([k.topic]))]
+    consumer.unsubscribe()
+    seen += [consumer.assignment(), set(consumer.subscription())]
+    consumer.subscribe([k.topic])
+    seen.append(consumer.subscription())
+    await k.fill(1)
+    seen.append((await consumer.getone()).topic)
+    seen.append(await k.raised(lambda: consumer.assign([k.tp()])))
+    return seen
+
+
+@case
+async def a_pattern(k: Face) -> Any:
+    await k.fill(1)
+    consumer = k.new_consumer(group_id=k.group)
+    consumer.subscribe(pattern=f"^{k.topic}")
+    await consumer.start()
+    return (await consumer.getone()).topic, consumer.subscription(), sorted(consumer.assignment())
+
+
+@case
+async def forms_of_commits(k: Face) -> Any:
+    await k.fill(10)
+    member = await k.member()
+    seen = [await member.committed(k.tp())]
+    await k.polled(member, 10)
+    await member.commit()
+    seen.append(await member.committed(k.tp()))
+    await member.commit({k.tp(): 4})
+    seen.append(await member.committed(k.tp()))
+    await member.commit({k.tp(): (5, "note")})
+    await member.commit({k.tp(1): k.package.OffsetAndMetadata(0, "")})
+    seen += [await member.committed(k.tp()), await member.committed(k.tp(1))]
+    found = await member.seek_to_committed()
+    seen += [sorted(found.items()), await member.position(k.tp())]
+    absent = k.package.TopicPartition("absent", 0)
+    for wrong in ({}, [1], {"x": 1}, {k.tp(): "1"}, {k.tp(): (1, 2)}, {k.tp(): (1, "a", 3)}, {absent: 1}):
+        seen.append(await k.raised(lambda wrong=wrong: member.commit(wrong)))
+    alone = await k.reader()
+    return seen, await k.raised(alone.commit), await k.raised(lambda: alone.committed(k.tp()))
+
+
+@case
+async def the_group_goes_on_where_it_was(k: Face) -> Any:
+    await k.fill(6)
+    first = await k.member(enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    await k.polled(first, 6)
+    await first.stop()
+    await k.fill(1)
+    second = await k.member()
+    record = await second.getone()
+    return record.offset, await second.committed(k.tp())
+
+
+@case
+async def a_listener_of_functions(k: Face) -> Any:
+    return await _heard(k, coroutines=False)
+
+
+@case
+async def a_listener_of_coroutines(k: Face) -> Any:
+    return await _heard(k, coroutines=True)
+
+
+async def _heard(k: Face, *, coroutines: bool) -> Any:
+    seen: list[Any] = []
+
+    again = asyncio.Event()
+
+    def note(what: str, partitions: Any) -> None:
+        seen.append((what, sorted(tp.partition for tp in partitions), type(partitions).__name__ in ("set", "frozenset")))
+        if len(partitions) == 1 and what == "assigned":
+            again.set()
+
+    class Functions(k.package.ConsumerRebalanceListener):  # type: ignore[name-defined,misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            note("revoked", revoked)
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            note("assigned", assigned)
+            raise LookupError
+
+    class Coroutines(Functions):
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            if revoked:
+                await consumer.commit(dict.fromkeys(revoked, 0))
+            note("revoked", revoked)
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            note("assigned", assigned)
+            await asyncio.sleep(0)
+
+    consumer = k.new_consumer(group_id=k.group, enable_auto_commit=False)
+    consumer.subscribe([k.topic], listener=Coroutines() if coroutines else Functions())
+    await consumer.start()
+    alone = list(seen)
+    seen.clear()
+    reading = asyncio.create_task(k.raised(consumer.getone))
+    second = await k.member()
+    await again.wait()
+    shared = sorted(tp.partition for tp in (*consumer.assignment(), *second.assignment()))
+    both, kept = [what for what, _, _ in seen], len(seen[-1][1])
+    seen.clear()
+    await consumer.stop()
+    await reading
+    return alone, both, kept, shared, seen
+
+
+@case
+async def reset_of_none(k: Face) -> Any:
+    await k.fill(2)
+    reader = await k.reader(auto_offset_reset="none")
+    seen = [await k.raised(reader.getone)]
+    reader.seek(k.tp(), 99)
+    try:
+        await reader.getone()
+    except k.errors.OffsetOutOfRangeError as error:
+        seen.append(error.args[0])
+    reader.seek(k.tp(), 1)
+    return seen, (await reader.getone()).offset
+
+
+@case
+async def a_deserializer_that_fails(k: Face) -> Any:
+    await k.fill(3)
+
+    def refuse(value: bytes) -> bytes:
+        if value == b"v1":
+            raise LookupError(value)
+        return value
+
+    reader = await k.reader(value_deserializer=refuse)
+    seen = [(await reader.getone()).offset, await k.raised(reader.getone)]
+    reader.seek(k.tp(), 2)
+    return seen, (await reader.getone()).offset
+
+
+@case
+async def read_committed_waits_for_the_end(k: Face) -> Any:
+    producer = await k.producer(transactional_id=k.topic)
+    await producer.begin_transaction()
+    await producer.send_and_wait(k.topic, b"open", partition=0)
+    reader = await k.reader(isolation_level="read_committed")
+    before = await reader.getmany(timeout_ms=200)
+    end = (await reader.end_offsets([k.tp()]))[k.tp()]
+    await producer.commit_transaction()
+    return before, end, (await reader.getone()).value
+
+
+@case
+async def compression(k: Face) -> Any:
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        producer = await k.producer(compression_type=codec)
+        await producer.send_and_wait(k.topic, codec.encode() * 50, partition=0)
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"batch " + codec.encode(), timestamp=NOW_MS)
+        await (await producer.send_batch(batch, k.topic, partition=0))
+    return [record.value for record in await k.polled(await k.reader(), 8)]
+
+
+@case
+async def clients_as_blocks(k: Face) -> Any:
+    async with k.package.AIOKafkaProducer(bootstrap_servers=k.servers) as producer:
+        await producer.send_and_wait(k.topic, b"v", partition=0)
+    async with k.new_consumer(k.topic, group_id=k.group) as consumer:
+        record = await consumer.getone()
+    return record.value, await k.raised(consumer.getone), await k.raised(lambda: producer.send(k.topic, b"v", partition=0))

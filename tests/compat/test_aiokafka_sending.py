@@ -1,0 +1,103 @@
+"""What AIOKafkaProducer hands out, where aiokafka's own cannot be compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
+from kafkacore.compat.aiokafka import AIOKafkaProducer, errors
+from kafkacore.compat.aiokafka.future import HeldRecord, SentRecord, UnansweredRecord
+from kafkacore.testing import EmbeddedCluster
+
+
+def run(test: Callable[[str], Awaitable[None]], **topic_configs: str) -> None:
+    """Runs a coroutine beside a cluster that has the topic t."""
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("t", 2, 1, configs=topic_configs)]).check()
+        asyncio.run(asyncio.wait_for(test(cluster.bootstrap_servers), 30))
+
+
+def test_records_that_the_broker_stamps_say_so() -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            first = await producer.send("t", b"v", partition=0, timestamp_ms=5)
+            quick = await producer.send("t", b"v", partition=0, timestamp_ms=6)
+            batch = producer.create_batch()
+            batch.append(key=None, value=b"v", timestamp=7)
+            outcomes = [await first, await quick, await (await producer.send_batch(batch, "t", partition=0))]
+        assert all(found.timestamp > 1_000_000 and found.timestamp_type == 1 for found in outcomes)
+        assert (type(first), type(quick)) == (HeldRecord, SentRecord)
+
+    run(test, **{"message.timestamp.type": "LogAppendTime"})
+
+
+def test_the_engines_futures_name_the_brokers_stamp() -> None:
+    with EmbeddedCluster() as cluster:
+        with KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            stamps = {"message.timestamp.type": "LogAppendTime"}
+            admin.create_topics([NewTopic("own", 1, 1), NewTopic("stamped", 1, 1, configs=stamps)]).check()
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            own, stamped = (producer.send(topic, b"v", timestamp_ms=5) for topic in ("own", "stamped"))
+            assert own.log_append_time_ms == -1
+            assert (own.result(20).timestamp_ms, own.log_append_time_ms) == (5, -1)
+            assert stamped.result(20).timestamp_ms == stamped.log_append_time_ms > 5
+
+
+def test_plain_records_take_the_quick_way() -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers, acks=0) as producer:
+            await producer.send("t", b"v")
+            assert type(await producer.send("t", b"v", b"k")) is UnansweredRecord
+            assert type(await producer.send("t", b"v", headers=[("h", b"1")])) is HeldRecord
+            assert type(await producer.send("t", bytearray(b"v"))) is HeldRecord
+
+    run(test)
+
+
+def test_a_producer_before_its_start_and_after_its_end() -> None:
+    async def test(servers: str) -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=servers)
+        for call in (lambda: producer.send("t", b"v"), producer.flush, lambda: producer.partitions_for("t")):
+            with pytest.raises(errors.IllegalStateError, match="start"):
+                await call()
+        await producer.start()
+        await producer.start()
+        await producer.stop()
+        for call in (lambda: producer.send("t", b"v"), producer.flush, lambda: producer.partitions_for("t")):
+            with pytest.raises(errors.ProducerClosed):
+                await call()
+
+    run(test)
+
+
+def test_a_callback_that_fails_is_reported_and_stops_nothing() -> None:
+    async def test(servers: str) -> None:
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            seen = asyncio.Event()
+            future = await producer.send("t", b"v")
+            future.add_done_callback(lambda _: 1 / 0)
+            future.add_done_callback(lambda _: seen.set())
+            await seen.wait()
+        assert [type(error) for error in reported] == [ZeroDivisionError]
+
+    run(test)
+
+
+def test_futures_that_failed_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(servers: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=60_000, request_timeout_ms=40_000) as producer:
+            future = await producer.send("t", b"v" * 1_000, partition=0)
+            assert not future.done()
+            assert future.cancel() is False
+            await producer.flush()
+            assert (await future).offset == 0
+
+    run(test)
+    assert not caplog.records
