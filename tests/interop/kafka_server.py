@@ -175,7 +175,8 @@ class KafkaServer:
 
     def tool(self, main_class: str, *args: object, stdin: bytes | None = None, timeout: float = 120) -> bytes:
         """The output of one of Kafka's own tools, in a JVM of its own; raises when it fails. For much of it: else there is `java`."""
-        command = self._java(main_class, *args, heap="512m", jvm=FAST_JVM)
+        jvm = FAST_JVM if self.process is None else fast_jvm()  # which a node prepares that is never started
+        command = self._java(main_class, *args, heap="512m", jvm=jvm)
         return subprocess.run(command, input=stdin, capture_output=True, timeout=timeout, check=True).stdout
 
     def __enter__(self) -> KafkaServer:
