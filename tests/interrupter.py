@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import sys
@@ -11,6 +12,16 @@ from typing import Any
 
 HERE = "/kafkacore/"
 _NO_SIGNAL = re.compile(r"\s*(with |return \w+$)")  # on the way out, before the lock is released; a name is returned without a call
+
+
+@functools.cache
+def _is_ours(file: str) -> bool:
+    return HERE in file and "/tests/" not in file and not file.endswith("/clock.py")  # the system's clock has no Python frame
+
+
+@functools.cache
+def _takes_no_signal(file: str, line: int) -> bool:
+    return _NO_SIGNAL.match(linecache.getline(file, line)) is not None
 
 
 class Interrupter:
@@ -28,9 +39,9 @@ class Interrupter:
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
         file = frame.f_code.co_filename
-        if HERE not in file or "/tests/" in file or file.endswith("/clock.py"):      # the system's clock has no Python frame
+        if not _is_ours(file):
             return None
-        if event == "line" and _NO_SIGNAL.match(linecache.getline(file, frame.f_lineno)):
+        if event == "line" and _takes_no_signal(file, frame.f_lineno):
             return self.trace
         if event in ("call", "line") and not self.done and (self.files is None or file.endswith(self.files)):
             if self.left == 0:
