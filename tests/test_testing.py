@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic, errors
+from kafkacore import KafkaAdminClient, NewTopic, ProducerRecord, errors
 from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
@@ -175,6 +175,8 @@ NEED_BROKERS = {
     "create_topic": lambda cluster: cluster.create_topic("t"),
     "delete_topic": lambda cluster: cluster.delete_topic("t"),
     "topics": lambda cluster: cluster.topics(),
+    "produce": lambda cluster: cluster.produce("t", ["v"]),
+    "records": lambda cluster: cluster.records("t"),
     "leader": lambda cluster: cluster.leader("t", 0),
     "isr": lambda cluster: cluster.isr("t", 0),
     "high_watermark": lambda cluster: cluster.high_watermark("t", 0),
@@ -218,6 +220,40 @@ def test_settings_are_numbers_and_truth_values_under_either_name(name):
     shown = [{key: found["topic", topic][key].value for key in own} for topic in "tu"]
     expected = {"retention.ms": "5400000", "preallocate": "true", "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.1"}
     assert shown == [expected, {**expected, "preallocate": "false", "min.cleanable.dirty.ratio": "0.75"}]
+
+
+def test_records_go_in_and_come_out_in_one_call():
+    with EmbeddedCluster(config={"num.partitions": 2}) as cluster:
+        whole = ProducerRecord("t", "c", key="k", headers=[("h", b"1")], partition=0, timestamp_ms=5)
+        sent = cluster.produce("t", ["a", ("k", b"b"), whole, None], value_serializer=lambda value: value)
+        assert [each.topic for each in sent] == ["t"] * 4
+        found = cluster.records("t")
+        assert {(each.partition, each.offset) for each in found} == {(each.partition, each.offset) for each in sent}
+        assert {(each.key, each.value) for each in found} == {(None, b"a"), (b"k", b"b"), (b"k", b"c"), (None, None)}
+        assert [(each.partition, each.offset) for each in found] == sorted((each.partition, each.offset) for each in found)
+        own = next(each for each in found if each.value == b"c")
+        assert (own.partition, own.timestamp_ms, list(own.headers)) == (0, 5, [("h", b"1")])
+        assert {each.value for each in cluster.records("t", value_deserializer=len)} == {1, None}
+        assert cluster.produce("t", []) == []
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            cluster.records("u")
+        assert cluster.topics() == {"t": 2}  # not created by asking
+        for wrong, problem in [
+            ("abc", "not a single str"),
+            ([("k", "v", "h")], "not a tuple of 3"),
+            ([ProducerRecord("u", "v")], "the record is for topic 'u', and 't' is asked for"),
+        ]:
+            with pytest.raises(UsageError, match=problem):
+                cluster.produce("t", wrong)
+        cluster.control("Fetch", lambda request: Drop)
+        with pytest.raises(errors.KafkaTimeoutError, match=r"the end was not reached within 0\.2 s: partition "):
+            cluster.records("t", timeout=0.2)
+
+
+def test_records_of_a_cluster_that_asks_who_is_there():
+    with EmbeddedCluster(users={"alice": "secret"}, advertised_host="no.such.host") as cluster:
+        assert cluster.produce("t", ["v"])[0].offset == 0
+        assert [each.value for each in cluster.records("t")] == [b"v"]
 
 
 def test_one_argument_under_two_names_is_given_once():

@@ -55,3 +55,133 @@ def test_a_cluster_and_fresh_topics(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=3)
+
+
+def test_the_marker_says_which_cluster_and_which_topics(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        clusters = []
+
+        def seen(cluster):
+            clusters.append(cluster.cluster_id)
+            return len(set(clusters))
+
+        @pytest.mark.kafka(topics={"orders": 4, "refunds": 1}, brokers=3, configs={"min.insync.replicas": 2})
+        def test_three(kafka_cluster, request):
+            assert kafka_cluster.topics() == {"orders": 4, "refunds": 1}
+            assert len(kafka_cluster.bootstrap_servers.split(",")) == 3
+            assert kafka_cluster.config.min_insync_replicas == 2
+            assert request.node.name == "test_three"
+            assert seen(kafka_cluster) == 1
+
+        @pytest.mark.kafka(topics="orders", configs={"min.insync.replicas": 2}, brokers=3)
+        def test_the_same_three(kafka_cluster):
+            assert kafka_cluster.topics() == {"orders": 1}
+            assert seen(kafka_cluster) == 1
+
+        @pytest.mark.kafka(topics=["a", "b"])
+        def test_one(kafka_cluster, kafka_topic):
+            assert kafka_cluster.topics() == {"a": 1, "b": 1, kafka_topic: 1}
+            assert len(kafka_cluster.bootstrap_servers.split(",")) == 1
+            assert seen(kafka_cluster) == 2
+
+        @pytest.mark.kafka(brokers=2, topics="t")
+        class TestOfTwo:
+            def test_of_the_class(self, kafka_cluster):
+                assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
+                assert kafka_cluster.topics() == {"t": 1}
+
+            @pytest.mark.kafka(topics="u")
+            def test_the_nearest_counts(self, kafka_cluster):
+                assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
+                assert kafka_cluster.topics() == {"u": 1}
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=5)
+
+
+def test_topics_of_a_test_do_not_stay_for_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def of_the_module(kafka_cluster):
+            kafka_cluster.create_topic("wide")
+
+        @pytest.fixture
+        def of_the_test(kafka_cluster):
+            kafka_cluster.create_topic("narrow")
+
+        @pytest.mark.parametrize("n", [1, 2])
+        @pytest.mark.kafka(topics="marked")
+        def test_what_is_left(of_the_test, of_the_module, kafka_cluster, n):
+            assert kafka_cluster.topics() == {"wide": 1, "narrow": 1, "marked": 1}
+            kafka_cluster.create_topic("left")
+            kafka_cluster.produce("created-by-a-producer", ["v"])
+            kafka_cluster.delete_topic("narrow")
+
+        def test_that_closes(kafka_cluster, kafka_topic):
+            kafka_cluster.close()
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=3)
+
+
+def test_coroutines_have_the_cluster_of_the_marker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import pytest
+
+        @pytest.mark.kafka(topics="t", brokers=2)
+        def test_aio(aio_kafka_cluster):
+            async def go():
+                assert len(aio_kafka_cluster.bootstrap_servers.split(",")) == 2
+                assert await aio_kafka_cluster.topics() == {"t": 1}
+                await aio_kafka_cluster.produce("t", ["v"])
+                assert [each.value for each in await aio_kafka_cluster.records("t")] == [b"v"]
+            asyncio.run(go())
+
+        def test_none_left(aio_kafka_cluster):
+            assert asyncio.run(aio_kafka_cluster.topics()) == {}
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("marker", "function", "problem"),
+    [
+        ("kafka('orders')", "def test_it(kafka_cluster): pass", "the marker kafka has keywords alone"),
+        ("kafka(brokers=3)", "def test_it(): pass", "marked with kafka(...), but no fixture gives it a cluster: add kafka_cluster"),
+        ("kafka(broker=3)", "def test_it(kafka_cluster): pass", "unexpected keyword argument 'broker'"),
+    ],
+)
+def test_a_marker_that_says_nothing_is_an_error(pytester: pytest.Pytester, marker: str, function: str, problem: str) -> None:
+    pytester.makepyfile(f"import pytest\n@pytest.mark.{marker}\n{function}")
+    done = pytester.runpytest_inprocess()
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines([f"*{problem.replace('[', '[[]')}*"])
+
+
+def test_tests_of_a_marked_module_may_need_no_cluster(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        pytestmark = pytest.mark.kafka(brokers=2)
+
+        def test_without(): pass
+
+        def test_with(kafka_cluster):
+            assert len(kafka_cluster.bootstrap_servers.split(",")) == 2
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+def test_a_bare_marker_of_the_same_name_is_none_of_ours(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n@pytest.mark.kafka\ndef test_it(): pass")
+    pytester.runpytest_inprocess("--strict-markers").assert_outcomes(passed=1)

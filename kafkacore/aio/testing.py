@@ -204,6 +204,8 @@ class EmbeddedCluster:
     create_topic = _awaited(Cluster.create_topic)
     delete_topic = _awaited(Cluster.delete_topic)
     topics = _awaited(Cluster.topics)
+    produce = _awaited(Cluster.produce)
+    records = _awaited(Cluster.records)
     stop_broker = _in_turn(Cluster.stop_broker)
     kill_broker = _in_turn(Cluster.kill_broker)
     start_broker = _in_turn(Cluster.start_broker)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkacore.broker.cluster import FEATURES, ClusterImage
 from kafkacore.broker.controller.host import ControllerHost
@@ -18,7 +18,7 @@ from kafkacore.broker.handlers import API_VERSIONS
 from kafkacore.broker.limits import log_memory_bytes, raise_descriptor_limit
 from kafkacore.broker.server import Control
 from kafkacore.config import BrokerConfig
-from kafkacore.config_listeners import LOOPBACK, Listener, is_everywhere, listeners_of, shifted, written
+from kafkacore.config_listeners import LOOPBACK, Listener, inter_broker, is_everywhere, listeners_of, shifted, written
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
 from kafkacore.errors import Code, ConfigError, IllegalStateError, UsageError, raise_for
@@ -43,6 +43,10 @@ from kafkacore.protocol import (
 from kafkacore.protocol.schema import Request, Response
 from kafkacore.testing.members import FaultyMember, ProcessMember, ThreadMember
 from kafkacore.testing.network import CONTROLLER, Network
+
+if TYPE_CHECKING:
+    from kafkacore.records import ConsumerRecord
+    from kafkacore.types import RecordMetadata
 
 _FIRST_NODE_ID = 1
 _DEFAULT_REPLICAS = 3
@@ -438,6 +442,57 @@ class EmbeddedCluster:
     def topics(self) -> dict[str, int]:
         """The topics and how many partitions each has."""
         return self._read(lambda image: {name: len(topic.partitions) for name, topic in image.topics.items()})
+
+    def produce(self, /, topic: str, records: Iterable[Any], **settings: Any) -> list[RecordMetadata]:
+        """Writes records and waits until all are acknowledged.
+
+        Args:
+            topic: where to; created if it is missing, as for any producer.
+            records: values, (key, value) pairs or `ProducerRecord`s of this topic.
+            **settings: of the producer, as value_serializer.
+
+        Returns:
+            Where each record went, in the order given.
+
+        Raises:
+            UsageError: a record is nothing of this.
+            KafkaError: as `KafkaProducer` fails.
+        """
+        client = self._client()
+        from kafkacore.testing import records as calls
+
+        return calls.produce(client, topic, records, settings)
+
+    def records(self, /, topic: str, timeout: float = 30, **settings: Any) -> list[ConsumerRecord]:
+        """All records of a topic, from its beginning to its end at the time of the call.
+
+        Args:
+            topic: what to read.
+            timeout: seconds.
+            **settings: of the consumer, as value_deserializer or isolation_level.
+
+        Returns:
+            The records in the order of their partitions and offsets.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such topic; it is not created.
+            KafkaTimeoutError: the end was not reached in time.
+        """
+        client = self._client()
+        from kafkacore.testing import records as calls
+
+        return calls.records(client, topic, timeout, settings)
+
+    def _client(self) -> dict[str, Any]:
+        """Settings of a client of this process, as a user whom every broker knows."""
+        self._check_started()
+        own = inter_broker(self.config, listeners_of(self.config))
+        servers = self.bootstrap_servers if self.config.listeners is None else self.listener(own.name)
+        settings = {"bootstrap_servers": servers, "security_protocol": own.protocol}
+        if own.protocol == "SASL_PLAINTEXT":
+            user, password, _ = self.config.plain_users()
+            settings |= {"sasl_mechanism": "PLAIN", "sasl_username": user, "sasl_password": password}
+        return settings
 
     def stop_broker(self, broker: int) -> None:
         """Has others take over what a broker leads, then closes its port and connections; its data stays."""
