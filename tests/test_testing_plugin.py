@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,35 @@ def test_tests_of_a_marked_module_may_need_no_cluster(pytester: pytest.Pytester)
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_send_that_fails_shows_no_frames_without_source(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    if installed:  # without the sources of the compiled modules
+        (tmp_path / "kafkacore").mkdir()
+        for each in (ROOT / "kafkacore").iterdir():
+            if each.name not in ("native", "__pycache__") and each.suffix not in (".pyx", ".c"):
+                (tmp_path / "kafkacore" / each.name).symlink_to(each)
+        (tmp_path / "kafkacore" / "testing").unlink()
+        shutil.copytree(ROOT / "kafkacore" / "testing", tmp_path / "kafkacore" / "testing")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pytester.makepyfile(
+        """
+        from kafkacore import KafkaProducer
+
+        def test_send(kafka_cluster):
+            with KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+                producer.send("t", 5)
+        """
+    )
+    done = pytester.runpytest_subprocess(timeout=120)
+    done.assert_outcomes(failed=1)
+    shown = done.stdout.str()
+    assert "TypeError: a record's value must be bytes-like, str or None, not int" in shown
+    assert ("???" in shown, "append.pxi" in shown) == (False, not installed)
+    done.stdout.fnmatch_lines(['>*producer.send("t", 5)'])
 
 
 def test_a_bare_marker_of_the_same_name_is_none_of_ours(pytester: pytest.Pytester) -> None:

@@ -18,7 +18,9 @@ plugin that runs coroutines, and work with each.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 _CLUSTER = "kafka_cluster"
 _TOPICS = "_kafka_topics"
 _MARKER = "kafka"
+_COMPILED = ("kafkacore._codec", "kafkacore._wheel")
+_SOURCES = Path(__file__).parent.parent / "native" / "append.pxi"
 _serial = itertools.count(1)
 _wanted: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 """The arguments of clusters, each once: pytest compares parameters of fixtures by identity."""
@@ -78,6 +82,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             known = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - of pytest's own, as other plugins use it
             wider = [at for at, name in enumerate(names) if name in known and known[name][-1].scope != "function"]
             names.insert(max(wider) + 1, _TOPICS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    """An installed package has no sources of its compiled modules, and pytest would show `???` for each of their frames."""
+    if call.excinfo is not None:
+        for name in _COMPILED:
+            module = sys.modules.get(name)
+            if module is not None:
+                vars(module)["__tracebackhide__"] = not _SOURCES.exists()  # pytest looks among the globals of a frame
 
 
 def _partitions(topics: Any) -> dict[str, int]:
