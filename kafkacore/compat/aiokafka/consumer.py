@@ -25,6 +25,7 @@ from kafkacore.compat.aiokafka import errors
 from kafkacore.compat.aiokafka.abc import ConsumerRebalanceListener
 from kafkacore.compat.aiokafka.commits import checked_offsets
 from kafkacore.compat.aiokafka.common_settings import engine_settings
+from kafkacore.compat.aiokafka.connecting import connect
 from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
 from kafkacore.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafkacore.compat.aiokafka.listener import EngineListener
@@ -125,29 +126,8 @@ class AIOKafkaConsumer:
         """
         assert self._loop is asyncio.get_running_loop(), "the consumer belongs to another loop"
         assert not self._started, "Did you call `start` twice?"
-        driver, metadata = self._engine._client._driver, self._engine._client._metadata
-        driver.metadata.request_update()
-        failure: list[errors.KafkaConnectionError] = []
-
-        def connected(late: bool) -> bool:
-            found = errors.unreachable(metadata, self._engine.config, late)
-            if found is not None and not failure:
-                failure.append(found)
-            return bool(failure) or not metadata.snapshot.is_bootstrap
-
-        def connect() -> None:
-            with driver:
-                try:
-                    driver.run(lambda _: None, lambda: connected(False), int(self._timeout_s * 1000))
-                except ours.KafkaError:
-                    if metadata.fatal_error is None:
-                        raise
-                connected(True)
-
+        await connect(self._engine._calls, self._engine._client._driver, self._engine.config, self._timeout_s)
         with errors.translated():
-            await self._engine._calls.run(connect)
-            if failure:
-                raise failure[0]
             await self._assigned()
         self._started = True
 

@@ -8,14 +8,10 @@ Source: the names, numbers and bases of aiokafka.errors, aiokafka 0.14.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkacore import errors as ours
 from kafkacore.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kafkacore.config import ClientConfig
-    from kafkacore.metadata import Metadata
 
 
 class KafkaError(RuntimeError):
@@ -390,21 +386,3 @@ class translated:
     def __exit__(self, kind: Any, value: BaseException | None, traceback: Any) -> None:
         if isinstance(value, ours.KafkaError):
             raise of(value) from value
-
-
-def unreachable(metadata: Metadata, config: ClientConfig, late: bool) -> KafkaConnectionError | None:
-    """Why a client that starts cannot go on: each of bootstrap_servers has been tried, or a password is wrong.
-
-    Args:
-        metadata: of the client, without an answer yet.
-        config: of the client.
-        late: the time is over.
-    """
-    if not metadata.snapshot.is_bootstrap:
-        return None
-    if metadata._failures < len(config.bootstrap_servers) and metadata.fatal_error is None and not late:
-        return None
-    tried = "; ".join(map(str, metadata.attempts))
-    error = KafkaConnectionError(f"Unable to bootstrap from {', '.join(config.bootstrap_servers)}: {tried or 'no answer'}")
-    error.__cause__ = metadata.last_error
-    return error

@@ -23,6 +23,7 @@ from kafkacore.compat.aiokafka import errors
 from kafkacore.compat.aiokafka.batch import BatchBuilder
 from kafkacore.compat.aiokafka.commits import checked_offsets
 from kafkacore.compat.aiokafka.common_settings import COMMON, COMMON_DEFAULTS, engine_settings
+from kafkacore.compat.aiokafka.connecting import unreachable
 from kafkacore.compat.aiokafka.future import HeldRecord, Outcome, SentBatch, SentRecord, UnansweredRecord
 from kafkacore.compat.aiokafka.partitioner import DefaultPartitioner
 from kafkacore.compat.settings import Kind, Ours, Own
@@ -181,7 +182,7 @@ class AIOKafkaProducer(SendFace):
             woken = wake(changed := self._loop.create_future())
             metadata.watch(woken)
             try:
-                if (failure := errors.unreachable(metadata, engine.config, self._loop.time() >= end_s)) is not None:
+                if (failure := unreachable(metadata, engine.config, self._loop.time() >= end_s)) is not None:
                     raise failure
                 if metadata.snapshot.is_bootstrap:
                     await asyncio.wait((changed,), timeout=max(0.0, end_s - self._loop.time()))

@@ -1,0 +1,309 @@
+"""aiokafka's public names and kafkacore.compat.aiokafka's, compared by introspection."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkacore import errors as engine_errors
+from kafkacore.compat import aiokafka as shim
+from kafkacore.compat.aiokafka import errors, structs
+from kafkacore.compat.aiokafka.common_settings import COMMON, COMMON_DEFAULTS
+from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
+from kafkacore.compat.aiokafka.producer import PRODUCER_DEFAULTS, PRODUCER_SETTINGS
+from kafkacore.compat.settings import NoEffect, Ours, Own, Refused
+
+real = pytest.importorskip("aiokafka", minversion="0.14")
+ROOT = Path(__file__).parents[2]
+
+MODULES = (
+    "abc",
+    "admin",
+    "admin.client",
+    "admin.config_resource",
+    "admin.new_partitions",
+    "admin.new_topic",
+    "admin.records_to_delete",
+    "consumer",
+    "coordinator.assignors.range",
+    "coordinator.assignors.roundrobin",
+    "coordinator.assignors.sticky.sticky_assignor",
+    "errors",
+    "helpers",
+    "partitioner",
+    "producer",
+    "structs",
+)
+"""Modules that programs import from, and whose names are here."""
+INSIDES = "aiokafka's insides; the engine has its own"
+NOT_THERE = {
+    "client": INSIDES,
+    "cluster": INSIDES,
+    "codec": INSIDES,
+    "conn": INSIDES,
+    "util": INSIDES,
+    "protocol": INSIDES,
+    "record": INSIDES,
+    "consumer.consumer": "import AIOKafkaConsumer from `consumer`",
+    "consumer.fetcher": INSIDES,
+    "consumer.group_coordinator": INSIDES,
+    "consumer.subscription_state": INSIDES,
+    "producer.producer": "import AIOKafkaProducer from `producer`",
+    "producer.message_accumulator": INSIDES,
+    "producer.sender": INSIDES,
+    "producer.transaction_manager": INSIDES,
+    "coordinator": "names of assignors are in the modules below it",
+    "coordinator.assignors": "names of assignors are in the modules below it",
+    "coordinator.protocol": INSIDES,
+    "coordinator.assignors.abstract": "a program's own assignor derives from kafkacore.PartitionAssignor",
+    "coordinator.assignors.sticky": "the assignor's name is in `sticky_assignor`",
+    "coordinator.assignors.sticky.partition_movements": INSIDES,
+    "coordinator.assignors.sticky.sorted_set": INSIDES,
+}
+NOT_COVERED = {
+    "AIOKafkaClient": "aiokafka's network layer: the engine has its own, and hands none out",
+}
+NAMES_NOT_COVERED = {
+    "coordinator.assignors.sticky.sticky_assignor": {
+        "ConsumerGenerationPair",
+        "ConsumerSubscription",
+        "StickyAssignmentExecutor",
+        "StickyAssignorMemberMetadataV1",
+        "StickyAssignorUserDataV1",
+        "has_identical_list_elements",
+        "partitions_comparator_key",
+        "remove_if_present",
+        "subscriptions_comparator_key",
+    },
+    "structs": {"KT", "VT"},
+}
+"""By module: the sticky assignor's insides; type variables."""
+CLIENTS = {
+    "AIOKafkaProducer": (PRODUCER_SETTINGS, PRODUCER_DEFAULTS),
+    "AIOKafkaConsumer": (CONSUMER_SETTINGS, CONSUMER_DEFAULTS),
+    "AIOKafkaAdminClient": (COMMON, COMMON_DEFAULTS),
+}
+OTHER_DEFAULTS = {
+    "client_id": "names the program that runs",
+    "acks": "an object that stands for nothing given",
+    "partitioner": "an object of the package",
+    "partition_assignment_strategy": "classes of the package",
+}
+ASSIGNOR_NAMES = ("RangePartitionAssignor", "RoundRobinPartitionAssignor", "StickyPartitionAssignor")
+"""Here these are names for a setting, without methods."""
+
+
+def theirs(name: str) -> Any:
+    return importlib.import_module(f"aiokafka.{name}")
+
+
+def ours(name: str) -> Any:
+    return importlib.import_module(f"kafkacore.compat.aiokafka.{name}")
+
+
+def own_names(module: Any) -> list[str]:
+    """What a module defines or declares to export."""
+    found = [
+        each for each, value in vars(module).items() if not each.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+    return sorted({*found, *getattr(module, "__all__", ())})
+
+
+def every_class() -> list[tuple[str, str]]:
+    found = {}
+    for module in MODULES:
+        for name in own_names(theirs(module)):
+            value = getattr(theirs(module), name)
+            if inspect.isclass(value) and not issubclass(value, Exception) and name not in ASSIGNOR_NAMES:
+                if name in NAMES_NOT_COVERED.get(module, ()):
+                    continue
+                found.setdefault(name, module)
+    found["BatchBuilder"] = "batch"
+    found["TransactionContext"] = "producer"
+    return sorted(found.items())
+
+
+def real_class(name: str) -> Any:
+    if name == "BatchBuilder":
+        return theirs("producer.message_accumulator").BatchBuilder
+    if name == "TransactionContext":
+        return theirs("producer.producer").TransactionContext
+    return next(getattr(theirs(module), name) for module in MODULES if hasattr(theirs(module), name))
+
+
+def shape(fn: Any) -> list[tuple[str, Any, Any]]:
+    """Names, kinds and defaults of the parameters."""
+    parameters = inspect.signature(fn).parameters.values()
+    return [
+        (each.name, each.kind, "its own" if each.name in OTHER_DEFAULTS else repr(each.default))
+        for each in parameters
+        if each.name not in ("self", "cls")
+    ]
+
+
+def test_every_module_is_there_or_has_its_reason() -> None:
+    modules = {each.name.removeprefix("aiokafka.") for each in pkgutil.walk_packages(real.__path__, "aiokafka.")}
+    insides = tuple(f"{name}." for name in ("protocol", "record"))
+    assert {name for name in modules if not name.startswith(insides)} == {*MODULES, *NOT_THERE}
+    for name in MODULES:
+        ours(name)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_names_of_a_module_are_there(name: str) -> None:
+    absent = {each for each in own_names(theirs(name)) if not hasattr(ours(name), each)}
+    assert absent == NAMES_NOT_COVERED.get(name, set())
+
+
+def test_the_package_exports_what_aiokafka_does() -> None:
+    assert set(real.__all__) - set(shim.__all__) == set(NOT_COVERED)
+    assert [name for name in NOT_COVERED if not hasattr(real, name)] == []
+
+
+@pytest.mark.parametrize(("name", "module"), every_class(), ids=[name for name, _ in every_class()])
+def test_a_class_has_its_methods_and_signatures(name: str, module: str) -> None:
+    wanted, found = real_class(name), getattr(ours(module), name)
+    methods = [each for each in dir(wanted) if not each.startswith("_") and inspect.isroutine(getattr(wanted, each))]
+    methods = [each for each in methods if str(getattr(getattr(wanted, each), "__module__", "")).startswith("aiokafka")]
+    special = [each for each in ("__aenter__", "__aexit__", "__aiter__", "__anext__", "__call__") if hasattr(wanted, each)]
+    for method in [*methods, *special]:
+        theirs_, ours_ = getattr(wanted, method), getattr(found, method, None)
+        assert ours_ is not None, method
+        assert method in special or shape(theirs_) == shape(ours_), method
+        if inspect.iscoroutinefunction(theirs_):
+            assert inspect.iscoroutinefunction(ours_), method
+    properties = [each for each in dir(wanted) if not each.startswith("_") and isinstance(getattr(wanted, each), property)]
+    assert [each for each in properties if not hasattr(found, each) and each != "client"] == []
+    if name not in ("ConsumerRecord", "AbstractTokenProvider", "ConsumerRebalanceListener", "DefaultPartitioner"):
+        assert shape(wanted) == shape(found)
+
+
+def test_tuples_and_records_have_the_same_fields() -> None:
+    for name in structs.__all__:
+        wanted, found = getattr(theirs("structs"), name), getattr(structs, name)
+        if name == "ConsumerRecord":
+            assert [each.name for each in dataclasses.fields(wanted)] == [each.name for each in dataclasses.fields(found)]
+        else:
+            assert (found._fields, found._field_defaults) == (wanted._fields, wanted._field_defaults)
+
+
+def test_a_record_can_be_made_as_aiokafkas() -> None:
+    given = ("t", 1, 2, 3, 0, "key", {"a": 1}, None, 3, 8, (("h", b"1"),))
+    wanted, found = theirs("structs").ConsumerRecord(*given), structs.ConsumerRecord(*given)
+    assert dataclasses.astuple(found) == dataclasses.astuple(wanted)
+    assert repr(found) == repr(wanted)
+    assert dataclasses.replace(found, value=b"other").value == b"other"
+    assert isinstance(found, structs.ConsumerRecord)
+    assert structs.ConsumerRecord[str, bytes].__origin__ is structs.ConsumerRecord
+    match found:
+        case structs.ConsumerRecord(topic=topic, value=value):
+            assert (topic, value) == ("t", {"a": 1})
+
+
+def test_every_exception_is_there() -> None:
+    module = theirs("errors")
+    names = [name for name, each in vars(module).items() if inspect.isclass(each) and issubclass(each, Exception)]
+    assert len(names) > 90
+    for name in names:
+        wanted, found = getattr(module, name), getattr(errors, name)
+        assert [each.__name__ for each in wanted.__mro__] == [each.__name__ for each in found.__mro__], name
+        for attribute in ("errno", "message", "retriable", "invalid_metadata"):
+            assert getattr(wanted, attribute, None) == getattr(found, attribute, None), (name, attribute)
+        if getattr(wanted, "errno", None) is not None:
+            assert errors.for_code(found.errno).__name__ == module.for_code(found.errno).__name__
+            assert found.description
+    assert errors.for_code(999) is errors.UnknownError
+    assert issubclass(errors.coded(999), errors.UnknownError)
+    assert str(errors.coded(999)("x")) == "[Error 999] UnknownError: x"
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("RequestTimedOut", "KafkaTimeoutError"),
+        ("KafkaTimeoutError", "KafkaTimeoutError"),
+        ("BufferFullError", "KafkaTimeoutError"),
+        ("CommitFailed", "CommitFailedError"),
+        ("MaxPollExceeded", "CommitFailedError"),
+        ("DecompressedTooLarge", "RecordTooLargeError"),
+        ("SaslAuthentication", "AuthenticationFailedError"),
+        ("CorruptDataError", "CorruptRecordException"),
+        ("ConfigError", "KafkaConfigurationError"),
+        ("ClosedError", "IllegalStateError"),
+        ("UsageError", "IllegalArgumentError"),
+        ("DisconnectError", "KafkaConnectionError"),
+        ("NoOffsetForPartition", "NoOffsetForPartitionError"),
+        ("OffsetOutOfRange", "OffsetOutOfRangeError"),
+        ("RecordTooLarge", "MessageSizeTooLargeError"),
+        ("InvalidProducerEpoch", "ProducerFenced"),
+        ("ProducerFenced", "ProducerFenced"),
+        ("RebalanceInProgress", "RebalanceInProgressError"),
+        ("CoordinatorNotAvailable", "GroupCoordinatorNotAvailableError"),
+    ],
+)
+def test_an_error_of_the_engine_becomes_aiokafkas(engine: str, name: str) -> None:
+    assert type(errors.of(getattr(engine_errors, engine)("what happened"))).__name__ == name
+
+
+def test_every_error_of_the_engine_has_a_counterpart() -> None:
+    for cls in vars(engine_errors).values():
+        if inspect.isclass(cls) and issubclass(cls, engine_errors.KafkaError):
+            error = cls("what happened", topic="t")
+            found = errors.of(error)
+            assert isinstance(found, errors.KafkaError)
+            assert found.__cause__ is error
+            assert "what happened" in str(found) or isinstance(found, errors.OffsetOutOfRangeError)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_setting_is_in_the_table_with_its_default(client: str) -> None:
+    table, defaults = CLIENTS[client]
+    parameters = inspect.signature(real_class(client).__init__).parameters.values()
+    wanted = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    assert set(wanted) == set(table) == set(defaults)
+    assert {name for name in wanted if wanted[name] != defaults[name]} <= set(OTHER_DEFAULTS)
+    assert all(type(each) in (Ours, Own, NoEffect, Refused) for each in table.values())
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_refused_settings_and_those_without_effect_say_why(client: str, caplog: pytest.LogCaptureFixture) -> None:
+    import asyncio
+
+    async def made(**settings: Any) -> None:
+        found = getattr(shim, client, None) or ours("admin").AIOKafkaAdminClient
+        made = found(bootstrap_servers="127.0.0.1:1", **settings)
+        await (made.stop if hasattr(made, "stop") else made.close)()
+
+    for name, kind in CLIENTS[client][0].items():
+        if isinstance(kind, Refused):
+            with pytest.raises(ValueError, match=name) as caught:
+                asyncio.run(made(**{name: "other"}))
+            assert kind.why in str(caught.value)
+        elif isinstance(kind, NoEffect):
+            caplog.clear()
+            asyncio.run(made(**{name: 3}))
+            assert any(name in record.getMessage() and kind.why in record.getMessage() for record in caplog.records), name
+
+
+def test_the_page_about_moving_names_what_differs() -> None:
+    page = (ROOT / "docs" / "moving-from-aiokafka.md").read_text()
+    for table, _ in CLIENTS.values():
+        for name, kind in table.items():
+            assert isinstance(kind, Ours) or f"`{name}`" in page, name
+    for name in NOT_COVERED:
+        assert f"`{name}`" in page
+
+
+def test_no_client_is_made_outside_of_a_loop() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for client in (shim.AIOKafkaProducer, shim.AIOKafkaConsumer, ours("admin").AIOKafkaAdminClient):
+            with pytest.raises(RuntimeError, match="coroutine"):
+                client()
