@@ -17,11 +17,21 @@ from tests.interop.kafka_server import KafkaServer, why_unavailable
 pytest.importorskip("aiokafka", minversion="0.14")
 
 
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Without the lines about what the cases do wrong on purpose."""
+    loggers = [logging.getLogger(name) for name in ("aiokafka", "kafkacore.compat")]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL + 1)
+    yield
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
+
+
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where a cluster is."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)
-    logging.getLogger("kafkacore.compat").setLevel(logging.CRITICAL + 1)
     if request.param == "embedded":
         with EmbeddedCluster(config={"group_min_session_timeout_ms": 500, "auto_create_topics_enable": False}) as started:
             yield started.bootstrap_servers
