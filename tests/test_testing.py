@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from kafkacore import KafkaAdminClient, NewTopic, ProducerRecord, errors
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic, ProducerRecord, errors
 from kafkacore.admin import ConfigResource
 from kafkacore.broker.server import STOP_S_PER_PARTITION, Broker
 from kafkacore.config import BrokerConfig
@@ -248,6 +249,21 @@ def test_records_go_in_and_come_out_in_one_call():
         cluster.control("Fetch", lambda request: Drop)
         with pytest.raises(errors.KafkaTimeoutError, match=r"the end was not reached within 0\.2 s: partition "):
             cluster.records("t", timeout=0.2)
+
+
+def test_records_end_behind_the_marker_of_a_transaction():
+    with EmbeddedCluster(config={"transaction.state.log.num.partitions": 1}) as cluster:
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="x") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("t", "committed")
+            with pytest.raises(ZeroDivisionError), producer.transaction():
+                producer.send("t", "aborted").result(timeout=30)
+                1 / 0  # noqa: B018
+        began = time.monotonic()
+        assert [each.value for each in cluster.records("t", 60, isolation_level="read_committed")] == [b"committed"]
+        assert [each.value for each in cluster.records("t", 60)] == [b"committed", b"aborted"]
+        assert time.monotonic() - began < 30
 
 
 def test_records_of_a_cluster_that_asks_who_is_there():

@@ -13,6 +13,7 @@ from kafkacore.records import ConsumerRecord
 from kafkacore.types import ProducerRecord, RecordMetadata, TopicPartition
 
 TIMEOUT_S = 30
+_LOOK_S = 0.05
 
 
 def _record(topic: str, given: Any) -> ProducerRecord:
@@ -58,6 +59,7 @@ def records(client: dict[str, Any], topic: str, timeout: float, settings: dict[s
             if remaining_ms <= 0:
                 places = ", ".join(f"{each.partition} at {consumer.position(each)} of {ends[each]}" for each in behind)
                 raise KafkaTimeoutError(f"the end was not reached within {timeout:g} s: partition {places}", topic=topic)
-            for tp, polled in consumer.poll(timeout=remaining_ms / 1000).items():
+            # A position also moves over what holds no records, as the marker of a transaction, and poll does not end for that.
+            for tp, polled in consumer.poll(timeout=min(remaining_ms / 1000, _LOOK_S)).items():
                 found += [each for each in polled if each.offset < ends[tp]]  # what was written meanwhile is not asked for
     return sorted(found, key=lambda each: (each.partition, each.offset))
