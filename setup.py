@@ -46,4 +46,5 @@ setup(
             "binding": True,
         },
     ),
+    options={"build_ext": {"parallel": True}},  # the two at once
 )
