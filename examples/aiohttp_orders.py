@@ -65,7 +65,8 @@ def main() -> None:
     app[SEEN] = deque(maxlen=1000)
     app.cleanup_ctx.extend([producer, reader])
     app.add_routes([web.post("/orders", take), web.get("/orders", show)])
-    web.run_app(app, host="127.0.0.1", port=app[OPTIONS].port)
+    # aiohttp reads nothing more after the signal: what waits for the rest of its request would wait a minute.
+    web.run_app(app, host="127.0.0.1", port=app[OPTIONS].port, shutdown_timeout=5)
 
 
 if __name__ == "__main__":
