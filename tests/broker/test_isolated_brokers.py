@@ -318,7 +318,8 @@ def test_a_broker_that_starts_while_cut_off_comes_up_when_the_network_heals(clus
     # It is in bootstrap_servers and its port is open, but what it knows is of an earlier life: it serves nothing, as in Kafka.
     with Wire(servers_of(cluster, broker), timeout_s=PATIENCE_S) as wire:
         sent = wire.send(produce_request(batch(), acks=1), 9)
-        assert write(cluster, 5, first=5) == list(range(5, 10))
+        # A producer that begins with this broker turns to another one when its time is up.
+        assert write(cluster, 5, first=5, request_timeout_ms=1_000) == list(range(5, 10))
         cluster.network.heal()
         got, answer = wire.receive(type(produce_request(b"")), 9)
     assert (got, answer.responses[0].partition_responses[0].error_code) == (sent, Code.NOT_LEADER_OR_FOLLOWER)

@@ -755,7 +755,10 @@ def test_a_kafka_that_does_not_answer_is_said_before_spark_starts(
     assert Status.read(project.status, "flights").state == "failed"
 
 
-def test_a_kafka_that_wants_more_than_is_configured_is_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kafka_that_wants_more_than_is_configured_is_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "REACH_S", 2.0)
     with EmbeddedCluster(users={"alice": "secret"}) as cluster:
         running.reach_kafka({BOOTSTRAP: cluster.bootstrap_servers})
     assert "its listener may want SASL or TLS" in caplog.text and f"{PREFIX}kafka.security.protocol" in caplog.text
