@@ -15,9 +15,14 @@ from tests.interop.java_tools import JavaTools
 from tests.interop.kafka_server import KafkaServer, why_unavailable
 
 # Times that Kafka has no reason to keep short, and tests have; the second ones are limits and cycles that only Kafka has.
-SETTINGS = {"group_consumer_heartbeat_interval_ms": 200, "group_min_session_timeout_ms": 500}
+SETTINGS = {
+    "group_consumer_heartbeat_interval_ms": 200,
+    "group_consumer_session_timeout_ms": 10_000,
+    "group_min_session_timeout_ms": 500,
+}
 KAFKA_SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": 200,
+    "group_consumer_min_session_timeout_ms": 500,
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 200,
 }
 SERVED_NAMES = {APIS[key].name for key in SERVED}
