@@ -36,6 +36,8 @@ APART = (
     "three_brokers",
     "transactions_alike",
 )
+# Those that wait longest. They have a Kafka of their own, so that two workers can wait.
+PATIENT = ("exactly_once_copy", "group_positions", "groups_of_many_clients", "modern_members", "read_committed_members", "two_phase_commit")
 # Tests of tests/spark/live that start Sparks of their own. The longest: the killed driver, which starts nine.
 OWN_SPARK = ("killed", "deployments", "pipeline_example")
 
@@ -45,7 +47,7 @@ def unit_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     room, name = Path(file).parent.name, Path(file).stem.removeprefix("test_")
     if room == "interop":
-        return file if name in APART else "tests/interop"
+        return file if name in APART else "tests/interop, patient" if name in PATIENT else "tests/interop"
     if room == "live":
         return nodeid if name in OWN_SPARK else file if name == "pipeline_remote" else "tests/spark/live"
     return file
