@@ -35,6 +35,7 @@ from kafkacore.legacy.partitioner import default_partitioner
 from kafkacore.legacy.settings import EventHandlerConfig
 from kafkacore.legacy.statistics import Counts, ProducerStatistics
 from kafkacore.metadata import PartitionInfo
+from kafkacore.plurals import counted
 from kafkacore.types import TopicPartition
 
 log = logging.getLogger("kafkacore.legacy")
@@ -124,7 +125,8 @@ class DefaultEventHandler:
                 outstanding = self.dispatch(outstanding)
                 left -= 1
                 if outstanding and left and not any(cause.fatal for cause in self._causes.values()):
-                    log.info("backing off for %d ms; %d tries left for %d messages", config.retry_backoff_ms, left, len(outstanding))
+                    words = counted(left, "try", "tries"), counted(len(outstanding), "message")
+                    log.info("backing off for %d ms; %s left for %s", config.retry_backoff_ms, *words)
                     self._back_off({message.topic for message in outstanding})
                 elif outstanding:
                     break
@@ -132,7 +134,7 @@ class DefaultEventHandler:
                 self.counts.failed_sends.record(1, self._clock.now_ms())
                 tries = config.message_send_max_retries + 1 - left
                 raise errors.FailedToSendMessageError(
-                    f"{len(outstanding)} messages were not sent with {tries} {'try' if tries == 1 else 'tries'}",
+                    f"{counted(len(outstanding), 'message')} not sent with {counted(tries, 'try', 'tries')}",
                     failed=self._causes,
                     messages=[message.source for message in outstanding],
                     attempts=() if self._refresh_error is None else [self._refresh_error],

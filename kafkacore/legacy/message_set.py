@@ -18,6 +18,7 @@ import numpy as np
 
 from kafkacore import errors
 from kafkacore.compress import NAMES
+from kafkacore.plurals import counted
 from kafkacore.records import Batch, BatchBuilder, PartitionReader, read_batches
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -224,5 +225,5 @@ class ByteBufferMessageSet:
 
     def __repr__(self) -> str:
         if self._keys is not None:
-            return f"ByteBufferMessageSet({len(self._values)} messages, magic {self.magic}, {self.compression_codec})"
+            return f"ByteBufferMessageSet({counted(len(self._values), 'message')}, magic {self.magic}, {self.compression_codec})"
         return f"ByteBufferMessageSet({self.size_bytes} bytes)"

@@ -28,6 +28,7 @@ from kafkacore.legacy.messages import KeyedMessage
 from kafkacore.legacy.settings import AsyncProducerConfig, EventHandlerConfig
 from kafkacore.legacy.statistics import Counts, ProducerStatistics
 from kafkacore.net.at_exit import AtExit
+from kafkacore.plurals import counted
 
 log = logging.getLogger("kafkacore.legacy")
 
@@ -302,7 +303,7 @@ class AsyncProducer(_Producer):
             return  # in a callback: the thread ends after it
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise errors.KafkaTimeoutError(f"{len(self._queue)} messages are still queued after {timeout} s")
+            raise errors.KafkaTimeoutError(f"{counted(len(self._queue), 'message')} still queued after {timeout} s")
         _open_producers.discard(self)
         lost, self._lost_count = self._lost_count, 0
         if lost and self._callbacks is None:

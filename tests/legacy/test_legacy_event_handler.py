@@ -281,7 +281,7 @@ def test_each_retry_comes_after_the_back_off_and_a_refresh():
     assert [what for name, what in brokers.calls if name == "pause"] == [70, 70, 70]
     assert failed.value.failed == {Tp("t", 0): refused[Tp("t", 0)].error}
     assert failed.value.messages == (KeyedMessage("t", b"m"),)
-    assert str(failed.value).startswith("1 messages were not sent with 4 tries; t-0: NOT_ENOUGH_REPLICAS (19): too few")
+    assert str(failed.value).startswith("1 message not sent with 4 tries; t-0: NOT_ENOUGH_REPLICAS (19): too few")
 
 
 def test_without_retries_there_is_one_try():

@@ -196,7 +196,7 @@ def test_a_caller_that_waits_for_room_hears_of_the_close():
     caller = threading.Thread(target=send)
     caller.start()
     assert waits.wait(GUARD_S)
-    with pytest.raises(errors.KafkaTimeoutError, match="2 messages are still queued"):
+    with pytest.raises(errors.KafkaTimeoutError, match="2 messages still queued"):
         producer.close(timeout=0)
     caller.join(GUARD_S)
     assert len(raised) == 1
