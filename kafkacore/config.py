@@ -15,21 +15,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
 import re
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from kafkacore import config_listeners, config_security
 from kafkacore.config_names import hint
 from kafkacore.config_security import PASSWORD_MECHANISMS, WORDS, SecuritySettings
+from kafkacore.config_values import INT32_MAX, INT64_MAX, between, convert, one_of, string_list
 from kafkacore.errors import ConfigError
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC_COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -66,115 +62,10 @@ Partitioner = Callable[[str, Any, Any, Any], int]
 """`partitioner(topic, key, value, cluster) -> partition`: key and value as given to send, the cluster as a ClusterSnapshot."""
 
 
-class _Range(typing.NamedTuple):
-    low: int
-    high: int
-
-    def problem(self, value: Any) -> str | None:
-        if self.low <= value <= self.high:
-            return None
-        if self.high < INT32_MAX:
-            return f"must be between {self.low} and {self.high}"
-        return f"must be at least {self.low}" if value < self.low else f"must be at most {self.high}"
-
-
-class _OneOf(typing.NamedTuple):
-    choices: tuple[Any, ...]
-
-    def problem(self, value: Any) -> str | None:
-        return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
-
-
-def _between(default: Any, low: int, high: int = INT32_MAX) -> Any:
-    return dataclasses.field(default=default, metadata={"check": _Range(low, high)})
-
-
-def _one_of(default: Any, *choices: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"check": _OneOf(choices)})
-
-
 _DERIVED: Any = None
 """Default of a setting that follows from others; __post_init__ puts the value in its place."""
 
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
-
-_TRUE = frozenset({"true", "1", "yes", "on"})
-_FALSE = frozenset({"false", "0", "no", "off"})
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    """Turns a value into what the annotation asks for; raises ValueError naming what was expected."""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        failures = []
-        for option in options:
-            if option is not type(None):
-                try:
-                    return _convert(option, value)
-                except ValueError as failure:
-                    failures.append(str(failure))
-        raise ValueError(" or ".join(failures))
-    if hint is Any:
-        return value
-    if hint is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
-            return value.strip().lower() in _TRUE
-        raise ValueError("a truth value")
-    if hint is int:
-        if isinstance(value, bool):
-            raise ValueError("a whole number")
-        if isinstance(value, str):
-            try:
-                return int(value.strip())
-            except ValueError:
-                raise ValueError("a whole number") from None
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError("a whole number")
-        try:
-            return int(value) if isinstance(value, float) else value.__index__()
-        except (AttributeError, TypeError):
-            raise ValueError("a whole number") from None
-    if hint is float:
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (ValueError, TypeError, OverflowError):
-            number = math.nan
-        if math.isfinite(number):
-            return number
-        raise ValueError("a number")
-    if hint is str:
-        if isinstance(value, str):
-            return value
-        raise ValueError("a string")
-    if origin is tuple:
-        return _string_list(value)
-    if origin is Literal:
-        choices = typing.get_args(hint)
-        if value in choices:
-            return value
-        raise ValueError(f"one of {', '.join(map(repr, choices))}")
-    if origin is Callable:
-        if callable(value):
-            return value
-        raise ValueError("a callable")
-    if isinstance(hint, type) and isinstance(value, hint):
-        return value
-    raise ValueError(f"a {getattr(hint, '__name__', hint)}")
-
-
-def _string_list(value: Any) -> tuple[Any, ...]:
-    """A comma-separated string, or any sequence, as a tuple without empty entries."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
-        return tuple(value)
-    raise ValueError("a list, or a comma-separated string")
-
 
 def parse_address(text: str) -> tuple[str, int]:
     """Splits "host:port"; IPv6 hosts are bracketed, "[::1]:9092".
@@ -233,7 +124,7 @@ class _Config:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             try:
-                value = _convert(hints[field.name], value)
+                value = convert(hints[field.name], value)
             except ValueError as failure:
                 raise ConfigError(f"{field.name} must be {failure}" + (f", not {value!r}" if field.repr else "")) from None
             check = field.metadata.get("check")
@@ -339,19 +230,19 @@ class ClientConfig(SecuritySettings, _Config):
 
     bootstrap_servers: tuple[str, ...] = ()
     client_id: str = "kafkacore"
-    request_timeout_ms: int = _between(30_000, 1)
-    retry_backoff_ms: int = _between(100, 0)
-    retry_backoff_max_ms: int = _between(1_000, 0)
-    reconnect_backoff_ms: int = _between(50, 0)
-    reconnect_backoff_max_ms: int = _between(1_000, 0)
-    socket_connection_setup_timeout_ms: int = _between(10_000, 1)
-    socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
-    connections_max_idle_ms: int = _between(540_000, -1)
-    metadata_max_age_ms: int = _between(300_000, 0)
+    request_timeout_ms: int = between(30_000, 1)
+    retry_backoff_ms: int = between(100, 0)
+    retry_backoff_max_ms: int = between(1_000, 0)
+    reconnect_backoff_ms: int = between(50, 0)
+    reconnect_backoff_max_ms: int = between(1_000, 0)
+    socket_connection_setup_timeout_ms: int = between(10_000, 1)
+    socket_connection_setup_timeout_max_ms: int = between(30_000, 1)
+    connections_max_idle_ms: int = between(540_000, -1)
+    metadata_max_age_ms: int = between(300_000, 0)
     allow_auto_create_topics: bool = True
-    broker_version: str | None = _one_of(None, "0.8", "0.9", "0.10")
-    send_buffer_bytes: int = _between(-1, -1)
-    receive_buffer_bytes: int = _between(-1, -1)
+    broker_version: str | None = one_of(None, "0.8", "0.9", "0.10")
+    send_buffer_bytes: int = between(-1, -1)
+    receive_buffer_bytes: int = between(-1, -1)
 
     def __post_init__(self) -> None:
         for name in WORDS:  # in any case, as Java takes the first
@@ -426,30 +317,30 @@ class ProducerConfig(ClientConfig):
 
     acks: int = -1
     enable_idempotence: bool = _DERIVED
-    linger_ms: int = _between(5, 0)
-    batch_size: int = _between(16_384, 0)
-    send_many_batch_size: int = _between(1_048_576, 0)
-    buffer_memory: int = _between(33_554_432, 1, INT64_MAX)
-    max_block_ms: int = _between(60_000, 0, INT64_MAX)
-    max_request_size: int = _between(1_048_576, 0)
-    max_in_flight_requests_per_connection: int = _between(5, 1)
-    retries: int = _between(INT32_MAX, 0)
-    delivery_timeout_ms: int = _between(120_000, 0)
-    compression_type: str = _one_of("none", *COMPRESSION_TYPES)
-    compression_gzip_level: int | None = _between(None, 1, 9)
-    compression_lz4_level: int | None = _between(None, 1, 17)
-    compression_zstd_level: int | None = _between(None, -131_072, 22)
+    linger_ms: int = between(5, 0)
+    batch_size: int = between(16_384, 0)
+    send_many_batch_size: int = between(1_048_576, 0)
+    buffer_memory: int = between(33_554_432, 1, INT64_MAX)
+    max_block_ms: int = between(60_000, 0, INT64_MAX)
+    max_request_size: int = between(1_048_576, 0)
+    max_in_flight_requests_per_connection: int = between(5, 1)
+    retries: int = between(INT32_MAX, 0)
+    delivery_timeout_ms: int = between(120_000, 0)
+    compression_type: str = one_of("none", *COMPRESSION_TYPES)
+    compression_gzip_level: int | None = between(None, 1, 9)
+    compression_lz4_level: int | None = between(None, 1, 17)
+    compression_zstd_level: int | None = between(None, -131_072, 22)
     partitioner: PartitionerName | Partitioner = "murmur2"
     partitioner_ignore_keys: bool = False
     partitioner_rack_aware: bool = False
     client_rack: str = ""
     partitioner_adaptive_partitioning_enable: bool = True
-    partitioner_availability_timeout_ms: int = _between(0, 0)
+    partitioner_availability_timeout_ms: int = between(0, 0)
     key_serializer: Serializer | TopicSerializer | None = None
     value_serializer: Serializer | TopicSerializer | None = None
     interceptors: tuple[Any, ...] = ()
     transactional_id: str | None = None
-    transaction_timeout_ms: int = _between(60_000, 1)
+    transaction_timeout_ms: int = between(60_000, 1)
     transaction_two_phase_commit_enable: bool = False
 
     def __post_init__(self) -> None:
@@ -546,27 +437,27 @@ class ConsumerConfig(ClientConfig):
             this order; see `kafkacore.ConsumerInterceptor`.
     """
 
-    default_api_timeout_ms: int = _between(60_000, 0)
+    default_api_timeout_ms: int = between(60_000, 0)
     group_id: str | None = None
     group_instance_id: str | None = None
-    group_protocol: str = _one_of("classic", "classic", "consumer")
+    group_protocol: str = one_of("classic", "classic", "consumer")
     group_remote_assignor: str | None = None
     partition_assignment_strategy: tuple[Any, ...] = ("range", "cooperative-sticky")
-    session_timeout_ms: int = _between(45_000, 1)
-    heartbeat_interval_ms: int = _between(3_000, 1)
-    max_poll_interval_ms: int = _between(300_000, 1)
+    session_timeout_ms: int = between(45_000, 1)
+    heartbeat_interval_ms: int = between(3_000, 1)
+    max_poll_interval_ms: int = between(300_000, 1)
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = _between(5_000, 0)
+    auto_commit_interval_ms: int = between(5_000, 0)
     exclude_internal_topics: bool = True
-    fetch_min_bytes: int = _between(1, 0)
-    fetch_max_bytes: int = _between(52_428_800, 0)
-    fetch_max_wait_ms: int = _between(500, 0)
-    max_partition_fetch_bytes: int = _between(1_048_576, 0)
-    max_poll_records: int = _between(500, 1)
+    fetch_min_bytes: int = between(1, 0)
+    fetch_max_bytes: int = between(52_428_800, 0)
+    fetch_max_wait_ms: int = between(500, 0)
+    max_partition_fetch_bytes: int = between(1_048_576, 0)
+    max_poll_records: int = between(500, 1)
     auto_offset_reset: str = "latest"
-    isolation_level: str = _one_of("read_uncommitted", "read_uncommitted", "read_committed")
+    isolation_level: str = one_of("read_uncommitted", "read_uncommitted", "read_committed")
     check_crcs: bool = True
-    max_decompressed_bytes: int = _between(134_217_728, 1)
+    max_decompressed_bytes: int = between(134_217_728, 1)
     key_deserializer: Deserializer | TopicDeserializer | None = None
     value_deserializer: Deserializer | TopicDeserializer | None = None
     client_rack: str = ""
@@ -605,8 +496,8 @@ class AdminConfig(ClientConfig):
         retries: how often a call may be tried again, within default_api_timeout_ms.
     """
 
-    default_api_timeout_ms: int = _between(60_000, 0)
-    retries: int = _between(INT32_MAX, 0)
+    default_api_timeout_ms: int = between(60_000, 0)
+    retries: int = between(INT32_MAX, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -732,114 +623,114 @@ class BrokerConfig(_Config):
     """
 
     auto_create_topics_enable: bool = True
-    num_partitions: int = _between(1, 1)
-    default_replication_factor: int = _between(1, 1)
+    num_partitions: int = between(1, 1)
+    default_replication_factor: int = between(1, 1)
     delete_topic_enable: bool = True
-    message_max_bytes: int = _between(1_048_588, 0)
-    socket_request_max_bytes: int = _between(104_857_600, 1)
-    socket_send_buffer_bytes: int = _between(102_400, -1)
-    socket_receive_buffer_bytes: int = _between(102_400, -1)
-    connections_max_idle_ms: int = _between(600_000, -1)
-    max_connections: int = _between(INT32_MAX, 0)
-    max_connections_per_ip: int = _between(INT32_MAX, 0)
+    message_max_bytes: int = between(1_048_588, 0)
+    socket_request_max_bytes: int = between(104_857_600, 1)
+    socket_send_buffer_bytes: int = between(102_400, -1)
+    socket_receive_buffer_bytes: int = between(102_400, -1)
+    connections_max_idle_ms: int = between(600_000, -1)
+    max_connections: int = between(INT32_MAX, 0)
+    max_connections_per_ip: int = between(INT32_MAX, 0)
     max_connections_per_ip_overrides: str = ""
-    max_connection_creation_rate: int = _between(INT32_MAX, 1)
-    queued_max_request_bytes: int = _between(-1, -1, INT64_MAX)
-    fetch_max_bytes: int = _between(57_671_680, 1_024)
-    log_message_timestamp_type: str = _one_of("CreateTime", "CreateTime", "LogAppendTime")
-    log_message_timestamp_before_max_ms: int = _between(INT64_MAX, 0, INT64_MAX)
-    log_message_timestamp_after_max_ms: int = _between(3_600_000, 0, INT64_MAX)
-    log_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
-    log_retention_bytes: int = _between(-1, -1, INT64_MAX)
-    log_memory_max_bytes: int = _between(-1, -1, INT64_MAX)
-    log_segment_bytes: int = _between(1_073_741_824, 1_048_576)
-    log_cleanup_policy: str = _one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
-    log_cleaner_backoff_ms: int = _between(15_000, 0, INT64_MAX)
-    log_cleaner_dedupe_buffer_size: int = _between(134_217_728, 1, INT64_MAX)
-    log_cleaner_delete_retention_ms: int = _between(86_400_000, 0, INT64_MAX)
-    log_cleaner_min_cleanable_ratio: float = _between(0.5, 0, 1)
-    log_cleaner_min_compaction_lag_ms: int = _between(0, 0, INT64_MAX)
-    log_cleaner_max_compaction_lag_ms: int = _between(INT64_MAX, 1, INT64_MAX)
-    compression_type: str = _one_of("producer", *TOPIC_COMPRESSION_TYPES)
-    compression_gzip_level: int = _between(-1, -1, 9)
-    compression_lz4_level: int = _between(9, 1, 17)
-    compression_zstd_level: int = _between(3, -131_072, 22)
-    log_roll_ms: int = _between(604_800_000, 1, INT64_MAX)
-    log_roll_jitter_ms: int = _between(0, 0, INT64_MAX)
-    log_index_size_max_bytes: int = _between(10_485_760, 4)
-    log_index_interval_bytes: int = _between(4_096, 0)
-    log_flush_interval_messages: int = _between(INT64_MAX, 1, INT64_MAX)
-    log_flush_interval_ms: int = _between(INT64_MAX, 0, INT64_MAX)
-    log_segment_delete_delay_ms: int = _between(60_000, 0, INT64_MAX)
+    max_connection_creation_rate: int = between(INT32_MAX, 1)
+    queued_max_request_bytes: int = between(-1, -1, INT64_MAX)
+    fetch_max_bytes: int = between(57_671_680, 1_024)
+    log_message_timestamp_type: str = one_of("CreateTime", "CreateTime", "LogAppendTime")
+    log_message_timestamp_before_max_ms: int = between(INT64_MAX, 0, INT64_MAX)
+    log_message_timestamp_after_max_ms: int = between(3_600_000, 0, INT64_MAX)
+    log_retention_ms: int = between(604_800_000, -1, INT64_MAX)
+    log_retention_bytes: int = between(-1, -1, INT64_MAX)
+    log_memory_max_bytes: int = between(-1, -1, INT64_MAX)
+    log_segment_bytes: int = between(1_073_741_824, 1_048_576)
+    log_cleanup_policy: str = one_of("delete", "delete", "compact", "compact,delete", "delete,compact")
+    log_cleaner_backoff_ms: int = between(15_000, 0, INT64_MAX)
+    log_cleaner_dedupe_buffer_size: int = between(134_217_728, 1, INT64_MAX)
+    log_cleaner_delete_retention_ms: int = between(86_400_000, 0, INT64_MAX)
+    log_cleaner_min_cleanable_ratio: float = between(0.5, 0, 1)
+    log_cleaner_min_compaction_lag_ms: int = between(0, 0, INT64_MAX)
+    log_cleaner_max_compaction_lag_ms: int = between(INT64_MAX, 1, INT64_MAX)
+    compression_type: str = one_of("producer", *TOPIC_COMPRESSION_TYPES)
+    compression_gzip_level: int = between(-1, -1, 9)
+    compression_lz4_level: int = between(9, 1, 17)
+    compression_zstd_level: int = between(3, -131_072, 22)
+    log_roll_ms: int = between(604_800_000, 1, INT64_MAX)
+    log_roll_jitter_ms: int = between(0, 0, INT64_MAX)
+    log_index_size_max_bytes: int = between(10_485_760, 4)
+    log_index_interval_bytes: int = between(4_096, 0)
+    log_flush_interval_messages: int = between(INT64_MAX, 1, INT64_MAX)
+    log_flush_interval_ms: int = between(INT64_MAX, 0, INT64_MAX)
+    log_segment_delete_delay_ms: int = between(60_000, 0, INT64_MAX)
     log_preallocate: bool = False
-    log_flush_offset_checkpoint_interval_ms: int = _between(60_000, 0)
-    replica_high_watermark_checkpoint_interval_ms: int = _between(5_000, 1, INT64_MAX)
-    log_retention_check_interval_ms: int = _between(300_000, 1)
-    min_insync_replicas: int = _between(1, 1)
-    socket_connection_setup_timeout_ms: int = _between(10_000, 1)
-    socket_connection_setup_timeout_max_ms: int = _between(30_000, 1)
-    replica_lag_time_max_ms: int = _between(30_000, 1)
-    replica_fetch_wait_max_ms: int = _between(500, 1)
-    replica_fetch_min_bytes: int = _between(1, 1)
-    replica_fetch_max_bytes: int = _between(1_048_576, 0)
-    replica_fetch_response_max_bytes: int = _between(10_485_760, 0)
-    replica_fetch_backoff_ms: int = _between(1_000, 0)
-    replica_socket_timeout_ms: int = _between(30_000, 1)
-    replica_selector_class: str | None = _one_of(None, "org.apache.kafka.common.replica.RackAwareReplicaSelector")
-    max_incremental_fetch_session_cache_slots: int = _between(1_000, 0)
-    max_request_partition_size_limit: int = _between(2_000, 1)
-    producer_id_expiration_ms: int = _between(86_400_000, 1)
+    log_flush_offset_checkpoint_interval_ms: int = between(60_000, 0)
+    replica_high_watermark_checkpoint_interval_ms: int = between(5_000, 1, INT64_MAX)
+    log_retention_check_interval_ms: int = between(300_000, 1)
+    min_insync_replicas: int = between(1, 1)
+    socket_connection_setup_timeout_ms: int = between(10_000, 1)
+    socket_connection_setup_timeout_max_ms: int = between(30_000, 1)
+    replica_lag_time_max_ms: int = between(30_000, 1)
+    replica_fetch_wait_max_ms: int = between(500, 1)
+    replica_fetch_min_bytes: int = between(1, 1)
+    replica_fetch_max_bytes: int = between(1_048_576, 0)
+    replica_fetch_response_max_bytes: int = between(10_485_760, 0)
+    replica_fetch_backoff_ms: int = between(1_000, 0)
+    replica_socket_timeout_ms: int = between(30_000, 1)
+    replica_selector_class: str | None = one_of(None, "org.apache.kafka.common.replica.RackAwareReplicaSelector")
+    max_incremental_fetch_session_cache_slots: int = between(1_000, 0)
+    max_request_partition_size_limit: int = between(2_000, 1)
+    producer_id_expiration_ms: int = between(86_400_000, 1)
     broker_rack: str | None = None
-    offsets_topic_num_partitions: int = _between(50, 1)
-    offsets_topic_replication_factor: int = _between(3, 1)
-    offsets_topic_segment_bytes: int = _between(104_857_600, 1_048_576)
-    offsets_commit_timeout_ms: int = _between(5_000, 1)
-    offset_metadata_max_bytes: int = _between(4_096, 0)
-    offsets_retention_minutes: int = _between(10_080, 1)
-    offsets_retention_check_interval_ms: int = _between(600_000, 1)
-    group_min_session_timeout_ms: int = _between(6_000, 1)
-    group_max_session_timeout_ms: int = _between(1_800_000, 1)
-    group_initial_rebalance_delay_ms: int = _between(0, 0)
-    group_max_size: int = _between(INT32_MAX, 1)
-    group_consumer_session_timeout_ms: int = _between(45_000, 1)
-    group_consumer_heartbeat_interval_ms: int = _between(5_000, 1)
-    group_consumer_max_size: int = _between(INT32_MAX, 1)
-    group_consumer_assignment_interval_ms: int = _between(0, 0)
-    group_consumer_migration_policy: str = _one_of("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
-    group_consumer_regex_refresh_interval_ms: int = _between(600_000, 10_000)
-    transaction_state_log_num_partitions: int = _between(50, 1)
-    transaction_state_log_replication_factor: int = _between(3, 1)
-    transaction_state_log_min_isr: int = _between(2, 1)
-    transaction_state_log_segment_bytes: int = _between(104_857_600, 1_048_576)
-    request_timeout_ms: int = _between(30_000, 1)
-    transaction_max_timeout_ms: int = _between(900_000, 1)
-    transactional_id_expiration_ms: int = _between(604_800_000, 1)
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = _between(3_600_000, 1)
+    offsets_topic_num_partitions: int = between(50, 1)
+    offsets_topic_replication_factor: int = between(3, 1)
+    offsets_topic_segment_bytes: int = between(104_857_600, 1_048_576)
+    offsets_commit_timeout_ms: int = between(5_000, 1)
+    offset_metadata_max_bytes: int = between(4_096, 0)
+    offsets_retention_minutes: int = between(10_080, 1)
+    offsets_retention_check_interval_ms: int = between(600_000, 1)
+    group_min_session_timeout_ms: int = between(6_000, 1)
+    group_max_session_timeout_ms: int = between(1_800_000, 1)
+    group_initial_rebalance_delay_ms: int = between(0, 0)
+    group_max_size: int = between(INT32_MAX, 1)
+    group_consumer_session_timeout_ms: int = between(45_000, 1)
+    group_consumer_heartbeat_interval_ms: int = between(5_000, 1)
+    group_consumer_max_size: int = between(INT32_MAX, 1)
+    group_consumer_assignment_interval_ms: int = between(0, 0)
+    group_consumer_migration_policy: str = one_of("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")
+    group_consumer_regex_refresh_interval_ms: int = between(600_000, 10_000)
+    transaction_state_log_num_partitions: int = between(50, 1)
+    transaction_state_log_replication_factor: int = between(3, 1)
+    transaction_state_log_min_isr: int = between(2, 1)
+    transaction_state_log_segment_bytes: int = between(104_857_600, 1_048_576)
+    request_timeout_ms: int = between(30_000, 1)
+    transaction_max_timeout_ms: int = between(900_000, 1)
+    transactional_id_expiration_ms: int = between(604_800_000, 1)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = between(3_600_000, 1)
     transaction_partition_verification_enable: bool = True
-    add_partitions_to_txn_retry_backoff_ms: int = _between(20, 1)
-    add_partitions_to_txn_retry_backoff_max_ms: int = _between(100, 0)
-    metadata_log_max_record_bytes_between_snapshots: int = _between(20_971_520, 1, INT64_MAX)
-    metadata_log_max_snapshot_interval_ms: int = _between(3_600_000, 0, INT64_MAX)
-    metadata_log_segment_bytes: int = _between(1_073_741_824, 8_388_608)
-    metadata_log_segment_ms: int = _between(604_800_000, 1, INT64_MAX)
-    metadata_max_retention_bytes: int = _between(104_857_600, -1, INT64_MAX)
-    metadata_max_retention_ms: int = _between(604_800_000, -1, INT64_MAX)
-    broker_heartbeat_interval_ms: int = _between(2_000, 1)
-    broker_session_timeout_ms: int = _between(9_000, 1)
-    security_inter_broker_protocol: str = _one_of("PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT")
+    add_partitions_to_txn_retry_backoff_ms: int = between(20, 1)
+    add_partitions_to_txn_retry_backoff_max_ms: int = between(100, 0)
+    metadata_log_max_record_bytes_between_snapshots: int = between(20_971_520, 1, INT64_MAX)
+    metadata_log_max_snapshot_interval_ms: int = between(3_600_000, 0, INT64_MAX)
+    metadata_log_segment_bytes: int = between(1_073_741_824, 8_388_608)
+    metadata_log_segment_ms: int = between(604_800_000, 1, INT64_MAX)
+    metadata_max_retention_bytes: int = between(104_857_600, -1, INT64_MAX)
+    metadata_max_retention_ms: int = between(604_800_000, -1, INT64_MAX)
+    broker_heartbeat_interval_ms: int = between(2_000, 1)
+    broker_session_timeout_ms: int = between(9_000, 1)
+    security_inter_broker_protocol: str = one_of("PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT")
     listeners: tuple[str, ...] | None = None
     advertised_listeners: tuple[str, ...] | None = None
     listener_security_protocol_map: tuple[str, ...] | None = None
     inter_broker_listener_name: str | None = None
     sasl_enabled_mechanisms: tuple[str, ...] | None = None
     sasl_jaas_config: str | None = dataclasses.field(default=None, repr=False)
-    connections_max_reauth_ms: int = _between(0, 0, INT64_MAX)
-    sasl_server_max_receive_size: int = _between(524_288, 0)
-    connection_failed_authentication_delay_ms: int = _between(100, 0)
+    connections_max_reauth_ms: int = between(0, 0, INT64_MAX)
+    sasl_server_max_receive_size: int = between(524_288, 0)
+    connection_failed_authentication_delay_ms: int = between(100, 0)
     unclean_leader_election_enable: bool = False
-    unclean_leader_election_interval_ms: int = _between(300_000, 1, INT64_MAX)
+    unclean_leader_election_interval_ms: int = between(300_000, 1, INT64_MAX)
     auto_leader_rebalance_enable: bool = True
-    leader_imbalance_check_interval_seconds: int = _between(300, 1, INT64_MAX)
+    leader_imbalance_check_interval_seconds: int = between(300, 1, INT64_MAX)
 
     def _check(self) -> None:
         super()._check()
@@ -863,7 +754,7 @@ class BrokerConfig(_Config):
     def connection_overrides(self) -> dict[str, int]:
         """max_connections_per_ip_overrides, as host -> limit."""
         found: dict[str, int] = {}
-        for entry in _string_list(self.max_connections_per_ip_overrides):
+        for entry in string_list(self.max_connections_per_ip_overrides):
             host, colon, limit = entry.rpartition(":")
             if not colon or not host or not limit.strip().isdecimal():
                 raise ConfigError(f"max_connections_per_ip_overrides: {entry!r} is not of the form host:limit")

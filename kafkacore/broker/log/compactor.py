@@ -27,7 +27,8 @@ from kafkacore.broker.log.segment import MemorySegment, Segment
 from kafkacore.broker.producers import AbortedTxn
 from kafkacore.broker.worker import Worker
 from kafkacore.clock import Clock
-from kafkacore.config import INT64_MAX, BrokerConfig
+from kafkacore.config import BrokerConfig
+from kafkacore.config_values import INT64_MAX
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from kafkacore.broker.log import checkpoints, recovery
 from kafkacore.broker.log.disk import SNAPSHOT_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, DiskSegment, file_name, sync_file, write_whole
 from kafkacore.broker.log.log import Log, LogSettings, Storage
 from kafkacore.broker.log.segment import Segment
-from kafkacore.config import INT64_MAX
+from kafkacore.config_values import INT64_MAX
 
 logger = logging.getLogger(__name__)
 

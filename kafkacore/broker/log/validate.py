@@ -10,7 +10,7 @@ from kafkacore import compress, errors, records
 from kafkacore._codec import read_plain_batch
 from kafkacore.broker.log.headers import HEADER_BYTES, MAGIC_AT, NO_TIMESTAMP
 from kafkacore.broker.log.rewrite import in_codec
-from kafkacore.config import INT64_MAX
+from kafkacore.config_values import INT64_MAX
 from kafkacore.records import Batch
 
 _BATCH_MAGIC = 2

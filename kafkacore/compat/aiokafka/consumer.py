@@ -32,7 +32,8 @@ from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.compat.aiokafka.reading import Readers
 from kafkacore.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition, WholeRecord, size_of
 from kafkacore.compat.forms import INTERNAL_TOPICS, at_beginning
-from kafkacore.config import INT32_MAX, ConsumerConfig
+from kafkacore.config import ConsumerConfig
+from kafkacore.config_values import INT32_MAX
 from kafkacore.consumer.subscription import FetchState, Mode
 
 log = logging.getLogger("kafkacore.compat")

@@ -24,7 +24,7 @@ from kafkacore.compat.kafka.future import Future, HeldRecord, QueuedRecord
 from kafkacore.compat.kafka.partitioner import Cluster, DefaultPartitioner
 from kafkacore.compat.kafka.structs import OffsetAndMetadata
 from kafkacore.compat.settings import Kind, Ours, Own
-from kafkacore.config import INT32_MAX
+from kafkacore.config_values import INT32_MAX
 from kafkacore.producer import KafkaProducer as Engine
 from kafkacore.types import TopicPartition
 

@@ -1,0 +1,118 @@
+"""Values of settings: what an annotation makes of a value, and the constraints in a field's metadata. The settings are in config.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class Range(typing.NamedTuple):
+    low: int
+    high: int
+
+    def problem(self, value: Any) -> str | None:
+        if self.low <= value <= self.high:
+            return None
+        if self.high < INT32_MAX:
+            return f"must be between {self.low} and {self.high}"
+        return f"must be at least {self.low}" if value < self.low else f"must be at most {self.high}"
+
+
+class OneOf(typing.NamedTuple):
+    choices: tuple[Any, ...]
+
+    def problem(self, value: Any) -> str | None:
+        return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
+
+
+def between(default: Any, low: int, high: int = INT32_MAX) -> Any:
+    return dataclasses.field(default=default, metadata={"check": Range(low, high)})
+
+
+def one_of(default: Any, *choices: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"check": OneOf(choices)})
+
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def convert(hint: Any, value: Any) -> Any:
+    """Turns a value into what the annotation asks for; raises ValueError naming what was expected."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        failures = []
+        for option in options:
+            if option is not type(None):
+                try:
+                    return convert(option, value)
+                except ValueError as failure:
+                    failures.append(str(failure))
+        raise ValueError(" or ".join(failures))
+    if hint is Any:
+        return value
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
+            return value.strip().lower() in _TRUE
+        raise ValueError("a truth value")
+    if hint is int:
+        if isinstance(value, bool):
+            raise ValueError("a whole number")
+        if isinstance(value, str):
+            try:
+                return int(value.strip())
+            except ValueError:
+                raise ValueError("a whole number") from None
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError("a whole number")
+        try:
+            return int(value) if isinstance(value, float) else value.__index__()
+        except (AttributeError, TypeError):
+            raise ValueError("a whole number") from None
+    if hint is float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (ValueError, TypeError, OverflowError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        raise ValueError("a number")
+    if hint is str:
+        if isinstance(value, str):
+            return value
+        raise ValueError("a string")
+    if origin is tuple:
+        return string_list(value)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value in choices:
+            return value
+        raise ValueError(f"one of {', '.join(map(repr, choices))}")
+    if origin is Callable:
+        if callable(value):
+            return value
+        raise ValueError("a callable")
+    if isinstance(hint, type) and isinstance(value, hint):
+        return value
+    raise ValueError(f"a {getattr(hint, '__name__', hint)}")
+
+
+def string_list(value: Any) -> tuple[Any, ...]:
+    """A comma-separated string, or any sequence, as a tuple without empty entries."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return tuple(value)
+    raise ValueError("a list, or a comma-separated string")
