@@ -193,12 +193,15 @@ NEED_BROKERS = {
 
 def test_what_needs_brokers_says_that_there_are_none_yet_or_no_more():
     cluster = EmbeddedCluster()
+    assert repr(cluster) == "<EmbeddedCluster, 1 broker: not started>"
     for act in NEED_BROKERS.values():
         with pytest.raises(IllegalStateError, match=r"^not started: use with, or start\(\)$"):
             act(cluster)
     with cluster:
         cluster.create_topic("t")
         assert (cluster.topics(), cluster.leader("t", 0)) == ({"t": 1}, 1)
+        assert repr(cluster) == f"<EmbeddedCluster, 1 broker: {cluster.bootstrap_servers}>"
+    assert repr(cluster) == "<EmbeddedCluster, 1 broker: closed>"
     for act in NEED_BROKERS.values():
         with pytest.raises(IllegalStateError, match=r"^closed: "):
             act(cluster)

@@ -171,6 +171,9 @@ class EmbeddedCluster:
     async def __aenter__(self) -> Self:
         return await self.start()
 
+    def __repr__(self) -> str:
+        return f"<aio {repr(self._sync)[1:]}"
+
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 

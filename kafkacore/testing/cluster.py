@@ -22,6 +22,7 @@ from kafkacore.config_listeners import LOOPBACK, Listener, inter_broker, is_ever
 from kafkacore.config_security import sasl_listener
 from kafkacore.config_text import SettingValue, setting_texts
 from kafkacore.errors import Code, ConfigError, IllegalStateError, UsageError, raise_for
+from kafkacore.plurals import counted
 from kafkacore.protocol import (
     APIS,
     AlterPartitionReassignmentsRequest,
@@ -327,6 +328,10 @@ class EmbeddedCluster:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        where = self.bootstrap_servers if self._life is _STARTED else self._life.partition(":")[0]
+        return f"<EmbeddedCluster, {counted(len(self._brokers), 'broker')}: {where}>"
 
     @property
     def bootstrap_servers(self) -> str:
