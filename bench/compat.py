@@ -1,15 +1,16 @@
 """What the faces of kafkacore.compat cost beside the engine they use, and beside the client whose names they have.
 
-    python bench/compat.py [--json] [--rounds N] [--records N] [--quick]
+    python bench/compat.py [--json] [--rounds N] [--records N] [--face NAME] [--quick]
 
-Records of 100 B to and from the null broker (nullbroker.c), with kafka-python's defaults on all sides. Every case runs in a process of its
-own and the cases take turns; CPU is user and system time of the whole process. Goal: the median of the rounds' ratios of face and engine is
-at most 1.15. --quick does little, once: it shows that the bench runs, its figures mean nothing.
+Records of 100 B to and from the null broker (nullbroker.c), with the other client's defaults on all sides. Every case runs in a process
+of its own and the cases take turns; CPU is user and system time of the whole process. Goal: the median of the rounds' ratios of face
+and engine is at most 1.15. --quick does little, once: it shows that the bench runs, its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib
 import json
 import os
@@ -17,8 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from harness import Table, Timing, Verdict, add_arguments, report
 from nullbroker import NullBroker
@@ -26,9 +27,17 @@ from nullbroker import NullBroker
 TOPIC, PARTITIONS, RECORD_BYTES, WARM_UP = "bench", 4, 100, 20_000
 LIMIT = 1.15
 ENGINE, FACE, RIVAL = "kafkacore", "compat.kafka", "kafka-python"
-PACKAGES = {ENGINE: "kafkacore", FACE: "kafkacore.compat.kafka", RIVAL: "kafka"}
-SHARES = {ENGINE: 1.0, FACE: 1.0, RIVAL: 0.05}
-"""Of --records that a case handles, so that the slow one does not take all the time."""
+AIO_ENGINE, AIO_FACE, AIO_RIVAL = "kafkacore.aio", "compat.aiokafka", "aiokafka"
+PACKAGES = {
+    ENGINE: "kafkacore",
+    FACE: "kafkacore.compat.kafka",
+    RIVAL: "kafka",
+    AIO_ENGINE: "kafkacore.aio",
+    AIO_FACE: "kafkacore.compat.aiokafka",
+    AIO_RIVAL: "aiokafka",
+}
+SHARES = {RIVAL: 0.05, AIO_RIVAL: 0.05}
+"""Of --records that a case handles, so that the slow ones do not take all the time."""
 
 
 def measured(run: Callable[[int], int], count: int) -> float:
@@ -107,6 +116,105 @@ def loop(consumer: Any) -> list[Any]:
     return [range(count)]
 
 
+# ---- in an event loop -----------------------------------------------------------------------------------------------------------------
+
+
+def in_loop(start: Callable[[], Awaitable[Callable[[int], Awaitable[int]]]]) -> Callable[[int], int]:
+    """A case that runs in one loop."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    call = loop.run_until_complete(start())  # type: ignore[arg-type]
+    return lambda count: loop.run_until_complete(call(count))  # type: ignore[arg-type,return-value]
+
+
+def aio_producing(name: str, servers: str, call: Callable[[Any, list[bytes]], Awaitable[None]]) -> Callable[[int], int]:
+    values = [(b"%012d" % i).ljust(RECORD_BYTES, b"x") for i in range(100_000)]
+
+    async def start() -> Callable[[int], Awaitable[int]]:
+        package = importlib.import_module(PACKAGES[name])
+        if name == AIO_ENGINE:  # with aiokafka's defaults
+            settings = {"acks": 1, "enable_idempotence": False, "max_in_flight_requests_per_connection": 1, "linger_ms": 0}
+            producer = package.KafkaProducer(bootstrap_servers=servers, **settings)
+        else:
+            producer = package.AIOKafkaProducer(bootstrap_servers=servers)
+            await producer.start()
+
+        async def run(count: int) -> int:
+            for first in range(0, count, 1_000):
+                await call(producer, values[first % len(values) : first % len(values) + 1_000])
+            await producer.flush()
+            return -(-count // 1_000) * 1_000
+
+        return run
+
+    return in_loop(start)
+
+
+async def aio_send_values(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        await producer.send(TOPIC, value)
+
+
+async def aio_send_keyed(producer: Any, values: list[bytes]) -> None:
+    for value in values:
+        await producer.send(TOPIC, value, key=value)
+
+
+async def aio_send_and_look(producer: Any, values: list[bytes]) -> None:
+    futures = [await producer.send(TOPIC, value) for value in values]
+    await futures[-1]
+
+
+def aio_consuming(name: str, servers: str, chunk: Callable[[Any], Awaitable[int]]) -> Callable[[int], int]:
+    async def start() -> Callable[[int], Awaitable[int]]:
+        package = importlib.import_module(PACKAGES[name])
+        if name == AIO_ENGINE:
+            consumer = package.KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+        else:
+            consumer = package.AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+            await consumer.start()
+        consumer.assign([importlib.import_module("kafkacore").TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+        if name == AIO_RIVAL:
+            consumer.unsubscribe()
+            consumer.assign([package.TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+
+        async def run(count: int) -> int:
+            got = 0
+            while got < count:
+                got += await chunk(consumer)
+            return got
+
+        return run
+
+    return in_loop(start)
+
+
+async def aio_poll(consumer: Any) -> int:
+    found = await (consumer.getmany(timeout_ms=1_000) if hasattr(consumer, "getmany") else consumer.poll(1, 5_000))
+    for records in found.values():
+        for record in records:
+            record.value  # noqa: B018
+    return sum(map(len, found.values()))
+
+
+async def aio_loop(consumer: Any) -> int:
+    count = 0
+    async for record in consumer:
+        record.value  # noqa: B018
+        count += 1
+        if count == 10_000:
+            break
+    return count
+
+
+async def aio_getone(consumer: Any) -> int:
+    if not hasattr(consumer, "getone"):
+        return await aio_loop(consumer)
+    for _ in range(10_000):
+        (await consumer.getone()).value  # noqa: B018
+    return 10_000
+
+
 WORK: dict[str, Callable[[str, str], Callable[[int], int]]] = {
     "send(topic, value)": lambda name, servers: producing(importlib.import_module(PACKAGES[name]), servers, send_values),
     "send(topic, value, key)": lambda name, servers: producing(importlib.import_module(PACKAGES[name]), servers, send_keyed),
@@ -114,6 +222,31 @@ WORK: dict[str, Callable[[str, str], Callable[[int], int]]] = {
     "poll()": lambda name, servers: consuming(importlib.import_module(PACKAGES[name]), servers, poll_seconds if name == ENGINE else poll),
     "for record in consumer": lambda name, servers: consuming(importlib.import_module(PACKAGES[name]), servers, loop),
 }
+AIO_WORK: dict[str, Callable[[str, str], Callable[[int], int]]] = {
+    "await send(topic, value)": lambda name, servers: aio_producing(name, servers, aio_send_values),
+    "await send(topic, value, key)": lambda name, servers: aio_producing(name, servers, aio_send_keyed),
+    "await send, every 1000th awaited": lambda name, servers: aio_producing(name, servers, aio_send_and_look),
+    "await getmany()": lambda name, servers: aio_consuming(name, servers, aio_poll),
+    "async for record in consumer": lambda name, servers: aio_consuming(name, servers, aio_loop),
+    "await getone()": lambda name, servers: aio_consuming(name, servers, aio_getone),
+}
+"""The engine has no getone(): its `async for` stands beside it."""
+
+
+class Face(NamedTuple):
+    """A face, the engine below it, and the client whose names it has."""
+
+    title: str
+    engine: str
+    face: str
+    rival: str
+    work: dict[str, Callable[[str, str], Callable[[int], int]]]
+
+
+FACES = (
+    Face("kafka-python's names over the engine, CPU", ENGINE, FACE, RIVAL, WORK),
+    Face("aiokafka's names over the engine, CPU", AIO_ENGINE, AIO_FACE, AIO_RIVAL, AIO_WORK),
+)
 
 
 def run_case(work: str, name: str, servers: str, count: int) -> float:
@@ -133,29 +266,40 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     add_arguments(parser, rounds=7)
-    parser.add_argument("--records", type=int, default=1_000_000, help="that a case handles (default 1,000,000; kafka-python a 20th)")
+    parser.add_argument("--records", type=int, default=1_000_000, help="that a case handles (default 1,000,000; the other clients a 20th)")
+    parser.add_argument("--face", default="", help="only the face whose name has this in it")
     parser.add_argument("--quick", action="store_true", help="little, once")
     options = parser.parse_args()
     rounds, records = (1, 20_000) if options.quick else (options.rounds, options.records)
     builder = BatchBuilder(max_bytes=16_384)
     while builder.append(b"x" * RECORD_BYTES, timestamp_ms=1_700_000_000_000):
         pass
-    table = Table("kafka-python's names over the engine, CPU", "ns per record")
+    tables = []
     with NullBroker(PARTITIONS, {TOPIC: bytes(builder.build())}) as broker:
-        for work in WORK:
-            times: dict[str, list[float]] = {name: [] for name in PACKAGES}
-            for nth in range(rounds):
-                for name in list(PACKAGES) if nth % 2 else reversed(PACKAGES):
-                    times[name].append(run_case(work, name, broker.address, max(1_000, int(records * SHARES[name]))))
-            table.add(work, {name: Timing(statistics.median(found), min(found)) for name, found in times.items()})
-            ratio = statistics.median(face / engine for face, engine in zip(times[FACE], times[ENGINE], strict=True))
-            table.goals[work] = {FACE: Verdict(f"{ratio:.2f}, at most {LIMIT}", ratio <= LIMIT)}
-    report([table], as_json=options.json)
+        for face in FACES:
+            if options.face in face.face:
+                tables.append(measure(face, broker.address, rounds, records))
+    report(tables, as_json=options.json)
+
+
+def measure(face: Face, servers: str, rounds: int, records: int) -> Table:
+    """One face beside its engine and its rival."""
+    table = Table(face.title, "ns per record")
+    names = (face.engine, face.face, face.rival)
+    for work in face.work:
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for nth in range(rounds):
+            for name in names if nth % 2 else reversed(names):
+                times[name].append(run_case(work, name, servers, max(1_000, int(records * SHARES.get(name, 1.0)))))
+        table.add(work, {name: Timing(statistics.median(found), min(found)) for name, found in times.items()})
+        ratio = statistics.median(its / engines for its, engines in zip(times[face.face], times[face.engine], strict=True))
+        table.goals[work] = {face.face: Verdict(f"{ratio:.2f}, at most {LIMIT}", ratio <= LIMIT)}
+    return table
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         case_work, case_name, case_servers, case_count = sys.argv[2:6]
-        print(json.dumps(measured(WORK[case_work](case_name, case_servers), int(case_count))), flush=True)
+        print(json.dumps(measured((WORK | AIO_WORK)[case_work](case_name, case_servers), int(case_count))), flush=True)
     else:
         main()

@@ -26,14 +26,13 @@ from kafkacore.compat.aiokafka.abc import ConsumerRebalanceListener
 from kafkacore.compat.aiokafka.commits import checked_offsets
 from kafkacore.compat.aiokafka.common_settings import engine_settings
 from kafkacore.compat.aiokafka.connecting import connect
-from kafkacore.compat.aiokafka.consumer_settings import CONSUMER_DEFAULTS, CONSUMER_SETTINGS
+from kafkacore.compat.aiokafka.consumer_settings import CALL_RECORDS, CONSUMER_DEFAULTS, CONSUMER_SETTINGS
 from kafkacore.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.compat.aiokafka.reading import Readers
 from kafkacore.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition, WholeRecord, size_of
 from kafkacore.compat.forms import INTERNAL_TOPICS, at_beginning
 from kafkacore.config import ConsumerConfig
-from kafkacore.config_values import INT32_MAX
 from kafkacore.consumer.subscription import FetchState, Mode
 
 log = logging.getLogger("kafkacore.compat")
@@ -100,13 +99,16 @@ class AIOKafkaConsumer:
             raise ValueError("`max_poll_records` should be positive Integer")
         self._loop, settings = engine_settings(CONSUMER_SETTINGS, CONSUMER_DEFAULTS, given, ConsumerConfig)
         self._engine = Engine(**settings)
-        self._readers = Readers(self._engine)
+        self._readers = Readers(self._engine, self._loop)
         self._group_id = group_id
-        self._most = max_poll_records or INT32_MAX
+        self._most = max_poll_records or CALL_RECORDS
         self._timeout_s = request_timeout_ms / 1000
         self._key_of, self._value_of = key_deserializer, value_deserializer
         self._deserializes = key_deserializer is not None or value_deserializer is not None
-        self._chunk: Iterator[Any] = iter(())
+        self._chunk: Any = iter(())  # over a list of the engine's
+        self._seen_left = -1
+        self._look_at: asyncio.TimerHandle | None = None
+        self._look_s = min(heartbeat_interval_ms, max_poll_interval_ms / 3) / 1000
         self._last_polls_ms: dict[TopicPartition, int] = {}
         self._listener: EngineListener | None = None
         self._leaving: list[Callable[[], None]] | None = None  # what to do once the group has been left
@@ -156,6 +158,8 @@ class AIOKafkaConsumer:
         if self._listener is not None:
             self._listener.silent = True
             await self._listener.ended()
+        if self._look_at is not None:
+            self._look_at.cancel()
         with errors.translated():
             await self._engine.close()
 
@@ -317,15 +321,46 @@ class AIOKafkaConsumer:
                 self._chunk_of(records)
                 return self._deserialized(records[0]) if self._deserializes else records[0]
             while True:
-                self._chunk = await self._readers.read((), client._take_chunk, None) or iter(())
-                if client._unread.chunks:
-                    self._chunk_of(client._unread.chunks[0].records)
+                self._take_up(await self._readers.read((), client._take_chunk, None))
                 for record in self._chunk:
                     return self._deserialized(record) if self._deserializes else record
         except ours.ClosedError as closed:
             raise errors.ConsumerStoppedError("the consumer was stopped") from closed
         except ours.KafkaError as error:
             raise errors.of(error) from error
+
+    def _take_up(self, chunk: Iterator[Any] | None) -> None:
+        """What `getone` and a loop go on with."""
+        if chunk is not None:
+            client = self._engine._client
+            self._chunk_of(client._unread.chunks[0].records)  # which `chunk` goes over
+            self._chunk = chunk
+            self._seen_left = -1
+            if self._look_at is None and client._group is not None and client._group.managed:
+                self._look_at = self._loop.call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        """Now and then while a member has records in hand, which cost no call of the engine: a program that goes on has polled, and where
+        the group waits for this member, what the program has not had yet goes back, so that the next call takes part.
+        """
+        self._look_at = None
+        client, calls = self._engine._client, self._engine._calls
+        group, left = client._group, self._chunk.__length_hint__()
+        if self._closed or group is None or not left:
+            return
+        self._look_at = self._loop.call_later(self._look_s, self._look)
+        if not calls.idle:
+            return
+
+        def look() -> None:
+            with client._driver:
+                if left != self._seen_left:
+                    group.still_polling(client._clock.now_ms())
+                if group.has_news:
+                    client._out.rewind()
+
+        calls.call_now(look)
+        self._seen_left = left
 
     def _chunk_of(self, records: list[Any]) -> None:
         """Records of one partition that are handed out."""
@@ -427,11 +462,22 @@ class AIOKafkaConsumer:
             else:
                 for record in self._chunk:
                     yield record
-            try:
-                record = await self.getone()
-            except errors.ConsumerStoppedError:
-                return
-            yield record
+            if not self._goes_on():
+                try:
+                    record = await self.getone()
+                except errors.ConsumerStoppedError:
+                    return
+                yield record
+
+    def _goes_on(self) -> bool:
+        """Takes the next records, if they are there already."""
+        if not self._started or self._left is not None:
+            return False
+        try:
+            self._take_up(found := self._readers.at_once(self._engine._client._take_chunk))
+        except ours.KafkaError:
+            return False  # `getone` says what is wrong
+        return found is not None
 
     async def __anext__(self) -> Any:
         try:

@@ -247,7 +247,6 @@ class AIOKafkaProducer(SendFace):
             self._quick
             and headers is None
             and type(value) is bytes
-            and type(topic) is str
             and (key is None or type(key) is bytes)
             and not self._engine_._in_line  # type: ignore[union-attr]
         ):

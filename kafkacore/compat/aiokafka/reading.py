@@ -1,8 +1,8 @@
 """How tasks read from one consumer: each takes what is there for it; for the rest all wait together.
 
-The engine's consumer serves one reader. Here any number of tasks may call `getone` and `getmany`, each for partitions of its own: one call
-of the engine waits for all of them (the pump), and when it ends, each looks whether something is there for it. Partitions that no task
-waits for are paused meanwhile, and those that a task does not want while it takes; the program does not see that.
+The engine's consumer serves one reader. Here any number of tasks may call `getone` and `getmany`, each for partitions of its own: a call of
+the engine, by one of the tasks, waits for all of them, and when it ends, each looks whether something is there for it. Partitions that no
+task waits for are paused meanwhile, and those that a task does not want while it takes; the program does not see that.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ class Readers:
 
     Args:
         engine: the consumer.
+        loop: that it belongs to.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
+        self._loop = loop
         self._wanted: dict[object, frozenset[TopicPartition]] = {}  # by task that waits; empty for all partitions
-        self._pump: asyncio.Task[bool] | None = None
+        self._pumps = False
+        self._others: list[asyncio.Future[None]] = []  # of tasks that wait beside the one that pumps
         self._held_back: set[TopicPartition] = set()
         self._turn_s = 0.0
 
@@ -85,7 +88,7 @@ class Readers:
             errors.ClosedError: the consumer is closed.
             errors.KafkaError: as the engine's poll.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now_s = loop.time()
         end_s = None if timeout_s is None else now_s + timeout_s
         if now_s - self._turn_s >= _TURN_S:
@@ -106,7 +109,14 @@ class Readers:
                     return None
         finally:
             del self._wanted[me]
-            await self._settle()
+            if self._held_back and not self._wanted and self._engine._calls.idle and not self._engine.closed:
+                self._hold_back(())
+
+    def at_once(self, take: Callable[[bool], T | None]) -> T | None:
+        """`read` of all partitions, as far as something is there already and no other task has its turn."""
+        if self._wanted or self._held_back or self._loop.time() - self._turn_s >= _TURN_S or not self._engine._calls.idle:
+            return None
+        return take(False)
 
     def _taken(self, wanted: frozenset[TopicPartition], take: Callable[[bool], T | None], waited: bool) -> T | None:
         if not self._engine._calls.idle:
@@ -119,39 +129,30 @@ class Readers:
                 self._hold_back(())
 
     async def _ready(self, timeout_s: float | None) -> bool:
-        """Waits until there may be something for one of the tasks; False when the time was up, of this one or of another one."""
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._wait(timeout_s == 0.0))
-        else:
-            self._hold_back(self._all_wanted())
-        pump = self._pump
-        # at least a turn of its own, in which the network moves
-        await asyncio.wait((pump,), timeout=None if timeout_s == 0.0 else timeout_s)
-        return pump.result() if pump.done() else False
-
-    async def _wait(self, at_once: bool) -> bool:
+        """Waits until there may be something for one of the tasks; False when the time was up. One task waits for all: the others are
+        woken when it ends, and look again.
+        """
         engine, calls = self._engine, self._engine._calls
-        if calls.idle:
+        if self._pumps:
             self._hold_back(self._all_wanted())
-        timeout_s = 0.0 if at_once else None
-        return await calls.run(lambda: calls.polling(engine._client._await_records, timeout_s, engine._now_s))
+            woken = self._loop.create_future()
+            self._others.append(woken)
+            await asyncio.wait((woken,), timeout=timeout_s)
+            return woken.done()
+        self._pumps = True
+        try:
+            if calls.idle:
+                self._hold_back(self._all_wanted())
+            return await calls.run(lambda: calls.polling(engine._client._await_records, timeout_s, engine._now_s))
+        finally:
+            self._pumps = False
+            others, self._others = self._others, []
+            for woken in others:
+                woken.set_result(None)
 
     def _all_wanted(self) -> frozenset[TopicPartition]:
         wanted = list(self._wanted.values())
         return frozenset() if not all(wanted) else frozenset().union(*wanted)
-
-    async def _settle(self) -> None:
-        """A task waits no more."""
-        if self._wanted:
-            return
-        pump, self._pump = self._pump, None
-        if pump is not None and not pump.done():
-            pump.cancel()
-            await asyncio.wait((pump,))
-            if not pump.cancelled():
-                pump.exception()  # which this task does not wait for any more
-        if self._held_back and self._engine._calls.idle and not self._engine.closed:
-            self._hold_back(())
 
     async def until(self, done: Callable[[], bool], timeout_s: float | None) -> bool:
         """Takes part in the group and follows the cluster until something is so, and hands out nothing.

@@ -1,0 +1,226 @@
+"""How AIOKafkaConsumer reads, where aiokafka's own cannot be compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
+from kafkacore.compat.aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from kafkacore.testing import EmbeddedCluster
+
+GUARD_S = 30
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def run(test: Callable[..., Awaitable[None]], *counts: int) -> None:
+    """Runs a coroutine beside a cluster whose topic t has so many records in its two partitions."""
+    with EmbeddedCluster(config={"group_min_session_timeout_ms": 500}) as cluster:
+        servers = cluster.bootstrap_servers
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic("t", 2, 1)]).check()
+        with KafkaProducer(bootstrap_servers=servers) as producer:
+            for partition, count in enumerate(counts):
+                for nth in range(count):
+                    producer.send("t", b"%d" % nth, partition=partition)
+
+        async def guarded() -> None:
+            async with asyncio.timeout(GUARD_S):
+                await test(servers)
+
+        asyncio.run(guarded())
+
+
+def consumer(servers: str, *topics: str, **settings: Any) -> AIOKafkaConsumer:
+    quick = {
+        "fetch_max_wait_ms": 50,
+        "heartbeat_interval_ms": 100,
+        "session_timeout_ms": 6_000,
+        "retry_backoff_ms": 20,
+        "auto_offset_reset": "earliest",
+    }
+    return AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**quick, **settings})
+
+
+def test_a_program_that_goes_through_its_records_has_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers, "t", group_id="g") as member:
+            await member.getone()
+            group = member._engine._client._group
+            assert group is not None
+            polled: list[int] = []
+            monkeypatch.setattr(group, "still_polling", polled.append)
+            member._look()
+            assert len(polled) == 1
+            member._look()
+            assert len(polled) == 1  # the program stands still
+            await member.getone()
+            member._look()
+            assert len(polled) == 2
+            while member._chunk.__length_hint__():
+                await member.getone()
+            member._look()
+            assert (len(polled), member._look_at) == (2, None)
+
+    run(test, 10)
+
+
+def test_records_in_hand_go_back_when_the_group_waits_for_this_member() -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers, "t", group_id="g", enable_auto_commit=False) as first:
+            had = [(await first.getone()).offset]
+            second = consumer(servers, "t", group_id="g", enable_auto_commit=False)
+            starting = asyncio.create_task(second.start())
+            while first._chunk.__length_hint__():  # until the member looks, by its own timer
+                await asyncio.sleep(0.01)
+            reading = asyncio.create_task(first.getone())
+            await starting
+            assert {*first.assignment(), *second.assignment()} == {T0, T1}
+            assert had == [0]
+            reader = first if T0 in first.assignment() else second
+            assert (await reader.position(T0)) in (0, 1)
+            reading.cancel()
+            await asyncio.wait((reading,))
+            await second.stop()
+
+    run(test, 400, 0)
+
+
+def test_tasks_wait_for_partitions_of_their_own_and_the_program_sees_no_pause() -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            reader.assign([T0, T1])
+            reader.pause(T1)
+            ones = [asyncio.create_task(reader.getone(tp)) for tp in (T0, T1)]
+            everything = asyncio.create_task(reader.getmany(timeout_ms=20_000))
+            await asyncio.sleep(0)
+            assert reader.paused() == {T1}
+            reader.resume(T1)
+            with KafkaProducer(bootstrap_servers=servers) as producer:
+                for partition in (0, 1):
+                    for _ in range(3):
+                        producer.send("t", b"v", partition=partition)
+                producer.flush()
+            found = [await each for each in ones]
+            assert [record.partition for record in found] == [0, 1]
+            seen = [record for records in (await everything).values() for record in records]
+            while len(seen) < 4:
+                seen += [record for records in (await reader.getmany(timeout_ms=1_000)).values() for record in records]
+            places = sorted((record.partition, record.offset) for record in [*found, *seen])
+            assert places == [(partition, offset) for partition in (0, 1) for offset in range(3)]
+            assert reader.paused() == set()
+
+    run(test)
+
+
+def test_what_is_held_back_for_a_task_is_not_what_the_program_has_paused() -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            reader.assign([T0, T1])
+            waiting = asyncio.create_task(reader.getone(T1))
+            while not reader._engine.paused():
+                await asyncio.sleep(0)
+            assert (reader._engine.paused(), reader.paused()) == ({T0}, set())
+            reader.resume(T0)
+            assert reader._engine.paused() == {T0}
+            reader.pause(T0)
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            assert reader.paused() == {T0}
+            reader.resume(T0)
+            assert reader._engine.paused() == set()
+
+    run(test)
+
+
+def test_a_task_whose_reading_ends_leaves_the_waiting_to_the_others() -> None:
+    async def test(servers: str) -> None:
+        async with consumer(servers) as reader:
+            reader.assign([T0])
+            first, second = (asyncio.create_task(reader.getone()) for _ in range(2))
+            assert await reader.getmany(timeout_ms=20) == {}
+            first.cancel()
+            await asyncio.wait((first,))
+            with KafkaProducer(bootstrap_servers=servers) as producer:
+                producer.send("t", b"v", partition=0)
+            assert (await second).offset == 0
+
+    run(test)
+
+
+def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() -> None:
+    async def test(servers: str) -> None:
+        heard: list[str] = []
+
+        class Listener(ConsumerRebalanceListener):
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                heard.append("revoked")
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                heard.append("assigned")
+
+        member = consumer(servers, group_id="g")
+        member.subscribe(["t"], listener=Listener())
+        async with member:
+            await member.getone()
+            member.unsubscribe()
+            member.unsubscribe()
+            assert (member.assignment(), member.subscription()) == (frozenset(), frozenset())
+            with pytest.raises(errors.IllegalStateError):
+                member.seek(T0, 0)
+            member.assign([T1])
+            assert await member.position(T1) == 0
+            assert member.assignment() == {T1}
+            assert heard == ["revoked", "assigned"]
+
+    run(test, 3)
+
+
+def test_calls_of_a_consumer_that_is_not_started() -> None:
+    async def test(servers: str) -> None:
+        reader = consumer(servers)
+        reader.assign([T0])
+        for call in (reader.getone, reader.getmany, reader.topics, reader.seek_to_beginning, lambda: reader.position(T0)):
+            with pytest.raises(errors.IllegalStateError, match="start"):
+                await call()
+        with pytest.raises(errors.IllegalStateError, match="start"):
+            reader.seek(T0, 0)
+        await reader.start()
+        with pytest.raises(AssertionError, match="twice"):
+            await reader.start()
+        await reader.stop()
+
+    run(test)
+
+
+def test_a_deserializer_that_fails_in_getmany_keeps_what_came_before() -> None:
+    async def test(servers: str) -> None:
+        def refuse(value: bytes) -> bytes:
+            if value == b"2":
+                raise LookupError
+            return value
+
+        async with consumer(servers, value_deserializer=refuse) as reader:
+            reader.assign([T0])
+            seen: list[int] = []
+            while len(seen) < 2:
+                seen += [record.offset for records in (await reader.getmany(timeout_ms=1_000)).values() for record in records]
+            with pytest.raises(LookupError):
+                while True:
+                    await reader.getmany(timeout_ms=1_000)
+            assert (seen, await reader.position(T0)) == ([0, 1], 2)
+            reader.seek(T0, 3)
+            assert [record.offset async for record in _first(reader, 2)] == [3, 4]
+
+    run(test, 5)
+
+
+async def _first(reader: AIOKafkaConsumer, count: int) -> Any:
+    async for record in reader:
+        yield record
+        count -= 1
+        if not count:
+            return
