@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,29 @@ def test_an_example_has_no_gaps() -> None:
     gaps = [where for where, code in EXAMPLES if re.search(r"^\s*\.\.\.|: \.\.\.$|[\"']\.\.\.[\"']", code, re.MULTILINE)]
     assert not gaps
     assert not [where for where, code in OTHERS if re.search(r"your code|my_\w+\(cluster", code)]
+
+
+def test_the_command_line_of_the_docs_is_there() -> None:
+    """Commands and options that README and docs name; what they do is tested with the command line."""
+    pytest.importorskip("typer")
+    import typer
+
+    from kafkacore.cli.app import COMMANDS, _app
+
+    root: Any = typer.main.get_command(_app([]))
+    wrong, seen = [], 0
+    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for line in re.findall(rf"(?:^\$ |`|^ +)(?:kafkacore )?((?:{'|'.join(COMMANDS)}) [^`\n#|]*)", file.read_text(), re.MULTILINE):
+            words = line.split("&")[0].split(";")[0].split()
+            command = root.commands[words[0]]
+            if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
+                command = command.commands[words[1]]
+            known = {"-h", "--help", *(each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts))}
+            options = [word.partition("=")[0].strip("[]()") for word in words if re.match(r"\[?--?[a-zA-Z]", word)]
+            wrong += [f"{file.name}: kafkacore {' '.join(words)}: {each}" for each in options if each not in known]
+            seen += len(options)
+    assert not wrong
+    assert seen > 30
 
 
 def test_nobody_is_sent_to_a_package_index() -> None:
