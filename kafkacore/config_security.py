@@ -230,7 +230,7 @@ def _sasl_settings(config: SecuritySettings) -> SaslSettings | None:
         line = parse_jaas(config.sasl_jaas_config)
         if mechanism not in (mechanisms := jaas_mechanisms(line)):
             raise ConfigError(f"sasl_jaas_config is for {' or '.join(mechanisms)}, and sasl_mechanism is {mechanism}")
-        double = [name for name in (*_PASSWORD_ONLY, "sasl_oauthbearer_token_provider") if name in given]
+        double = [name for name in _PASSWORD_ONLY if name in given]
         if double:
             raise ConfigError(f"{double[0]} and sasl_jaas_config exclude each other")
         return _oauth(config, line.options) if mechanism == "OAUTHBEARER" else _password(mechanism, line.options)

@@ -140,6 +140,17 @@ def test_what_is_missing_or_contradicts(settings, why):
     assert SECRET not in str(caught.value)
 
 
+def test_a_token_provider_takes_extensions_from_the_line():
+    def provider():
+        return "token", 0
+
+    settings = {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": provider}
+    found = ClientConfig.from_user({**settings, "sasl.jaas.config": OAUTH + 'extension_cluster="lkc-1";'}).sasl_settings()
+    assert (found.token_provider, found.extensions) == (provider, {"cluster": "lkc-1"})
+    with pytest.raises(ConfigError, match="a token provider and unsecured claims"):
+        ClientConfig.from_user({**settings, "sasl.jaas.config": OAUTH + 'unsecuredLoginStringClaim_sub="al";'})
+
+
 def test_tokens_by_claims_and_from_an_endpoint():
     line = OAUTH + 'unsecuredLoginStringClaim_sub="al" unsecuredLoginListClaim_scope=",a,b" extension_x=y unsecuredLoginLifetimeSeconds=60;'
     found = ClientConfig.from_user({**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": line}).sasl_settings()

@@ -133,9 +133,13 @@ def _tokens(provider: Any, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
         raise ValueError("sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider, derived from abc.AbstractTokenProvider")
     found: dict[str, Any] = {"sasl_oauthbearer_token_provider": _from_loop(provider, loop)}
     if extensions := provider.extensions():
-        options = " ".join(f'extension_{name}="{value}"' for name, value in extensions.items())
+        options = " ".join(f'extension_{name}="{_escaped(value)}"' for name, value in extensions.items())
         found["sasl_jaas_config"] = f"{_MODULE} required {options};"
     return found
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _from_loop(provider: AbstractTokenProvider, loop: asyncio.AbstractEventLoop) -> Callable[[], tuple[str, int]]:

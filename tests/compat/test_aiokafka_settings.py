@@ -1,0 +1,219 @@
+"""aiokafka's settings in the form that the engine wants, and secured clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import re
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
+from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient
+from kafkacore.compat.aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from kafkacore.compat.aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafkacore.compat.aiokafka.helpers import create_ssl_context
+from kafkacore.compat.aiokafka.listener import EngineListener
+from kafkacore.net.oauth import unsecured_token
+from kafkacore.testing import EmbeddedCluster
+
+NOWHERE = "127.0.0.1:1"
+GUARD_S = 30
+PACKAGES = ["kafkacore.compat.aiokafka", pytest.param("aiokafka", marks=pytest.mark.filterwarnings("ignore"))]
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, GUARD_S))
+
+
+def settings_of(**given: Any) -> dict[str, Any]:
+    """What the engine of a producer gets."""
+
+    async def made() -> dict[str, Any]:
+        return AIOKafkaProducer(**{"bootstrap_servers": NOWHERE, **given})._settings
+
+    found: dict[str, Any] = run(made())
+    return found
+
+
+def test_a_producer_has_aiokafkas_defaults() -> None:
+    found = settings_of()
+    assert (found["acks"], found["enable_idempotence"], found["linger_ms"], found["compression_type"]) == (1, False, 0, "none")
+    assert (found["batch_size"], found["max_block_ms"], found["delivery_timeout_ms"]) == (16_384, 40_000, 40_000)
+    assert re.fullmatch(r"aiokafka-producer-\d+", found["client_id"])
+
+
+def test_without_idempotence_a_request_at_a_time_keeps_the_order() -> None:
+    assert settings_of()["max_in_flight_requests_per_connection"] == 1
+    idempotent = settings_of(enable_idempotence=True)
+    assert (idempotent["max_in_flight_requests_per_connection"], idempotent["acks"]) == (5, -1)
+    transactional = settings_of(transactional_id="t", transaction_timeout_ms=9_000)
+    assert (transactional["enable_idempotence"], transactional["transaction_timeout_ms"]) == (True, 9_000)
+
+
+def test_a_record_may_take_as_long_as_a_request_and_its_lingering() -> None:
+    assert settings_of(linger_ms=500, request_timeout_ms=2_000)["delivery_timeout_ms"] == 2_500
+
+
+def test_a_consumer_has_aiokafkas_defaults() -> None:
+    async def made(**given: Any) -> Any:
+        async with contextlib.AsyncExitStack() as stack:
+            consumer = AIOKafkaConsumer(bootstrap_servers=NOWHERE, **given)
+            stack.push_async_callback(consumer.stop)
+            return consumer._engine.config
+
+    config = run(made(connections_max_idle_ms=None, client_rack=None))
+    assert (config.session_timeout_ms, config.partition_assignment_strategy, config.auto_offset_reset) == (
+        10_000,
+        ("roundrobin",),
+        "latest",
+    )
+    assert (config.connections_max_idle_ms, config.client_rack, config.max_poll_records) == (-1, "", 500)
+    others = run(made(auto_offset_reset="EARLIEST", partition_assignment_strategy=[StickyPartitionAssignor, RangePartitionAssignor()]))
+    assert (others.auto_offset_reset, others.partition_assignment_strategy) == ("earliest", ("sticky", "range"))
+    assert run(made(auto_offset_reset="anything")).auto_offset_reset == "none"
+    with pytest.raises(ValueError, match=r"kafkacore\.PartitionAssignor"):
+        run(made(partition_assignment_strategy=[object()]))
+
+
+def test_wrong_values_are_value_errors_with_the_engines_words() -> None:
+    with pytest.raises(ValueError, match="linger_ms"):
+        settings_of(linger_ms=-1)
+    with pytest.raises(ValueError, match="Kerberos"):
+        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="GSSAPI")
+    with pytest.raises(ValueError, match="sasl_oauth_token_provider"):
+        settings_of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=lambda: "token")
+
+
+def test_the_loop_of_a_client_is_the_one_that_runs() -> None:
+    async def made() -> None:
+        running, other = asyncio.get_running_loop(), asyncio.new_event_loop()
+        with pytest.warns(DeprecationWarning, match="loop"):
+            AIOKafkaProducer(bootstrap_servers=NOWHERE, loop=running)
+        with pytest.warns(DeprecationWarning, match="loop"), pytest.raises(ValueError, match="another one"):
+            AIOKafkaProducer(bootstrap_servers=NOWHERE, loop=other)
+        other.close()
+
+    run(made())
+
+
+# ---- secured clusters ------------------------------------------------------------------------------------------------------------------
+
+
+async def round_trip(package: str, servers: str, **settings: Any) -> Any:
+    """A record there and back, and a look by the admin client."""
+    module, admin = importlib.import_module(package), importlib.import_module(f"{package}.admin")
+    clients: list[Any] = []
+    try:
+        clients.append(producer := module.AIOKafkaProducer(bootstrap_servers=servers, **settings))
+        await producer.start()
+        sent = await producer.send_and_wait("t", b"v", partition=0)
+        clients.append(consumer := module.AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", **settings))
+        await consumer.start()
+        consumer.assign([module.TopicPartition("t", 0)])
+        consumer.seek(module.TopicPartition("t", 0), sent.offset)
+        clients.append(manager := admin.AIOKafkaAdminClient(bootstrap_servers=servers, **settings))
+        await manager.start()
+        return (await consumer.getone()).value, await manager.list_topics()
+    finally:
+        for client in clients:
+            await (client.stop if hasattr(client, "stop") else client.close)()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_both_packages_authenticate_alike(mechanism: str, package: str) -> None:
+    who = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, "sasl_plain_username": "alice"}
+    with EmbeddedCluster(users={"alice": "secret"}) as secured:
+        assert run(round_trip(package, secured.bootstrap_servers, sasl_plain_password="secret", **who)) == (b"v", ["t"])
+        logging.getLogger("aiokafka").disabled = True
+        try:
+            with pytest.raises(importlib.import_module(f"{package}.errors").KafkaConnectionError):
+                run(round_trip(package, secured.bootstrap_servers, sasl_plain_password="wrong", **who))
+        finally:
+            logging.getLogger("aiokafka").disabled = False
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_both_packages_ask_a_provider_for_tokens_in_the_loop(package: str) -> None:
+    asked: list[Any] = []
+
+    class Provider(importlib.import_module(f"{package}.abc").AbstractTokenProvider):  # type: ignore[misc]
+        async def token(self) -> str:
+            asked.append(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            return unsecured_token({"sub": "alice"}, int(time.time() * 1000), 3_600)
+
+        def extensions(self) -> dict[str, str]:
+            return {"traceId": "123"}
+
+    async def test(servers: str) -> None:
+        found = await round_trip(
+            package, servers, security_protocol="SASL_PLAINTEXT", sasl_mechanism="OAUTHBEARER", sasl_oauth_token_provider=Provider()
+        )
+        assert found == (b"v", ["t"])
+        assert set(asked) == {asyncio.get_running_loop()}
+
+    with EmbeddedCluster(users={"alice": "x"}, config={"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}) as secured:
+        run(test(secured.bootstrap_servers))
+
+
+def test_extensions_of_a_token_reach_the_engine() -> None:
+    class Provider(AbstractTokenProvider):
+        async def token(self) -> str:
+            raise NotImplementedError
+
+        def extensions(self) -> dict[str, str]:
+            return {"traceId": '1"2\\3'}
+
+    async def made() -> Any:
+        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()}
+        client = AIOKafkaAdminClient(bootstrap_servers=NOWHERE, **settings)
+        await client.close()
+        return client._engine.config.sasl_settings()
+
+    assert run(made()).extensions == {"traceId": '1"2\\3'}
+
+
+def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None:
+    authority, own = trustme.CA(), trustme.CA().issue_cert("client")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    own.private_key_and_cert_chain_pem.write_to_path(tmp_path / "own.pem")
+    context = create_ssl_context(cafile=tmp_path / "ca.pem", certfile=tmp_path / "own.pem")
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+    assert len(context.get_ca_certs()) == 1
+    assert settings_of(security_protocol="SSL", ssl_context=context)["ssl_context"] is context
+    assert "ssl_context" not in settings_of(ssl_context=context)
+
+
+# ---- the listener ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_listener_hears_of_none_before_its_first_partitions() -> None:
+    heard: list[Any] = []
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            heard.append(("revoked", revoked))
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            heard.append(("assigned", assigned))
+
+    async def test() -> None:
+        listener = EngineListener(Listener(), lambda: {1, 2})  # type: ignore[arg-type, return-value]
+        await listener.on_partitions_assigned([2])  # type: ignore[list-item]
+        await listener.on_partitions_revoked([1, 2])  # type: ignore[list-item]
+        await listener.on_partitions_assigned([])
+        listener.silent = True
+        await listener.on_partitions_revoked([1])  # type: ignore[list-item]
+
+    run(test())
+    assert heard == [("revoked", set()), ("assigned", {1, 2}), ("revoked", {1, 2}), ("assigned", {1, 2})]
