@@ -731,6 +731,70 @@ async def clients_as_blocks(k: Face) -> Any:
     return record.value, await k.raised(consumer.getone), await k.raised(lambda: producer.send(k.topic, b"v", partition=0))
 
 
+@case
+async def a_consumer_of_a_topic_that_is_not_there(k: Face) -> Any:
+    alone, member = (k.new_consumer("absent", request_timeout_ms=300, group_id=group) for group in (None, k.group))
+    return [await k.raised(client.start) for client in (alone, member)]
+
+
+@case
+async def stamps_of_the_broker(k: Face) -> Any:
+    admin, stamped = await k.admin(), k.topic + "-stamped"
+    configs = {"message.timestamp.type": "LogAppendTime"}
+    await admin.create_topics([k.module("admin").NewTopic(stamped, 1, 1, topic_configs=configs)])
+    producer = await k.producer()
+    sent = [await producer.send_and_wait(stamped, b"v", timestamp_ms=5) for _ in range(2)]
+    reader = await k.consumer()
+    reader.assign([k.package.TopicPartition(stamped, 0)])
+    record = await reader.getone()
+    return [(each.timestamp > NOW_MS, each.timestamp_type) for each in sent], record.timestamp > NOW_MS, record.timestamp_type
+
+
+@case
+async def a_call_with_a_time_limit(k: Face) -> Any:
+    reader = await k.reader()
+    seen = [await k.raised(lambda: asyncio.wait_for(reader.getone(), 0.05)) for _ in range(2)]
+    await k.fill(2)
+    return seen, [(await asyncio.wait_for(reader.getone(), GUARD_S)).offset for _ in range(2)]
+
+
+@case
+async def two_readers_of_everything(k: Face) -> Any:
+    reader = await k.reader()
+
+    async def five() -> list[int]:
+        return [(await reader.getone()).offset for _ in range(5)]
+
+    tasks = [asyncio.create_task(five()) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    await k.fill(10)
+    return sorted(offset for offsets in await asyncio.gather(*tasks) for offset in offsets)
+
+
+@case
+async def a_commit_beside_a_call_that_waits(k: Face) -> Any:
+    await k.fill(1)
+    member = await k.member()
+    await member.getone()
+    waiting = asyncio.create_task(member.getone())
+    await asyncio.sleep(0.02)
+    await member.commit()
+    committed = await member.committed(k.tp())
+    await k.fill(1)
+    return committed, (await waiting).offset
+
+
+@case
+async def stop_within_a_loop(k: Face) -> Any:
+    await k.fill(3)
+    reader = await k.reader()
+    seen = []
+    async for record in reader:
+        seen.append(record.offset)
+        await reader.stop()
+    return seen
+
+
 # ---- admin ---------------------------------------------------------------------------------------------------------------------------
 
 

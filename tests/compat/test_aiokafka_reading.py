@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkacore import KafkaAdminClient, KafkaProducer, NewTopic
-from kafkacore.compat.aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from kafkacore.compat.aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition, errors
 from kafkacore.testing import EmbeddedCluster
 
 GUARD_S = 30
@@ -177,6 +177,24 @@ def test_a_member_that_unsubscribes_leaves_and_what_comes_next_waits_for_it() ->
             assert heard == ["revoked", "assigned"]
 
     run(test, 3)
+
+
+def test_a_member_that_reads_turns_to_other_topics() -> None:
+    """aiokafka's own fetcher ends with an AssertionError here."""
+
+    async def test(servers: str) -> None:
+        with KafkaAdminClient(bootstrap_servers=servers) as admin:
+            admin.create_topics([NewTopic("u", 1, 1)]).check()
+        async with consumer(servers, "t", group_id="g") as member, AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            assert member.assignment() == {T0, T1}
+            waiting = asyncio.create_task(member.getone())
+            await asyncio.sleep(0)
+            member.subscribe(["u"])
+            await producer.send_and_wait("u", b"v")
+            assert (await waiting).topic == "u"
+            assert (member.subscription(), member.assignment()) == ({"u"}, {TopicPartition("u", 0)})
+
+    run(test)
 
 
 def test_calls_of_a_consumer_that_is_not_started() -> None:
