@@ -327,7 +327,7 @@ async def settings_that_are_refused(k: Face) -> Any:
 async def no_broker(k: Face) -> Any:
     producer = k.new_producer(bootstrap_servers="127.0.0.1:1")
     consumer = k.new_consumer(bootstrap_servers=["127.0.0.1:1", "127.0.0.1:2"])
-    return [await k.raised(client.start) for client in (producer, consumer, producer)]
+    return [await k.raised(client.start) for client in (producer, consumer, producer, consumer)]
 
 
 # ---- consumer ------------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import logging
 import re
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from kafkacore.compat.aiokafka.abc import AbstractTokenProvider
 from kafkacore.compat.aiokafka.admin import AIOKafkaAdminClient
 from kafkacore.compat.aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from kafkacore.compat.aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafkacore.compat.aiokafka.errors import KafkaConnectionError
 from kafkacore.compat.aiokafka.helpers import create_ssl_context
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.net.oauth import unsecured_token
@@ -192,6 +194,23 @@ def test_a_context_of_the_helper_trusts_what_it_is_given(tmp_path: Path) -> None
     assert len(context.get_ca_certs()) == 1
     assert settings_of(security_protocol="SSL", ssl_context=context)["ssl_context"] is context
     assert "ssl_context" not in settings_of(ssl_context=context)
+
+
+@pytest.mark.parametrize("kind", [AIOKafkaProducer, AIOKafkaConsumer, AIOKafkaAdminClient])
+def test_a_client_that_could_not_start_starts_when_there_is_a_broker(kind: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    async def test() -> None:
+        client = kind(bootstrap_servers=f"127.0.0.1:{port}")
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
+                await client.start()
+        with EmbeddedCluster(port=port):
+            await client.start()
+            await (client.stop if hasattr(client, "stop") else client.close)()
+
+    run(test())
 
 
 # ---- the listener ----------------------------------------------------------------------------------------------------------------------

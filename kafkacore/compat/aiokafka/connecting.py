@@ -13,22 +13,31 @@ from kafkacore.metadata import Metadata
 from kafkacore.net.driver import CallerDriver
 
 
-def unreachable(metadata: Metadata, config: ClientConfig, late: bool) -> errors.KafkaConnectionError | None:
+def unreachable(
+    metadata: Metadata, config: ClientConfig, late: bool, before: tuple[int, int] = (0, 0)
+) -> errors.KafkaConnectionError | None:
     """Why a client that starts cannot go on: each of bootstrap_servers has been tried, or a password is wrong.
 
     Args:
         metadata: of the client, without an answer yet.
         config: of the client.
         late: the time is over.
+        before: `counts` of the client when the start began.
     """
     if not metadata.snapshot.is_bootstrap:
         return None
-    if metadata._failures < len(config.bootstrap_servers) and metadata.fatal_error is None and not late:
+    failures, fatal = counts(metadata)
+    if failures - before[0] < len(config.bootstrap_servers) and fatal == before[1] and not late:
         return None
     tried = "; ".join(map(str, metadata.attempts))
     error = errors.KafkaConnectionError(f"Unable to bootstrap from {', '.join(config.bootstrap_servers)}: {tried or 'no answer'}")
     error.__cause__ = metadata.last_error
     return error
+
+
+def counts(metadata: Metadata) -> tuple[int, int]:
+    """Attempts that failed, and those of them that no other attempt can mend."""
+    return metadata._failures, metadata.fatal_count
 
 
 async def connect(calls: CallThread, driver: CallerDriver, config: ClientConfig, timeout_s: float) -> None:
@@ -44,6 +53,7 @@ async def connect(calls: CallThread, driver: CallerDriver, config: ClientConfig,
         KafkaConnectionError: none of bootstrap_servers could be reached.
     """
     metadata = driver.metadata
+    before = counts(metadata)
 
     def call() -> None:
         with driver:
@@ -51,11 +61,11 @@ async def connect(calls: CallThread, driver: CallerDriver, config: ClientConfig,
             try:
                 driver.run(
                     lambda _: None,
-                    lambda: not metadata.snapshot.is_bootstrap or unreachable(metadata, config, False) is not None,
+                    lambda: not metadata.snapshot.is_bootstrap or unreachable(metadata, config, False, before) is not None,
                     int(timeout_s * 1000),
                 )
             except ours.KafkaError:
-                if metadata.fatal_error is None:
+                if counts(metadata)[1] == before[1]:
                     raise
 
     with errors.translated():

@@ -244,11 +244,7 @@ class AIOKafkaProducer(SendFace):
             ProducerClosed: the producer is stopped.
         """
         if (
-            self._quick
-            and headers is None
-            and type(value) is bytes
-            and (key is None or type(key) is bytes)
-            and not self._engine_._in_line  # type: ignore[union-attr]
+            self._quick and headers is None and type(value) is bytes and (key is None or type(key) is bytes) and not self._engine_._in_line  # type: ignore[union-attr]
         ):
             try:
                 return self._append(topic, value, key, None, partition, timestamp_ms)
