@@ -48,13 +48,15 @@ def test_the_engines_futures_name_the_brokers_stamp() -> None:
             assert stamped.result(20).timestamp_ms == stamped.log_append_time_ms > 5
 
 
-def test_plain_records_take_the_quick_way() -> None:
+def test_records_of_known_topics_take_the_quick_way() -> None:
     async def test(servers: str) -> None:
         async with AIOKafkaProducer(bootstrap_servers=servers, acks=0) as producer:
             await producer.send("t", b"v")
             assert type(await producer.send("t", b"v", b"k")) is UnansweredRecord
-            assert type(await producer.send("t", b"v", headers=[("h", b"1")])) is HeldRecord
-            assert type(await producer.send("t", bytearray(b"v"))) is HeldRecord
+            assert type(await producer.send("t", b"v", headers=(("h", b"1"),), partition=1, timestamp_ms=5)) is UnansweredRecord
+            assert type(await producer.send("t", None, bytearray(b"k"))) is UnansweredRecord
+        async with AIOKafkaProducer(bootstrap_servers=servers, value_serializer=str.encode, partitioner=lambda *_: 1) as producer:
+            assert (await (await producer.send("t", "v"))).partition == 1
 
     run(test)
 

@@ -1,7 +1,7 @@
 """aiokafka's AIOKafkaProducer over the engine's asyncio producer.
 
-A record of plain bytes whose topic is known goes into its batch by one compiled call (`SendFace`, native/recast.pxi); `_send_general` is
-the general way, which waits for metadata and memory, calls serializers and partitioner, and words every error.
+A record whose topic is known goes into its batch by one compiled call (`SendFace`, native/recast.pxi); `_send_general` is the general way,
+which waits for metadata and memory, asks the program's partitioner, and words every error.
 
 Source: aiokafka.producer.producer, aiokafka 0.14.
 """
@@ -171,7 +171,7 @@ class AIOKafkaProducer(SendFace):
             raise
         self._engine_ = engine
         self._core = engine._producer
-        self._quick = self._partitioner is None and self._key_serializer is None and self._value_serializer is None
+        self._quick = self._partitioner is None
 
     async def _connect(self, engine: Engine) -> None:
         metadata, sender = engine._producer._metadata, engine._producer._sender
@@ -243,31 +243,40 @@ class AIOKafkaProducer(SendFace):
             IllegalOperation: a transactional producer is not in a transaction.
             ProducerClosed: the producer is stopped.
         """
-        if (
-            self._quick and headers is None and type(value) is bytes and (key is None or type(key) is bytes) and not self._engine_._in_line  # type: ignore[union-attr]
-        ):
+        if value is None and key is None:
+            raise AssertionError("Need at least one: key or value")
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        if type(value) is not bytes:
+            _check_bytes(value, "value")
+        if type(key) is not bytes and key is not None:
+            _check_bytes(key, "key")
+        if headers is not None and type(headers) is not list:
+            headers = list(headers)
+        if self._quick and not self._engine_._in_line:  # type: ignore[union-attr]
             try:
-                return self._append(topic, value, key, None, partition, timestamp_ms)
+                return self._append(topic, value, key, headers or None, partition, timestamp_ms)
             except (NotNow, ours.KafkaError):
                 pass  # nothing is queued: the general way waits, or says what is wrong
         return await self._send_general(topic, value, key, partition, timestamp_ms, headers)
 
     async def _send_general(self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Outcome:
-        if value is None and key is None:
-            raise AssertionError("Need at least one: key or value")
+        """Waits for metadata and memory, asks the program's partitioner, and words every error."""
         engine = self._started()
-        partitions = await self.partitions_for(topic)
+        metadata = engine._producer._metadata
+        count = metadata.snapshot.partition_count(topic) if isinstance(topic, str) else None
+        if count is None:
+            count = len(await self.partitions_for(topic))
         self._check_transaction(engine)
-        key_bytes = _serialized(self._key_serializer, key, "key")
-        value_bytes = _serialized(self._value_serializer, value, "value")
         if partition is not None:
-            _check_partition(partition, partitions)
+            _check_partition(partition, count)
         elif self._partitioner is not None:
-            available = [found.index for found in engine._producer._metadata.snapshot.available_partitions(topic)]
-            partition = self._partitioner(key_bytes, sorted(partitions), available)
+            available = [found.index for found in metadata.snapshot.available_partitions(topic)]
+            partition = self._partitioner(key, list(range(count)), available)
         with errors.translated():
-            headers = list(headers) if headers else None
-            future = await engine._send_general(topic, value_bytes, key_bytes, headers, partition, timestamp_ms, None)
+            future = await engine._send_general(topic, value, key, headers or None, partition, timestamp_ms, None)
         return HeldRecord(future, unanswered=self._unanswered)
 
     async def send_and_wait(
@@ -314,7 +323,7 @@ class AIOKafkaProducer(SendFace):
             KafkaError, AssertionError, IllegalOperation: as `send`.
         """
         engine = self._started()
-        _check_partition(partition, await self.partitions_for(topic))
+        _check_partition(partition, len(await self.partitions_for(topic)))
         self._check_transaction(engine)
         batch.close()
         with errors.translated():
@@ -457,17 +466,14 @@ class _asserted(errors.translated):
         super().__exit__(kind, value, traceback)
 
 
-def _check_partition(partition: int, partitions: set[int]) -> None:
-    if partition not in partitions:
+def _check_partition(partition: int, count: int) -> None:
+    if not 0 <= partition < count:
         raise AssertionError(f"Unrecognized partition {partition}")
 
 
-def _serialized(serializer: Any, data: Any, what: str) -> Any:
-    if serializer is not None:
-        data = serializer(data)
+def _check_bytes(data: Any, what: str) -> None:
     if data is not None and type(data) not in (bytes, bytearray, memoryview):
         raise TypeError(f"Unsupported type for {what}: {type(data)}")
-    return data
 
 
 __all__ = ["AIOKafkaProducer"]
