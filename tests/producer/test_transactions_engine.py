@@ -1,86 +1,26 @@
-"""The transaction engine alone: phases, remedies, and a property test against a model of the coordinator."""
+"""The transaction engine alone: phases and remedies; test_transactions_model.py plays it against a coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from transaction_engine import GROUP, OFFSETS, OPEN, QUEUES, answer, ask, engine_of, opened, outcome_of, ready
 
-from kafkacore import _codec, errors
+from kafkacore import errors
 from kafkacore.errors import Code, IllegalStateError, KafkaError
 from kafkacore.producer.transactions import (
     FATAL_OF_PRODUCE,
     NOTHING_WRITTEN,
     REMEDIES,
     TRANSITIONS,
-    WRITING,
     Ask,
-    Described,
     Kind,
-    Outcome,
     Phase,
     Remedy,
     Step,
     StepKind,
     TransactionEngine,
 )
-from kafkacore.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-
-GROUP = ConsumerGroupMetadata("g", 3, "m")
-OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(5)}
-TOPIC = _codec.TopicQueue("t")
-TOPIC.grow(4, TopicPartition)
-QUEUES = TOPIC.partitions
-
-
-def engine_of() -> TransactionEngine:
-    return TransactionEngine(lambda tries: 100)
-
-
-def outcome_of(step: Step) -> tuple[bool, KafkaError | None]:
-    return step.delivery.finished, step.delivery.error
-
-
-def ask(engine: TransactionEngine, has_batches: bool = False) -> Ask | None:
-    engine.settle()
-    found = engine.next_ask(has_batches)
-    if found is not None:
-        engine.sent(found)
-    engine.settle()
-    return found
-
-
-def answer(engine: TransactionEngine, asked: Ask | None, error: KafkaError | None = None, **fields: Any) -> bool:
-    assert asked is not None
-    refresh = engine.answered(asked, Outcome(error, **fields), 0)
-    engine.settle()
-    return refresh
-
-
-def ready(producer_id: int = 7, epoch: int = 0) -> TransactionEngine:
-    engine = engine_of()
-    step = engine.submit(StepKind.INIT)
-    answer(engine, ask(engine), producer_id=producer_id, epoch=epoch)
-    assert outcome_of(step) == (True, None)
-    return engine
-
-
-def opened(adds_by_writing: bool, partitions: int = 1) -> TransactionEngine:
-    engine = ready()
-    engine.begin(adds_by_writing)
-    if adds_by_writing:
-        engine.at.added.update(QUEUES[:partitions])
-    else:
-        engine.gate.wanted.update(dict.fromkeys(QUEUES[:partitions]))
-        asked = ask(engine, True)
-        assert asked is not None
-        assert asked.partitions == tuple(QUEUES[:partitions])
-        answer(engine, asked)
-    return engine
+from kafkacore.types import OffsetAndMetadata, TopicPartition
 
 
 def test_the_table_of_phases_leads_everywhere_and_out_of_fatal_nowhere() -> None:
@@ -494,9 +434,6 @@ def test_closing_ends_what_waits() -> None:
 
 # ---- prepared transactions -----------------------------------------------------------------------------------------------------------
 
-OPEN = Described("Ongoing", 1_000, 60_000, (TopicPartition("t", 0),))
-
-
 def prepared(adds_by_writing: bool) -> TransactionEngine:
     engine = opened(adds_by_writing)
     step = engine.submit(StepKind.PREPARE)
@@ -616,246 +553,3 @@ def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_b
     answer(engine, bump, producer_id=7, epoch=1)
     assert isinstance(outcome_of(abort)[1], errors.PreparedTransactionCommitted)
     engine.begin(adds_by_writing)
-
-
-# ---- against a coordinator -----------------------------------------------------------------------------------------------------------
-
-
-class Coordinator:
-    """What a transaction coordinator does, in a few lines: KIP-98, 360, 447, 890."""
-
-    def __init__(self) -> None:
-        self.producer_id, self.epoch, self.last_epoch = 100, -1, -1
-        self.state = "empty"
-        self.members: set[object] = set()
-        self.committed: list[frozenset[object]] = []
-
-    def handle(self, asked: Ask) -> Outcome:
-        if asked.kind is Kind.INIT:
-            return self.init(asked)
-        if asked.kind is Kind.END:
-            return self.end(asked)
-        if asked.kind is Kind.DESCRIBE:
-            state = {"ongoing": "Ongoing", "empty": "Empty"}.get(self.state, "Complete")
-            return Outcome(None, self.producer_id, self.epoch, described=OPEN._replace(state=state))
-        if (asked.producer_id, asked.epoch) != (self.producer_id, self.epoch):
-            return Outcome(errors.ProducerFenced())
-        self.state = "ongoing"
-        self.members.update(asked.partitions)
-        if asked.group is not None:
-            self.members.add(asked.group.group_id)
-        return Outcome()
-
-    def init(self, asked: Ask) -> Outcome:
-        if self.state == "ongoing":
-            if asked.producer_id >= 0 and asked.epoch != self.epoch:
-                return Outcome(errors.ProducerFenced())
-            self.drop()
-        if asked.producer_id < 0 or asked.epoch == self.epoch:
-            self.last_epoch, self.epoch = self.epoch, self.epoch + 1
-        elif asked.epoch != self.last_epoch:
-            return Outcome(errors.ProducerFenced())
-        self.state = "empty"
-        return Outcome(None, self.producer_id, self.epoch)
-
-    def drop(self) -> None:
-        self.members = set()
-
-    def end(self, asked: Ask) -> Outcome:
-        target = "committed" if asked.commit else "aborted"
-        bumps = asked.adds_by_writing
-        if bumps and asked.epoch == self.last_epoch == self.epoch - 1 and self.state in ("committed", "aborted"):
-            return Outcome(None, self.producer_id, self.epoch) if self.state == target else Outcome(errors.InvalidTxnState())
-        if asked.epoch != self.epoch:
-            return Outcome(errors.ProducerFenced())
-        if self.state != "ongoing":
-            if not bumps and self.state == target:
-                return Outcome()
-            if not (bumps and not asked.commit):
-                return Outcome(errors.InvalidTxnState())
-        if asked.commit:
-            self.committed.append(frozenset(self.members))
-        self.drop()
-        self.state = target
-        if not bumps:
-            return Outcome()
-        self.last_epoch, self.epoch = self.epoch, self.epoch + 1
-        return Outcome(None, self.producer_id, self.epoch)
-
-
-class Transactions(RuleBasedStateMachine):
-    """Random calls, lost answers, lost requests, interrupts, failed batches, changes of transaction.version: whatever happens, what the
-    coordinator commits is what the application was told, and an abort brings a usable producer back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.engine, self.coordinator = engine_of(), Coordinator()
-        self.version_2 = True
-        self.step: Step | None = None
-        self.kind: StepKind | None = None
-        self.sent: set[object] = set()
-        self.failed = False
-        self.told: list[frozenset[object]] = []
-        self.elsewhere: bool | None = None                 # another process has ended it: by a commit?
-        self.batches = 0
-
-    @property
-    def at(self) -> Any:
-        return self.engine.at
-
-    def call(self, kind: StepKind, **options: Any) -> None:
-        self.step, self.kind = self.engine.submit(kind, **options), kind
-
-    @precondition(lambda self: self.at.phase is Phase.UNINITIALIZED)
-    @rule()
-    def init(self) -> None:
-        self.call(StepKind.INIT)
-
-    @precondition(lambda self: self.at.phase is Phase.READY and self.step is None)
-    @rule(version_2=st.booleans())
-    def begin(self, version_2: bool) -> None:
-        self.engine.begin(version_2)
-        self.sent, self.failed, self.elsewhere = set(), False, None
-
-    @precondition(lambda self: self.at.phase is Phase.OPEN and self.step is None)
-    @rule(index=st.integers(0, 3))
-    def write(self, index: int) -> None:
-        queue = QUEUES[index]
-        if self.at.adds_by_writing:
-            self.at.added.add(queue)
-            self.coordinator.handle(Ask(Kind.PARTITIONS, self.at.producer_id, self.at.epoch, True, partitions=(queue,)))
-        elif queue not in self.at.added:
-            self.engine.gate.wanted[queue] = None
-        self.sent.add(queue)
-
-    @precondition(lambda self: self.at.phase is Phase.OPEN and self.step is None)
-    @rule()
-    def offsets(self) -> None:
-        self.sent.add("g")
-        self.call(StepKind.OFFSETS, offsets=OFFSETS, group=GROUP)
-
-    @precondition(lambda self: self.at.phase in (Phase.OPEN, Phase.PREPARED) and self.step is None)
-    @rule()
-    def prepare(self) -> None:
-        self.call(StepKind.PREPARE)
-
-    @precondition(lambda self: self.at.phase is Phase.PREPARED and self.step is None and self.sent and self.elsewhere is None)
-    @rule(commit=st.booleans())
-    def end_elsewhere(self, commit: bool) -> None:
-        asked = Ask(Kind.END, self.at.producer_id, self.at.epoch, self.at.adds_by_writing, commit=commit)
-        assert self.coordinator.handle(asked).error is None
-        self.elsewhere = commit
-        if commit:
-            self.told.append(frozenset(self.sent))
-
-    @precondition(lambda self: self.at.phase in (Phase.OPEN, Phase.PREPARED) and self.step is None)
-    @rule(commit=st.booleans())
-    def end(self, commit: bool) -> None:
-        self.call(StepKind.COMMIT if commit else StepKind.ABORT)
-
-    @precondition(lambda self: self.at.phase is Phase.ABORTABLE and self.step is None)
-    @rule()
-    def abort(self) -> None:
-        self.call(StepKind.ABORT)
-
-    @precondition(lambda self: self.at.phase in WRITING and self.engine.outstanding is None and self.sent)
-    @rule()
-    def batch_fails(self) -> None:
-        self.engine.batch_failed(errors.RecordTooLarge(), True)
-        self.failed = True
-
-    @rule()
-    def call_again(self) -> None:
-        if self.step is not None and not self.step.delivery.finished and self.kind is not StepKind.OFFSETS:
-            assert self.kind is not None
-            assert self.engine.submit(self.kind) is self.step
-
-    @rule(fate=st.sampled_from(["answered", "answered", "answered", "request lost", "answer lost", "interrupted", "busy"]))
-    def network(self, fate: str) -> None:
-        asked = ask(self.engine)
-        if asked is None:
-            return
-        if fate == "request lost":
-            answer(self.engine, asked, errors.DisconnectError())
-        elif fate == "busy":
-            answer(self.engine, asked, errors.ConcurrentTransactions())
-        elif fate == "answer lost":
-            self.coordinator.handle(asked)
-            answer(self.engine, asked, errors.DisconnectError())
-        elif fate == "interrupted":
-            self.coordinator.handle(asked)
-            self.engine.interrupted()
-        else:
-            outcome = self.coordinator.handle(asked)
-            may_be_over = asked.kind is Kind.END and (not asked.commit or self.elsewhere is False)
-            nothing_to_end = may_be_over and isinstance(outcome.error, errors.InvalidTxnState)
-            assert outcome.error is None or nothing_to_end, f"{asked}: {outcome.error!r} {vars(self.coordinator)}"
-            self.engine.answered(asked, outcome, 0)
-            self.engine.settle()
-
-    @invariant()
-    def told_the_truth(self) -> None:
-        assert self.at.phase is not Phase.FATAL
-        self.engine.settle()
-        step = self.step
-        if step is None or not step.delivery.finished:
-            return
-        error = step.delivery.error
-        self.step = None
-        if self.kind is StepKind.COMMIT and error is None:
-            assert not self.failed and self.elsewhere is not False
-            if self.sent and not self.elsewhere:
-                self.told.append(frozenset(self.sent))
-        elif self.kind is StepKind.ABORT and self.elsewhere:
-            assert isinstance(error, errors.PreparedTransactionCommitted)
-        elif self.kind is StepKind.ABORT:
-            assert error is None
-        elif error is not None:
-            assert error.txn_requires_abort
-            assert self.at.phase is Phase.ABORTABLE
-        elif self.kind is StepKind.PREPARE:
-            assert not self.failed
-        assert self.coordinator.committed == self.told
-
-    @invariant()
-    def has_the_coordinators_epoch_when_ready(self) -> None:
-        if self.at.phase is Phase.READY:
-            assert (self.at.producer_id, self.at.epoch) == (self.coordinator.producer_id, self.coordinator.epoch)
-
-
-Transactions.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.filter_too_much]
-)
-TestTransactions = Transactions.TestCase
-
-
-@pytest.mark.parametrize("commit", [False, True])
-@pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("version_2", [False, True])
-def test_a_transaction_that_another_process_has_ended_first(version_2: bool, elsewhere: bool, commit: bool) -> None:
-    """Random calls seldom come here."""
-    machine = Transactions()
-
-    def call(rule: Callable[..., None], **options: Any) -> None:
-        rule(**options)
-        machine.told_the_truth()
-        while machine.step is not None:
-            machine.network("answered")
-            machine.told_the_truth()
-        machine.has_the_coordinators_epoch_when_ready()
-
-    call(machine.init)
-    call(machine.begin, version_2=version_2)
-    call(machine.offsets)
-    call(machine.prepare)
-    call(machine.end_elsewhere, commit=elsewhere)
-    call(machine.prepare)
-    call(machine.end, commit=commit)
-    assert (machine.at.phase is Phase.ABORTABLE) is (commit and not elsewhere)
-    if machine.at.phase is Phase.ABORTABLE:
-        call(machine.abort)
-    for _ in range(2):
-        call(machine.begin, version_2=version_2)
-        call(machine.offsets)
-        call(machine.end, commit=True)
-    assert len(machine.told) == 2 + elsewhere
