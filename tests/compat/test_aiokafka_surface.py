@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import pickle
 import pkgutil
 import warnings
 from pathlib import Path
@@ -205,6 +206,19 @@ def test_a_record_can_be_made_as_aiokafkas() -> None:
     match found:
         case structs.ConsumerRecord(topic=topic, value=value):
             assert (topic, value) == ("t", {"a": 1})
+
+
+def test_a_deserialized_record_is_what_was_read_with_other_values() -> None:
+    read = structs.ConsumerRecord("t", 1, 2, 3, 1, b"key", None, None, 3, -1, (("h", b"1"),))
+    found = structs.deserialized(read, "key", [1])
+    shown = ("t", 1, 2, 3, 1, "key", [1], None, 3, -1, (("h", b"1"),))
+    assert dataclasses.astuple(found) == shown
+    assert (repr(found), found) == (repr(structs.ConsumerRecord(*shown)), structs.ConsumerRecord(*shown))
+    assert dataclasses.replace(found, offset=9) == structs.ConsumerRecord(*shown[:2], 9, *shown[3:])
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert (found.timestamp_ms, found.leader_epoch) == (3, -1)
+    with pytest.raises(TypeError):
+        hash(found)
 
 
 def test_every_exception_is_there() -> None:

@@ -26,11 +26,11 @@ from kafkacore.compat.aiokafka.abc import ConsumerRebalanceListener
 from kafkacore.compat.aiokafka.commits import checked_offsets
 from kafkacore.compat.aiokafka.common_settings import engine_settings
 from kafkacore.compat.aiokafka.connecting import connect
-from kafkacore.compat.aiokafka.consumer_settings import CALL_RECORDS, CONSUMER_DEFAULTS, CONSUMER_SETTINGS
+from kafkacore.compat.aiokafka.consumer_settings import CALL_RECORDS, CHUNK_RECORDS, CONSUMER_DEFAULTS, CONSUMER_SETTINGS
 from kafkacore.compat.aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafkacore.compat.aiokafka.listener import EngineListener
 from kafkacore.compat.aiokafka.reading import Readers
-from kafkacore.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition, WholeRecord, size_of
+from kafkacore.compat.aiokafka.structs import ConsumerRecord, OffsetAndTimestamp, TopicPartition, deserialized
 from kafkacore.compat.forms import INTERNAL_TOPICS, at_beginning
 from kafkacore.config import ConsumerConfig
 from kafkacore.consumer.subscription import FetchState, Mode
@@ -101,10 +101,10 @@ class AIOKafkaConsumer:
         self._engine = Engine(**settings)
         self._readers = Readers(self._engine, self._loop)
         self._group_id = group_id
-        self._most = max_poll_records or CALL_RECORDS
         self._timeout_s = request_timeout_ms / 1000
         self._key_of, self._value_of = key_deserializer, value_deserializer
         self._deserializes = key_deserializer is not None or value_deserializer is not None
+        self._most = max_poll_records or (CHUNK_RECORDS if self._deserializes else CALL_RECORDS)
         self._chunk: Any = iter(())  # over a list of the engine's
         self._seen_left = -1
         self._look_at: asyncio.TimerHandle | None = None
@@ -370,24 +370,18 @@ class AIOKafkaConsumer:
     def _deserialized(self, record: Any) -> Any:
         """With key and value deserialized. A failure leaves the position at the record."""
         try:
-            key = record.key if self._key_of is None else self._key_of(record.key)
-            value = record.value if self._value_of is None else self._value_of(record.value)
+            return self._with_values(record)
         except Exception:
             self._engine.seek((record.topic, record.partition), record.offset)
             raise
-        return WholeRecord(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp,
-            record.timestamp_type,
-            key,
-            value,
-            None,
-            size_of(record.key),
-            size_of(record.value),
-            record.headers,
-        )
+
+    def _with_values(self, record: Any) -> Any:
+        key, value = record.key, record.value
+        if self._key_of is not None:
+            key = self._key_of(key)
+        if self._value_of is not None:
+            value = self._value_of(value)
+        return deserialized(record, key, value)
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
@@ -432,12 +426,12 @@ class AIOKafkaConsumer:
                 self._engine.seek(tp, records[0].offset)
                 continue
             ready: list[Any] = []
-            for record in records:
-                try:
-                    ready.append(self._deserialized(record))
-                except Exception as error:
-                    failure = error
-                    break
+            try:
+                for record in records:
+                    ready.append(self._with_values(record))
+            except Exception as error:
+                failure = error
+                self._engine.seek(tp, records[len(ready)].offset)
             if ready:
                 done[tp] = ready
         if failure is not None and not done:

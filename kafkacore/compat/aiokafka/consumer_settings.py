@@ -17,7 +17,7 @@ before the program sees it costs twice as much.
 """
 ASSIGNORS = ("range", "roundrobin", "sticky")
 CHUNK_RECORDS = 500
-"""Records that `getone` and a loop take from the engine at once, unless max_poll_records is less."""
+"""Records that `getone` and a loop take from the engine at once, and `getmany` with deserializers, unless max_poll_records is less."""
 
 
 def _reset(policy: str) -> str:

@@ -149,7 +149,7 @@ class ConsumerRecord(EngineRecord):
 
 
 class WholeRecord(ConsumerRecord):
-    """A record whose sizes are not those of its key and value: deserializers gave these, or a program made it."""
+    """A record that a program has made: its sizes are what the program says."""
 
     __slots__ = ("_own",)
     _own: tuple[int | None, int, int]
@@ -195,3 +195,64 @@ class WholeRecord(ConsumerRecord):
     def serialized_value_size(self) -> int:
         """Bytes, -1 for null."""
         return self._own[2]
+
+
+class DeserializedRecord(ConsumerRecord):
+    """A record with the key and value that deserializers gave; all else is that of the record as it was read. `deserialized` makes them."""
+
+    __slots__ = ("_read", "key", "value")
+    _read: EngineRecord
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """As ConsumerRecord: `dataclasses.replace` calls it."""
+        return WholeRecord(*args, **kwargs)
+
+    @property
+    def topic(self) -> str:
+        return self._read.topic
+
+    @property
+    def partition(self) -> int:
+        return self._read.partition
+
+    @property
+    def offset(self) -> int:
+        return self._read.offset
+
+    @property
+    def timestamp(self) -> int:
+        return self._read.timestamp_ms
+
+    timestamp_ms = timestamp
+
+    @property
+    def timestamp_type(self) -> int:
+        return self._read.timestamp_type
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        return self._read.headers
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._read.leader_epoch
+
+    @property
+    def serialized_key_size(self) -> int:
+        """Bytes, -1 for null."""
+        return size_of(self._read.key)
+
+    @property
+    def serialized_value_size(self) -> int:
+        """Bytes, -1 for null."""
+        return size_of(self._read.value)
+
+
+def deserialized(record: EngineRecord, key: Any, value: Any) -> DeserializedRecord:
+    """A record with another key and value."""
+    made: Any = _new(DeserializedRecord)
+    made._read, made.key, made.value = record, key, value
+    return made  # type: ignore[no-any-return]
+
+
+_new = EngineRecord.__new__
