@@ -355,7 +355,7 @@ class TransactionEngine:
         if at.phase is not Phase.READY:
             raise self._refusal("begin_transaction", at)
         if at.last is not None:                                   # its caller may have been cut short: it must not end this transaction
-            at.last.delivery.resolve(-1, -1, None)
+            at.last.delivery.resolve(-1, -1, None if at.refused is None else fresh(at.refused))
         gate = self.gate
         gate.holds, gate.held, gate.first_answer_ms = looks and adds_by_writing and not at.reused, False, -1
         self._go(
@@ -449,7 +449,7 @@ class TransactionEngine:
         """(whether it is under way, its error), and begins it when it is its turn."""
         at = self.at
         if at.last is step:
-            return False, None
+            return False, None if at.refused is None else fresh(at.refused)
         if at.phase in FAILED:
             return False, fresh(at.error)
         if step.kind is StepKind.INIT:
@@ -572,10 +572,9 @@ class TransactionEngine:
         kind = {Phase.ABORTING: StepKind.ABORT, Phase.INITIALIZING: StepKind.INIT}.get(at.phase, StepKind.COMMIT)
         self.gate.wanted.clear()
         step = self._step_of(kind)
-        if step is not None and at.refused is not None:
-            step.delivery.resolve(-1, -1, fresh(at.refused))
         reused = (producer_id, epoch) == (at.producer_id, at.epoch) and (at.reused or at.asked or bool(at.added))
-        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=step, reused=reused))
+        # The call ends with the next settle(), with `refused` if there is one: its caller may begin another transaction at once.
+        self._go(Standing(Phase.READY, False, set(), producer_id, epoch, last=step, reused=reused, refused=at.refused))
 
     def sent(self, ask: Ask) -> None:
         """The ask is about to be sent."""

@@ -14,6 +14,7 @@ from kafkacore.producer.transactions import (
     TRANSITIONS,
     Ask,
     Kind,
+    Outcome,
     Phase,
     Remedy,
     Step,
@@ -550,6 +551,8 @@ def test_another_process_has_ended_the_prepared_transaction_the_other_way(adds_b
     answer(engine, ask(engine), errors.InvalidTxnState())
     bump = ask(engine)
     assert bump is not None
-    answer(engine, bump, producer_id=7, epoch=1)
+    engine.answered(bump, Outcome(None, producer_id=7, epoch=1), 0)
+    assert (engine.at.phase, abort.delivery.finished) == (Phase.READY, False), "its caller may begin a transaction as soon as it hears"
+    engine.settle()
     assert isinstance(outcome_of(abort)[1], errors.PreparedTransactionCommitted)
     engine.begin(adds_by_writing)
