@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
+
+
+def _open_standard_streams() -> None:
+    """Gives a stream that the caller has closed (`>&-`) a descriptor that fails as a closed one does, so that no socket gets its number.
+
+    Nothing can be said on a closed stderr: that one takes everything.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        with contextlib.suppress(OSError):
+            os.close(number)  # open, but not as a stream of this kind
+        descriptor = os.open(os.devnull, os.O_WRONLY if name in ("stdin", "stderr") else os.O_RDONLY)
+        setattr(sys, name, open(descriptor, "w" if number else "r", closefd=False))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -13,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: what follows the program's name; None for sys.argv.
     """
+    _open_standard_streams()
     try:
         from kafkacore.cli.app import run
     except KeyboardInterrupt:  # while its libraries are loading

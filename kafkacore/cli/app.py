@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import typer
 
 from kafkacore import __version__, errors
 from kafkacore.cli.options import Failure
+from kafkacore.printable import printable
 
 # The base of everything typer reports about a wrong command line: click's class, which typer now carries inside.
 WrongUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -67,12 +69,17 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _tell(text: str) -> None:
+    """A line on stderr; what a broker or a client said in it has no effect on the terminal."""
+    print(f"kafkacore: {printable(text)}", file=sys.stderr)
+
+
 class _Lines(logging.Handler):
     """Warnings of clients and brokers as lines on stderr, in the manner of all that commands say there."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):  # nobody reads stderr any more: there is no other place to say it
-            print(f"kafkacore: {record.levelname.lower()}: {self.format(record)}", file=sys.stderr)
+            _tell(f"{record.levelname.lower()}: {self.format(record)}")
 
 
 @contextlib.contextmanager
@@ -86,17 +93,25 @@ def _warnings_shown() -> Iterator[None]:
         logger.removeHandler(lines)
 
 
+def _forget_output() -> None:
+    """What could not be written shall not fail again when the interpreter flushes it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command line.
 
     Returns:
-        The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted. A failure is one line on stderr, never a traceback; before it may
-        stand what went wrong on the way and was tried again.
+        The exit status: 0 ok, 1 failed, 2 wrong usage, 130 interrupted, 141 the reader of the output has left. A failure is one line on
+        stderr, never a traceback; before it may stand what went wrong on the way and was tried again.
     """
     try:
         command: Any = typer.main.get_command(_app(arguments))
         with _warnings_shown():
             outcome = command.main(args=list(arguments), prog_name="kafkacore", standalone_mode=False)
+        sys.stdout.flush()  # here a failure can still be reported
         return outcome if isinstance(outcome, int) else 0
     except typer.Exit as done:
         return done.exit_code
@@ -109,19 +124,23 @@ def run(arguments: Sequence[str]) -> int:
             return 2
         context = getattr(shown, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
-        print(f"kafkacore: {shown.format_message()}{hint}", file=sys.stderr)
+        _tell(f"{shown.format_message()}{hint}")
         return int(shown.exit_code)
-    except BrokenPipeError:
-        # The reader left (`| head`); keep the interpreter's own flush of stdout from failing again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:  # `| head`: silent, with the status that the signal would give
+        _forget_output()
+        return 128 + signal.SIGPIPE
     except errors.ConfigError as wrong:
-        print(f"kafkacore: {wrong}", file=sys.stderr)
+        _tell(str(wrong))
         return 2
     except (errors.KafkaError, Failure) as failed:
-        print(f"kafkacore: {failed}", file=sys.stderr)
+        _tell(str(failed))
         return 1
     except OSError as failed:
         where = f"{failed.filename}: " if failed.filename else ""
-        print(f"kafkacore: {where}{failed.strerror or failed}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            where = "standard output: "
+            _forget_output()
+        _tell(f"{where}{failed.strerror or failed}")
         return 1

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from kafkacore.broker.emulation import EMULATIONS
-from kafkacore.cli.options import Failure, Json, assignments, print_json
+from kafkacore.cli.options import Failure, Json, assignments, print_json, say
 from kafkacore.config_listeners import LOOPBACK, is_everywhere, joined
 from kafkacore.testing import EmbeddedCluster
 
@@ -44,7 +44,7 @@ def _tell_of_idle_data(data_dir: Path, brokers: int) -> None:
     idle = sorted(int(each) for each in ids if each.isdecimal() and int(each) > brokers)
     if idle:
         named = ", ".join(map(str, idle))
-        typer.echo(f"{data_dir} also holds data of broker {named}, which --brokers {brokers} leaves out", err=True)
+        say(f"{data_dir} also holds data of broker {named}, which --brokers {brokers} leaves out", err=True)
 
 
 def _pids(cluster: EmbeddedCluster) -> dict[str, dict[int, int]]:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import typer
 
 from kafkacore import ConsumerRecord, KafkaConsumer, TopicPartition, errors
+from kafkacore.cli.options import say
 from kafkacore.cli.pipe_end import PipeEnd, descriptor_of
 from kafkacore.cli.terminal import messages, record_progress
 from kafkacore.config import ConsumerConfig
@@ -225,16 +226,23 @@ class GroupReader(RebalanceListener):
     def _print(self, polled: dict[TopicPartition, list[ConsumerRecord]]) -> None:
         """Prints what was polled; the position goes back to what could not be printed."""
         stopped = False
+        failure: OSError | None = None
         for tp, records in polled.items():
             wanted = records
             if self._ends is not None:
                 wanted = [record for record in records if record.offset < self._ends[tp]]
             lines = [] if stopped else [self._line_of(record) for record in wanted]
-            written = self._output.write(lines) if lines else 0
+            written = 0
+            try:
+                written = self._output.write(lines) if lines else 0
+            except OSError as error:  # a full disk: how much of the lines is in the file is not known
+                failure = error
             self.count += written
             stopped = stopped or written < len(lines)
             if written < len(records):
                 self._consumer.seek(tp, records[written].offset)
+        if failure is not None:
+            raise failure
 
     def _at_end(self) -> bool:
         if self._ends is None or not self._assigned:
@@ -264,7 +272,7 @@ def seek_to(consumer: KafkaConsumer, where: list[TopicPartition], wanted: int) -
             held = f"holds {first[tp]} to {end[tp] - 1}" if first[tp] < end[tp] else "is empty"
             moved.append(f"partition {tp.partition} {held} and is read from {offset} on")
     if moved:
-        typer.echo(f"kafkacore: {where[0].topic} has no offset {wanted} everywhere: {'; '.join(moved)}", err=True)
+        say(f"kafkacore: {where[0].topic} has no offset {wanted} everywhere: {'; '.join(moved)}", err=True)
 
 
 def consume_as_member(

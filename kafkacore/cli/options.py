@@ -12,6 +12,7 @@ import typer
 from kafkacore import config_secrets
 from kafkacore.config_security import SecuritySettings
 from kafkacore.errors import ConfigError
+from kafkacore.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from kafkacore import KafkaAdminClient
@@ -90,7 +91,7 @@ def checked(results: ItemResults[K, V]) -> dict[K, V]:
 def confirm(question: str) -> None:
     """Asks before something is lost for good; where nobody can answer, says which option stands for yes."""
     try:
-        typer.confirm(question, abort=True)
+        typer.confirm(printable(question), abort=True)
     except typer.Abort:
         if sys.stdin.isatty():
             raise
@@ -103,12 +104,17 @@ def told(done: str, names: list[str], json: bool) -> None:
     if json:
         print_json({done: names})
     else:
-        typer.echo(f"{done} {', '.join(names)}")
+        say(f"{done} {', '.join(names)}")
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Prints a line. Names in it may be a client's or a broker's: nothing of it has an effect on the terminal."""
+    typer.echo(printable(text), err=err)
 
 
 def json_line(value: Any) -> str:
-    """One JSON document on one line."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False) + "\n"
+    """One JSON document on one line, without effect on a terminal."""
+    return printable_json(json.dumps(value, separators=(",", ":"), ensure_ascii=False)) + "\n"
 
 
 def print_json(value: Any) -> None:

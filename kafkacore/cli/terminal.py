@@ -10,19 +10,30 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from kafkacore.plurals import counted
+from kafkacore.printable import printable
+
+
+class _PrintableConsole(Console):
+    """Every text, cells and titles of tables too, is one line without effect on the terminal: it may be a client's or a broker's."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Called by rich for each str."""
+        return super().render_str(printable(text), **how)
+
 
 # Nothing in a record or a name is markup. In a pipe tables are as wide as they need to be.
 _PLAIN: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
-console = Console(**_PLAIN, width=None if sys.stdout.isatty() else 1000)
-messages = Console(**_PLAIN, stderr=True, width=None if sys.stderr.isatty() else 1000)
+console = _PrintableConsole(**_PLAIN, width=None if sys.stdout.isatty() else 1000)
+messages = _PrintableConsole(**_PLAIN, stderr=True, width=None if sys.stderr.isatty() else 1000)
 
 
 def byte_progress(description: str, total: int | None, *, visible: bool = True) -> Progress:
     """A bar over bytes on stderr, only where a person looks."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TextColumn("{task.fields[records]}"),
@@ -31,7 +42,7 @@ def byte_progress(description: str, total: int | None, *, visible: bool = True) 
         transient=True,
         disable=not (visible and messages.is_terminal),
     )
-    bar.add_task(description, total=total, records=counted(0, "record"))
+    bar.add_task(printable(description), total=total, records=counted(0, "record"))
     return bar
 
 
@@ -39,7 +50,7 @@ def record_progress(description: str, total: int | None, *, visible: bool = True
     """A bar over records on stderr, only where a person looks."""
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -47,7 +58,7 @@ def record_progress(description: str, total: int | None, *, visible: bool = True
         transient=True,
         disable=not (visible and messages.is_terminal),
     )
-    bar.add_task(description, total=total)
+    bar.add_task(printable(description), total=total)
     return bar
 
 

@@ -20,6 +20,7 @@ from kafkacore.cli.options import (
     checked,
     confirm,
     print_json,
+    say,
     told,
 )
 from kafkacore.cli.terminal import console
@@ -47,7 +48,7 @@ def list_topics(bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP, setting: Settin
         print_json(names)
     else:
         for name in names:
-            typer.echo(name)
+            say(name)
 
 
 @app.command("create")
@@ -166,7 +167,7 @@ def offsets(
         print_json([{"topic": tp.topic, "partition": tp.partition, **found[tp]._asdict()} for tp in tps])
         return
     for tp in tps:
-        typer.echo(f"{tp.topic}:{tp.partition}:{found[tp].offset}")
+        say(f"{tp.topic}:{tp.partition}:{found[tp].offset}")
 
 
 def _place(time: str) -> str | int:

@@ -27,6 +27,7 @@ from kafkacore.net.channel import ConnectionId
 from kafkacore.net.oauth import TokenLogin, token_login
 from kafkacore.net.sasl import OAuthBearerClient, PlainClient, SaslClient, ScramClient, salted_password
 from kafkacore.net.transport import Transport
+from kafkacore.printable import quoted
 from kafkacore.protocol import (
     APIS,
     ApiVersionsRequest,
@@ -101,7 +102,7 @@ class SaslOpening:
 
     def _shaken(self, answer: Any) -> tuple[Request, int] | None:
         if answer.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
-            raise errors.UnsupportedSaslMechanism(f"the broker offers {', '.join(answer.mechanisms) or 'nothing'}")
+            raise errors.UnsupportedSaslMechanism(f"the broker offers {quoted(', '.join(answer.mechanisms)) or 'nothing'}")
         if answer.error_code == Code.ILLEGAL_SASL_STATE:
             raise errors.IllegalSaslState("this listener of the broker does not use SASL: look at security_protocol, or at the port")
         errors.raise_for(answer.error_code)
@@ -109,7 +110,7 @@ class SaslOpening:
 
     def _token(self, answer: Any) -> tuple[Request, int] | None:
         if answer.error_code:
-            reason = answer.error_message or "invalid credentials"
+            reason = quoted(answer.error_message or "invalid credentials")
             refusal = getattr(self._client, "refusal", None)
             raise errors.SaslAuthentication(f"{reason}; {refusal}" if refusal else reason)
         self.session_lifetime_ms = answer.session_lifetime_ms

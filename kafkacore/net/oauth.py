@@ -31,6 +31,7 @@ from kafkacore.errors import AuthenticationFailedError, ConfigError, KafkaError,
 from kafkacore.metadata import NEVER_MS
 from kafkacore.net.background import call_in_background
 from kafkacore.net.connection import ExponentialBackoff
+from kafkacore.printable import quoted
 
 log = logging.getLogger("kafkacore.net")
 
@@ -41,7 +42,6 @@ RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS = 100, 10_000
 MAX_ANSWER_BYTES = 1 << 20
 MAX_UNANSWERED = 3
 """Calls that have not returned after their time: beside so many no further one is made, or threads would pile up."""
-_SHOWN_CHARACTERS = 200
 
 
 class _Ask:
@@ -339,7 +339,7 @@ class TokenRequest:
         body = body if isinstance(body, dict) else {}
         token, life_s = body.get("access_token"), body.get("expires_in", 300)
         if answer.status_code != 200 or not isinstance(token, str) or not isinstance(life_s, (int, float)) or not 0 < life_s < 1e12:
-            said = str(body.get("error", "no access_token"))[:_SHOWN_CHARACTERS]
+            said = quoted(str(body.get("error", "no access_token")))
             raise AuthenticationFailedError(f"{endpoint.url} gives {endpoint.client_id} no token: HTTP {answer.status_code}, {said}")
         return token, wall_ms + int(life_s * 1000)
 

@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from kafkacore.errors import ConfigError, SaslAuthentication
+from kafkacore.printable import quoted
 
 __all__ = [
     "MECHANISMS", "OAuthBearerClient", "OAuthBearerServer", "PlainClient", "PlainServer", "SaslClient", "SaslServer", "ScramClient",
@@ -41,7 +42,6 @@ MECHANISMS = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER")
 MIN_ITERATIONS = 4_096
 MAX_ITERATIONS = 100_000
 """0.1 s (SHA-256) or 0.25 s (SHA-512) of the thread that does the I/O, once per salt; Kafka itself stores at most 16384."""
-_SHOWN_CHARACTERS = 200
 _GS2_HEADER = "n,,"
 
 
@@ -265,7 +265,7 @@ class ScramClient:
     def _check(self, challenge: bytes) -> None:
         final = _parse(_SERVER_FINAL, challenge, f"the broker's last {self.mechanism} message")
         if final["error"] is not None:
-            raise SaslAuthentication(f"the broker refuses: {final['error'][:_SHOWN_CHARACTERS]}")
+            raise SaslAuthentication(f"the broker refuses: {quoted(final['error'])}")
         assert self._signature is not None
         if not hmac.compare_digest(_unbase64(final["signature"], "the broker's signature"), self._signature):
             raise SaslAuthentication(f"the broker's {self.mechanism} signature is wrong: it does not know this user's password")
@@ -391,7 +391,7 @@ def _status(challenge: bytes) -> str:
         status = json.loads(challenge)["status"]
     except (ValueError, TypeError, KeyError, RecursionError):
         status = f"{len(challenge)} bytes that are not RFC 7628's JSON"
-    return "".join(each for each in str(status)[:_SHOWN_CHARACTERS] if each.isprintable())
+    return quoted(str(status))
 
 
 class OAuthBearerServer:

@@ -614,3 +614,19 @@ def test_dump_log_shows_what_looks_like_markup_as_it_is(tmp_path: Path, capsys: 
     assert run(["dump-log", str(tmp_path / "a.log"), "--records"]) == 0
     shown = capsys.readouterr().out
     assert "b'[red]:smile: [/nothing]'" in shown and "b'[bold]'" in shown
+
+
+def test_names_of_others_have_no_effect_on_the_terminal(at: str, capsys: pytest.CaptureFixture[str]) -> None:
+    group = "g\x1b]0;PWNED\x07\x9b2J\u202e"
+    with KafkaAdminClient(bootstrap_servers=at) as admin:
+        admin.create_topics([NewTopic("cli-escapes", 1)]).check()
+        admin.alter_group_offsets(group, {TopicPartition("cli-escapes", 0): 0}).check()
+    capsys.readouterr()
+    commands = [["groups", "list"], ["groups", "describe", group]]
+    for command in (*commands, *([*command, "--json"] for command in commands)):
+        assert run(command) == 0
+        shown = capsys.readouterr()
+        assert "PWNED" in shown.out
+        assert not set("\x1b\x07\x9b\u202e") & set(shown.out + shown.err)
+    assert run(["topics", "describe", group]) == 1
+    assert "PWNED" in failure(capsys)

@@ -112,6 +112,19 @@ def test_the_password_is_hashed_once_per_salt_and_not_for_every_connection(monke
     assert hashed == [(b"salt", 4096), (b"pepper", 5000)]
 
 
+def test_a_refusal_has_no_effect_on_a_terminal():
+    class Hostile:
+        def step(self, token):
+            raise SaslAuthentication("no\x1b[2J\nkafkacore: deleted everything" + "x" * 30_000)
+
+    authenticator, transport, broker = connection(machine=Hostile())
+    with pytest.raises(SaslAuthentication) as caught:
+        run(authenticator, transport, broker)
+    said = caught.value.message
+    assert r"no\x1b[2J\nkafkacore: deleted everythingxxx" in said
+    assert said.isprintable() and len(said) < 400
+
+
 def test_bytes_behind_the_last_answer_stay_for_the_channel():
     authenticator, transport, broker = connection()
     transport.max_read_bytes = 1 << 20

@@ -327,6 +327,16 @@ def test_an_endpoint_that_gives_no_token(status, body):
     assert "hush" not in str(caught.value)
 
 
+def test_what_an_endpoint_says_has_no_effect_on_a_terminal():
+    pytest.importorskip("httpx")
+    with token_endpoint(401, {"error": "no\x1b[2J\nkafkacore: deleted everything" + "x" * 30_000}) as endpoint:
+        with pytest.raises(AuthenticationFailedError) as caught:
+            ClientCredentials(TokenEndpoint(endpoint.url, "me", "hush", None), ManualClock(0, T0))()
+    said = caught.value.message
+    assert r"no\x1b[2J\nkafkacore: deleted everythingxxx" in said
+    assert said.isprintable() and len(said) < 400
+
+
 def test_an_endpoint_that_cannot_be_reached():
     pytest.importorskip("httpx")
     for url in ("http://127.0.0.1:1/", "nowhere", "http://["):

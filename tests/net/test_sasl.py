@@ -293,6 +293,24 @@ def test_a_refused_token_is_acknowledged_and_told():
     assert "secret-token" not in str(caught.value)
 
 
+HOSTILE = "no\x1b[2J\u202e\nkafkacore: deleted everything" + "x" * 30_000
+SHOWN = r"no\x1b[2J\u202e\nkafkacore: deleted everythingxxx"
+
+
+def test_a_refusal_has_no_effect_on_a_terminal():
+    bearer = OAuthBearerClient("t")
+    bearer.step(None)
+    bearer.step(json.dumps({"status": HOSTILE}).encode())
+    scram = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce=CLIENT_NONCE)
+    scram.step(None)
+    scram.step(RFC7677[1])
+    with pytest.raises(SaslAuthentication) as refused:
+        scram.step(b"e=" + HOSTILE.encode())
+    for said in (bearer.refusal, refused.value.message):
+        assert SHOWN in said
+        assert said.isprintable() and len(said) < 300
+
+
 @pytest.mark.parametrize(
     "challenge", [b"nonsense", b"[1]", b'{"status": {"a": 1}}', b'{"status": "' + b"x" * 100_000 + b'"}', b"[" * 99_999]
 )
