@@ -46,9 +46,9 @@ class Acl(NamedTuple):
     Attributes:
         resource_type: topic, group, cluster, transactional_id, delegation_token or user.
         resource_name: its name, or the beginning of names; "kafka-cluster" for the cluster.
-        principal: as "User:alice"; "User:*" is everybody.
+        principal: as "User:alice"; `User:*` is everybody.
         operation: read, write, create, delete, alter, describe, ... or all.
-        host: an address, or "*".
+        host: an address, or `*`.
         permission: allow or deny.
         pattern_type: literal or prefixed.
     """

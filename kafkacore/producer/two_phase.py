@@ -440,7 +440,8 @@ class TwoPhaseClient:
     It belongs to no transactional id. Threads may share it; their calls run one after the other. A call that raises KafkaTimeoutError is
     not undone: make it again to learn how it ended.
 
-    Example:
+    Example::
+
         prepared = PreparedTransaction.from_json(text)
         with TwoPhaseClient(bootstrap_servers="127.0.0.1:9092") as client:
             client.commit(prepared)

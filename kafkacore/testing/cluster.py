@@ -453,7 +453,7 @@ class EmbeddedCluster:
 
         Args:
             topic: where to; created if it is missing, as for any producer.
-            records: values, (key, value) pairs or `ProducerRecord`s of this topic.
+            records: values, (key, value) pairs, or each a `ProducerRecord` of this topic.
             **settings: of the producer, as value_serializer.
 
         Returns:
