@@ -131,6 +131,37 @@ def test_topics_of_a_test_do_not_stay_for_the_next(pytester: pytest.Pytester) ->
     pytester.runpytest_inprocess().assert_outcomes(passed=3)
 
 
+def test_brokers_that_a_test_stopped_are_back_for_the_next(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kafkacore.testing import CLIENTS, Drop
+
+        pytestmark = pytest.mark.kafka(brokers=3, faults=True)
+
+        def counted(request):
+            pass
+
+        @pytest.fixture(scope="module")
+        def of_the_module(kafka_cluster):
+            kafka_cluster.control("Heartbeat", counted)
+
+        def test_faults(kafka_cluster, of_the_module):
+            kafka_cluster.control("Produce", lambda request: Drop)
+            kafka_cluster.control("Heartbeat", lambda request: Drop)
+            kafka_cluster.stop_broker(1)
+            kafka_cluster.pause_broker(2)
+            kafka_cluster.network.isolate(3, peer=CLIENTS)
+
+        def test_none(kafka_cluster):
+            assert kafka_cluster._condition() == ({1, 2, 3}, set(), {broker: {12: counted} for broker in (1, 2, 3)})
+            kafka_cluster.produce("t", ["v"])
+            assert [each.value for each in kafka_cluster.records("t")] == [b"v"]
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=2)
+
+
 def test_coroutines_have_the_cluster_of_the_marker(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -267,6 +267,11 @@ class BrokerProcess:
         self._paused = False
         self._signal(signal.SIGCONT)
 
+    @property
+    def controls(self) -> Mapping[int, Control]:
+        """The functions that `control` has put before APIs, by number."""
+        return self._controls
+
     def control(self, api_key: int, fn: Control | None) -> None:
         """Puts a function before the handler of an API; see `Broker.control`. It runs in this process, in a thread of this broker's line,
         and the broker waits for what it returns. It stays when the broker starts again, and counts from `resume` on if it is paused.

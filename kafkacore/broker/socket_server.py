@@ -424,6 +424,11 @@ class Server:
             raise UsageError(f"API {api_key} is not served, so nothing would call the function")
         self.call(lambda: self._set_control(api_key, fn))
 
+    @property
+    def controls(self) -> Mapping[int, Control]:
+        """The functions that `control` has put before APIs, by number."""
+        return self._controls
+
     def _set_control(self, api_key: int, fn: Control | None) -> None:
         if fn is None:
             self._controls.pop(api_key, None)

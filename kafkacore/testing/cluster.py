@@ -132,6 +132,14 @@ def _api_key(api: int | str) -> int:
     raise UsageError(f"{api!r} is no API: Kafka's name of one (such as 'Fetch') or its number (1) is wanted{hint}")
 
 
+class _Condition(NamedTuple):
+    """Which brokers run, which of them hang, and the control functions of each by number of the API."""
+
+    running: set[int]
+    hanging: set[int]
+    controls: dict[int, dict[int, Control]]
+
+
 class BrokerLife(NamedTuple):
     """A broker's process.
 
@@ -527,6 +535,30 @@ class EmbeddedCluster:
         """Ends `pause_broker`; what was sent in the meantime is served."""
         self._broker(broker).resume()
         self._hanging.discard(broker)
+
+    def _condition(self) -> _Condition:
+        """What a test may change of its brokers, for `_return_to`."""
+        running = {node_id for node_id, broker in self._brokers.items() if broker.running}
+        return _Condition(running, set(self._hanging), {node_id: dict(broker.controls) for node_id, broker in self._brokers.items()})
+
+    def _return_to(self, condition: _Condition) -> None:
+        """Starts brokers that have been stopped since, resumes the paused ones, takes control functions back, heals the network.
+
+        Args:
+            condition: of this cluster, earlier.
+        """
+        self._check_started()
+        for node_id in self._hanging - condition.hanging:
+            self.resume_broker(node_id)
+        for node_id, broker in self._brokers.items():
+            if node_id in condition.running and not broker.running:
+                self.start_broker(node_id)
+            before, now = condition.controls[node_id], dict(broker.controls)
+            for key in before.keys() | now.keys():
+                if before.get(key) is not now.get(key):
+                    broker.control(key, before.get(key))
+        if self._network is not None:
+            self._network.heal()
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
         """Makes another in-sync replica the leader of a partition, and the preferred one.

@@ -5,8 +5,8 @@
         kafka_cluster.produce("orders", ["one"])
 
 What a test, its class or its module says by the marker is what it gets: `topics` are there when the test begins (a name, a list of names,
-or numbers of partitions by name), everything else are arguments of `EmbeddedCluster`. Tests that say the same share a cluster. Topics that
-a test leaves behind are deleted after it, so that each begins with the topics of wider fixtures alone.
+or numbers of partitions by name), everything else are arguments of `EmbeddedCluster`. Tests that say the same share a cluster. After a test
+its topics are deleted and the brokers that it stopped are started, so that the next begins with what wider fixtures have set up.
 
 `aio_kafka_cluster` is the cluster of `kafka_cluster` for tests that are coroutines. No fixture is a coroutine itself, so they need no
 plugin that runs coroutines, and work with each.
@@ -129,14 +129,16 @@ def _delete(cluster: EmbeddedCluster, topics: Iterable[str]) -> None:
 
 @pytest.fixture
 def _kafka_topics(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) -> Iterator[None]:
-    """Creates the topics of the marker, and deletes after the test all that were not there before it, but for internal ones."""
-    before = kafka_cluster.topics()
+    """Creates the topics of the marker. After the test the cluster is as it was: topics that were not there before go, but for internal
+    ones, and what was stopped, paused, controlled or cut off is back."""
+    before, condition = kafka_cluster.topics(), kafka_cluster._condition()
     for name, partitions in _partitions(_said(request.node).get("topics")).items():
         kafka_cluster.create_topic(name, partitions=partitions)
     yield
     from kafkacore.errors import IllegalStateError
 
     try:
+        kafka_cluster._return_to(condition)
         left = kafka_cluster.topics()
     except IllegalStateError:
         return
