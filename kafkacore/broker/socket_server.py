@@ -24,7 +24,6 @@ import contextlib
 import functools
 import logging
 import os
-import socket
 import struct
 import threading
 import weakref
@@ -40,6 +39,7 @@ from kafkacore.broker.authentication import Authentication
 from kafkacore.broker.faults import Control, Delay, Disconnect, Drop
 from kafkacore.broker.limits import ConnectionQuotas, request_memory_bytes
 from kafkacore.broker.peers import PeerClient, is_broker_client
+from kafkacore.broker.ports import Ports
 from kafkacore.broker.slices import SMALLEST_PARTS, Parts, PartsJob, Slices, Steps, StepsJob
 from kafkacore.broker.state import Call, Clocked, Outcome
 from kafkacore.clock import Clock, SystemClock
@@ -50,7 +50,7 @@ from kafkacore.metadata import NEVER_MS
 from kafkacore.net.authentication import SaslAuthenticator
 from kafkacore.net.channel import ConnectionId
 from kafkacore.net.frames import ReceiveMemory
-from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector, endpoint_of
+from kafkacore.net.selector import NetworkReceive, NetworkSend, Selector
 from kafkacore.net.transport import SocketTransports, Transports
 from kafkacore.protocol import (
     APIS,
@@ -81,7 +81,6 @@ MAX_REQUEST_ELEMENTS = 100_000
 """How many elements the arrays of a request may have together: more than any client asks for, and less than would hold up the others."""
 FIRST_VERSION_WITH_OWN_RANGE = 3
 """Of ApiVersions: brokers that know it tell who asked for a version they do not know which ones they do."""
-_BACKLOG = 1024
 _HEADER = struct.Struct(">hhi")
 
 
@@ -109,7 +108,6 @@ class Server:
     """Serves a table of APIs on one port.
 
     Attributes:
-        listeners: where it listens, with the ports once the system has chosen them; `host` and `port` are those of the first.
         state: what the handlers get; the subclass's, to be set before `start`.
         clocked: what the loop looks after.
         wrap_transports: puts something between the server and its sockets, for tests.
@@ -160,7 +158,7 @@ class Server:
         self.served = served
         self.config = config
         self.name = name
-        self.listeners = list(listeners) or [Listener("", host, port)]
+        self._ports = Ports(listeners or [Listener("", host, port)])
         self.api_versions = dict(api_versions)
         self._peer_versions = dict(peer_versions or {})
         self.clock: Clock = clock or SystemClock()
@@ -169,13 +167,11 @@ class Server:
         self.peers: PeerClient | None = None
         self.authentication: Authentication | None = None
         self.authenticates_peers = False
-        self._came_by: dict[str, Listener] = {}
         self.wrap_transports: Callable[[SocketTransports], Transports] | None = None
         self._controls: dict[int, Control] = {}
         self._lifecycle = threading.RLock()
         self._thread: threading.Thread | None = None
         self._selector: Selector | None = None
-        self._sockets: list[socket.socket] = []
         self._messages: deque[Callable[[], None]] = deque()
         self._message_event = threading.Event()
         self._wake_lock = threading.Lock()  # the selector's descriptor must not be closed, and given to another file, under a wakeup
@@ -229,6 +225,11 @@ class Server:
     # ---- life
 
     @property
+    def listeners(self) -> Sequence[Listener]:
+        """Where it listens, with the ports once the system has chosen them."""
+        return self._ports.listeners
+
+    @property
     def host(self) -> str:
         """Of the first listener."""
         return self.listeners[0].host
@@ -265,11 +266,11 @@ class Server:
                 return self
             self._prepare()
             self._reset_connections()
-            self._listen()
+            self._ports.open()
             try:
                 self._selector = self._make_selector()
             except BaseException:
-                self._close_sockets()
+                self._ports.close(None)
                 raise
             self._stopping = self._paused = False
             if self.peers is not None:
@@ -283,35 +284,6 @@ class Server:
             self._thread = threading.Thread(target=self._run, args=(self._selector,), name=thread_name, daemon=True)
             self._thread.start()
         return self
-
-    def _listen(self) -> None:
-        """Opens the ports. What the system chose holds for every later start."""
-        self._came_by = {}
-        try:
-            for at, listener in enumerate(self.listeners):
-                sock = _open(listener)
-                self._sockets.append(sock)
-                self.listeners[at] = listener._replace(port=sock.getsockname()[1])
-                self._came_by[endpoint_of(sock.getsockname())] = self.listeners[at]
-        except BaseException:
-            self._close_sockets()
-            raise
-
-    def _close_sockets(self) -> None:
-        ports, self._sockets = self._sockets, []
-        for sock in ports:
-            if self._selector is not None:
-                self._selector.unlisten(sock)
-            sock.close()
-
-    def _listener_of(self, connection: ConnectionId) -> Listener:
-        """The listener that a client's connection came in by: its id begins with that one's address."""
-        if len(self.listeners) > 1:
-            named = str(connection)
-            for address, listener in self._came_by.items():
-                if named.startswith(f"{address}-"):
-                    return listener
-        return self.listeners[0]
 
     def _make_selector(self) -> Selector:
         plain = SocketTransports(
@@ -331,15 +303,13 @@ class Server:
         selector.quiet = True
         selector.half_duplex = True
         if self._accepts_at_once:
-            for sock in self._sockets:
-                selector.listen(sock)
+            self._ports.accept_by(selector)
         return selector
 
     def _accept(self) -> None:
         """Begins to accept connections, which have waited in the listener's queue so far."""
         if self._selector is not None:
-            for sock in self._sockets:
-                self._selector.listen(sock)
+            self._ports.accept_by(self._selector)
 
     def _authenticator(self, connection: ConnectionId) -> SaslAuthenticator | None:
         """For connections to peers that want to know who this server is."""
@@ -577,7 +547,7 @@ class Server:
             self.peers.close()
         self._delays = LoopTimer(clock=self.clock)
         # The listener first: a client that sees its connection die must not get a new one from a broker that is going.
-        self._close_sockets()
+        self._ports.close(selector)
         with self._wake_lock:
             self._selector = None
             selector.close()
@@ -620,8 +590,8 @@ class Server:
         fail = functools.partial(self._drop_connection, connection)
         call = Call(version, client_id, now_ms, self.clock.wall_ms(), respond, fail, "/" + self._quotas.hosts.get(connection, ""))
         call.connection, call.elements, call.slice, call.session = connection, elements, self._slice, session
-        if len(self.listeners) > 1:
-            call.listener = self._listener_of(connection).name
+        if len(self._ports.listeners) > 1:
+            call.listener = self._ports.listener_of(connection).name
         try:
             control = self._controls.get(api_key) if self._controls else None
             if control is None:
@@ -636,7 +606,7 @@ class Server:
 
     def _asks_who(self, connection: ConnectionId) -> bool:
         """Whether the listener that a connection came in by asks for a user."""
-        return self._listener_of(connection).protocol == "SASL_PLAINTEXT"
+        return self._ports.listener_of(connection).protocol == "SASL_PLAINTEXT"
 
     def _limit_requests(self, connection: ConnectionId, max_bytes: int, memory: ReceiveMemory | None) -> None:
         channel = self._selector.channel(connection) if self._selector is not None else None
@@ -794,34 +764,12 @@ class Server:
         self._wake_lock = threading.Lock()
         self._thread = None
         with contextlib.suppress(OSError):
-            for listening in self._sockets:
-                listening.close()
+            self._ports.close(None)
             if self._selector is not None:
                 for channel in list(self._selector.channels.values()):
                     sock = getattr(channel.transport, "sock", None)
                     if sock is not None:
                         sock.close()
-
-
-def _open(listener: Listener) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        OSError: the address is not this machine's, or in use.
-    """
-    host = listener.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
-    family, kind, _, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    sock = socket.socket(family, kind)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and not listener.host:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _within(versions: Mapping[int, tuple[int, int]], api_key: int, version: int) -> bool:
